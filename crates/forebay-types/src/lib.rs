@@ -44,6 +44,10 @@ id!(
     HandleId(u64)
 );
 id!(
+    /// One client process, as the I/O nodes tell processes apart.
+    ClientId(u64)
+);
+id!(
     /// The version of a mapping of compute nodes to I/O nodes. Larger is newer.
     Epoch(u64)
 );

@@ -1,0 +1,1 @@
+//! Learns which scheduler parameters suit which access pattern.
