@@ -1,0 +1,209 @@
+//! DFRA: grants by the application's own history. Scale a job up that can use it, isolate one that
+//! would disturb its neighbours (or be disturbed), skip I/O nodes that are not well; otherwise the
+//! default mapping. Decided once, when the job is dispatched.
+
+mod history;
+mod rules;
+
+pub use history::{History, IoMode, IoProfile};
+pub use rules::{Cause, DfraConfig, Refusal};
+
+use crate::decision::{Decision, JobDecision, Reason};
+use crate::job::{Job, Pool};
+use crate::policy::{Policy, PolicyError, PolicyKind};
+use forebay_types::NodeId;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What DFRA concluded about a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It runs, and keeps what it was given at dispatch.
+    Kept,
+    /// It runs, and so many of its I/O nodes were replaced because they are no longer admitted.
+    Skipped(u32),
+    /// It gets more I/O nodes than by default, all its own.
+    Scale {
+        /// What its I/O parallelism can use.
+        wanted: u32,
+        /// What was idle of that.
+        granted: u32,
+    },
+    /// It gets the default number, but of its own.
+    Isolate(Cause),
+    /// It should be scaled or isolated, but too few I/O nodes are idle.
+    NoneIdle,
+    /// It keeps the default, and would not gain from more.
+    Default(Refusal),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Kept => write!(f, "running: DFRA decides at dispatch"),
+            Verdict::Skipped(n) => write!(f, "{n} of its I/O nodes are not admitted and were replaced"),
+            Verdict::Scale { wanted, granted } if wanted == granted => {
+                write!(f, "scaled up: enough I/O for {wanted} I/O nodes")
+            }
+            Verdict::Scale { wanted, granted } => {
+                write!(f, "scaled up: enough I/O for {wanted} I/O nodes, {granted} are idle")
+            }
+            Verdict::Isolate(cause) => write!(f, "isolated: {cause}"),
+            Verdict::NoneIdle => write!(f, "default: too few I/O nodes are idle to scale or isolate it"),
+            Verdict::Default(refusal) => write!(f, "default: {refusal}"),
+        }
+    }
+}
+
+/// The policy. See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Dfra {
+    config: DfraConfig,
+}
+
+/// Who is on an I/O node.
+#[derive(Clone, Debug, Default)]
+struct Load {
+    /// Compute nodes mapped to it by default.
+    compute_nodes: f64,
+    /// Jobs on it, by their place in the decision.
+    jobs: Vec<usize>,
+    /// Whether it is one job's own.
+    dedicated: bool,
+}
+
+impl Dfra {
+    /// With these thresholds.
+    pub fn new(config: DfraConfig) -> Result<Dfra, PolicyError> {
+        config.check()?;
+        Ok(Dfra { config })
+    }
+
+    /// The thresholds.
+    pub fn config(&self) -> &DfraConfig {
+        &self.config
+    }
+
+    /// What a job that is dispatched now gets.
+    fn dispatch(
+        &self,
+        jobs: &[Job],
+        i: usize,
+        default: u32,
+        ratio: f64,
+        loads: &BTreeMap<NodeId, Load>,
+    ) -> (Verdict, Vec<NodeId>) {
+        let job = &jobs[i];
+        let idle: Vec<NodeId> = loads.iter().filter(|(_, l)| l.jobs.is_empty()).map(|(&n, _)| n).collect();
+        let own = |n: u32| idle.iter().copied().take(n as usize).collect::<Vec<_>>();
+        let mapped = default_nodes(job, default, ratio, loads);
+        let refusal = match self.config.eligible(job.history.as_ref()) {
+            Ok(wanted) if wanted > default => {
+                let idle = wanted.min(idle.len() as u32);
+                // Where the curve is known, a count on it.
+                let granted = if job.curve.is_some() { job.round_down(idle.max(1)) } else { idle };
+                return if granted > default {
+                    (Verdict::Scale { wanted, granted }, own(granted))
+                } else {
+                    (Verdict::NoneIdle, mapped)
+                };
+            }
+            Ok(_) => Refusal::DefaultSuffices,
+            Err(refusal) => refusal,
+        };
+        let Some(history) = &job.history else { return (Verdict::Default(refusal), mapped) };
+        let mut neighbours = mapped.iter().filter_map(|n| loads.get(n)).flat_map(|l| &l.jobs);
+        let cause = neighbours.find_map(|&n| self.config.interference(history, jobs[n].history.as_ref(), jobs[n].live.as_ref()));
+        match cause {
+            Some(cause) if idle.len() >= default as usize => (Verdict::Isolate(cause), own(default)),
+            Some(_) => (Verdict::NoneIdle, mapped),
+            None => (Verdict::Default(refusal), mapped),
+        }
+    }
+}
+
+impl Policy for Dfra {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Dfra
+    }
+
+    fn decide(&self, jobs: &[Job], pool: &Pool) -> Result<Decision, PolicyError> {
+        if pool.available() == 0 && !jobs.is_empty() {
+            return Err(PolicyError::NoIoNodes { jobs: jobs.len() });
+        }
+        let ratio = self.config.ratio(jobs, pool);
+        let mut loads: BTreeMap<NodeId, Load> = pool.admitted().map(|n| (n, Load::default())).collect();
+        let mut chosen: Vec<Option<JobDecision>> = vec![None; jobs.len()];
+        let decided = |job: &Job, verdict, nodes: Vec<NodeId>| {
+            let count = nodes.len() as u32;
+            JobDecision { nodes: Some(nodes), ..JobDecision::exclusive(job, count, Reason::Dfra(verdict)) }
+        };
+
+        // Those that run come first: they hold what newcomers may not take.
+        let mut crippled = Vec::new();
+        for (i, job) in jobs.iter().enumerate() {
+            let Some(current) = job.current.as_ref().filter(|c| !c.nodes.is_empty()) else { continue };
+            let nodes: Vec<_> = current.nodes.iter().copied().filter(|n| loads.contains_key(n)).collect();
+            let default = self.config.default_count(job, ratio, pool);
+            // More than the default was granted, so it is its own. (An isolated job holds the default
+            // number; it is told by sharing with nobody, which a newcomer's packing respects below.)
+            occupy(&mut loads, i, job, &nodes, nodes.len() as u32 > default);
+            if nodes.len() < current.nodes.len() {
+                crippled.push((i, nodes));
+            } else {
+                chosen[i] = Some(decided(job, Verdict::Kept, nodes));
+            }
+        }
+        for (i, mut nodes) in crippled {
+            let job = &jobs[i];
+            let held = job.current.as_ref().map_or(0, |c| c.nodes.len());
+            let mut others: Vec<_> = loads.iter().filter(|(n, _)| !nodes.contains(n)).collect();
+            others.sort_by_key(|(_, l)| l.jobs.len());
+            let new: Vec<_> = others.iter().take(held - nodes.len()).map(|&(&n, _)| n).collect();
+            occupy(&mut loads, i, job, &new, false);
+            nodes.extend(&new);
+            chosen[i] = Some(decided(job, Verdict::Skipped((held - (nodes.len() - new.len())) as u32), nodes));
+        }
+        for (i, job) in jobs.iter().enumerate() {
+            if chosen[i].is_some() {
+                continue;
+            }
+            let default = self.config.default_count(job, ratio, pool);
+            let (verdict, nodes) = self.dispatch(jobs, i, default, ratio, &loads);
+            let dedicated = matches!(verdict, Verdict::Scale { .. } | Verdict::Isolate(_));
+            occupy(&mut loads, i, job, &nodes, dedicated);
+            chosen[i] = Some(decided(job, verdict, nodes));
+        }
+        let chosen = chosen.into_iter().flatten().collect();
+        Ok(Decision::new(self.kind(), jobs, pool, chosen))
+    }
+}
+
+fn occupy(loads: &mut BTreeMap<NodeId, Load>, i: usize, job: &Job, nodes: &[NodeId], dedicated: bool) {
+    for node in nodes {
+        if let Some(load) = loads.get_mut(node) {
+            load.compute_nodes += f64::from(job.compute_nodes) / nodes.len() as f64;
+            load.jobs.push(i);
+            load.dedicated |= dedicated;
+        }
+    }
+}
+
+/// The default mapping: every I/O node serves `ratio` compute nodes, so a job fills up one that has
+/// room before it opens another, and shares with whoever is there.
+fn default_nodes(job: &Job, count: u32, ratio: f64, loads: &BTreeMap<NodeId, Load>) -> Vec<NodeId> {
+    let part = f64::from(job.compute_nodes) / f64::from(count.max(1));
+    let mut open: Vec<_> = loads.iter().filter(|(_, l)| !l.dedicated).collect();
+    if open.len() < count as usize {
+        open = loads.iter().collect();
+    }
+    let order = |load: &Load| {
+        let after = load.compute_nodes + part;
+        if after <= ratio { (false, ratio - after) } else { (true, after) }
+    };
+    open.sort_by(|a, b| {
+        let (a, b) = (order(a.1), order(b.1));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    open.into_iter().take(count as usize).map(|(&n, _)| n).collect()
+}
