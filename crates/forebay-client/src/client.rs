@@ -1,0 +1,355 @@
+//! The client: which node, which connection, and what to do when the answer does not come.
+
+use crate::config::{Config, ConfigError, Spread};
+use crate::call::{Bound, Request};
+use crate::counters::{Counters, OpIndex};
+use crate::error::Error;
+use crate::file::{File, FileRecord};
+use crate::nodes::Nodes;
+use crate::pool::Pool;
+use crate::sys;
+use forebay_types::Nanos;
+use forebay_wire::flags::OpenFlags;
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use forebay_wire::hello::{Secret, SessionId};
+use forebay_wire::message::{Answer, Attr, LockOwner, LockRange, Meta, Path};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Closes of clean files that wait for the next request to travel with.
+const MAX_PENDING: usize = 16;
+
+/// One process's way to the I/O nodes.
+pub struct Client {
+    pub(crate) config: Config,
+    pub(crate) secret: Secret,
+    pub(crate) session: SessionId,
+    pub(crate) host: String,
+    pub(crate) pool: Pool,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) nodes: Nodes,
+    pending: Mutex<Vec<PendingClose>>,
+    pending_count: AtomicUsize,
+    pub(crate) counters: Option<&'static Counters>,
+}
+
+struct PendingClose {
+    node: usize,
+    id: u64,
+    frame: Vec<u8>,
+}
+
+impl Client {
+    /// A client for this process. It connects when it is first needed.
+    pub fn new(config: Config, counters: Option<&'static Counters>) -> Result<Client, ConfigError> {
+        let secret = config.check()?;
+        let start = match config.spread {
+            Spread::Process => process_turn(),
+            Spread::Host => {
+                sys::hostname().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
+            }
+        } % config.nodes.len();
+        Ok(Client {
+            secret,
+            session: SessionId(sys::random16()),
+            host: sys::hostname(),
+            pool: Pool::new(),
+            next_id: AtomicU64::new(1),
+            nodes: Nodes::new(config.nodes.len(), start),
+            pending: Mutex::new(Vec::new()),
+            pending_count: AtomicUsize::new(0),
+            counters,
+            config,
+        })
+    }
+
+    /// For a forked child: a client of its own with the same configuration. The parent's connections
+    /// are closed in this process.
+    ///
+    /// # Safety
+    /// The calling thread must be the only one of the process, as it is after `fork`.
+    pub unsafe fn after_fork(&self) -> Client {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.forget() };
+        let mut child = Client::new(self.config.clone(), self.counters).expect("the parent checked it");
+        child.nodes = self.nodes.clone();
+        child
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether `fd` is one of its sockets.
+    pub fn owns_fd(&self, fd: i32) -> bool {
+        self.pool.owns_fd(fd)
+    }
+
+    /// The program wants the descriptor number `fd`: moves a socket that has it.
+    pub fn vacate_fd(&self, fd: i32) {
+        self.pool.for_each_idle(|t| t.relocate(fd));
+    }
+
+    /// Opens or creates a file.
+    pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
+        let (node, handle, attr) = self.open_on(Bound::Free, path, flags, mode, 0, sys::now())?;
+        let record = FileRecord {
+            export: path.export.0,
+            rel: path.rel.to_vec(),
+            flags: flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC),
+            ino: attr.ino,
+            mode: attr.mode,
+            node: node as u32,
+            handle,
+            session: self.session,
+        };
+        Ok((File::new(record, attr.size), attr))
+    }
+
+    pub(crate) fn open_on(
+        &self,
+        bound: Bound<'_>,
+        path: Path<'_>,
+        flags: OpenFlags,
+        mode: u32,
+        ino: u64,
+        started: Nanos,
+    ) -> Result<(usize, u64, Attr), Error> {
+        let op = Meta::Open { path, flags, mode, ino };
+        let mut body = Vec::with_capacity(path.rel.len() + 24);
+        op.encode(&mut body);
+        self.call(OpIndex::meta(&op), bound, started, Request::meta(&body), None, |node, _, answer| {
+            match Answer::decode(answer) {
+                Ok(Answer::Opened { handle, attr }) => Ok((node, handle, attr)),
+                _ => Err(self.nonsense(node)),
+            }
+        })
+    }
+
+    /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
+    /// and the close travels with the next request.
+    pub fn close(&self, file: &File) -> Result<(), Error> {
+        let place = file.place();
+        if place.session != self.session {
+            return Ok(());
+        }
+        let op = Meta::Close { handle: place.handle };
+        let mut body = Vec::with_capacity(16);
+        op.encode(&mut body);
+        if !file.is_dirty() && self.defer_close(place.node, &body) {
+            return Ok(());
+        }
+        if self.nodes.is_down(place.node, sys::now()) {
+            return Ok(());
+        }
+        match self.call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), Request::meta(&body), None, |_, _, _| Ok(())) {
+            // Every write was acknowledged; a node that died since took only its handle with it.
+            Err(Error::NoNode { .. } | Error::Protocol(..)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn defer_close(&self, node: usize, body: &[u8]) -> bool {
+        // Never waits: a signal handler or a forked child may be here.
+        let Ok(mut pending) = self.pending.try_lock() else { return false };
+        if pending.len() >= MAX_PENDING {
+            return false;
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
+        header.stamp = sys::now().0.into();
+        let mut frame = Vec::with_capacity(HEADER_LEN + body.len());
+        frame.extend_from_slice(header.as_bytes());
+        frame.extend_from_slice(body);
+        pending.push(PendingClose { node, id, frame });
+        self.pending_count.store(pending.len(), Ordering::Relaxed);
+        if let Some(c) = self.counters {
+            c.add(OpIndex::meta(&Meta::Close { handle: 0 }), 0, 0, false);
+        }
+        true
+    }
+
+    pub(crate) fn take_pending(&self, node: usize) -> Vec<(u64, Vec<u8>)> {
+        if self.pending_count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let Ok(mut pending) = self.pending.try_lock() else { return Vec::new() };
+        let mut mine = Vec::new();
+        pending.retain_mut(|p| {
+            if p.node == node {
+                mine.push((p.id, std::mem::take(&mut p.frame)));
+            }
+            p.node != node
+        });
+        self.pending_count.store(pending.len(), Ordering::Relaxed);
+        mine
+    }
+
+    /// Reads at an offset; fewer bytes than asked for means the end of the file.
+    pub fn pread(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let max = forebay_wire::MAX_DATA as usize;
+        let mut done = 0;
+        while done < buf.len() || buf.is_empty() {
+            let end = buf.len().min(done + max);
+            let chunk = &mut buf[done..end];
+            let want = chunk.len();
+            let request =
+                Request { opcode: Opcode::Read, offset: offset + done as u64, length: want as u64, body: &[] };
+            let got = self.call(OpIndex::READ, Bound::File(file), sys::now(), request, Some(chunk), |_, _, data| Ok(data.len()));
+            match got {
+                Ok(n) => {
+                    done += n;
+                    if n < want || buf.is_empty() {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes at an offset.
+    pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+        file.mark_dirty();
+        self.write_chunks(data, |chunk, done| {
+            let request = Request { opcode: Opcode::Write, offset: offset + done as u64, length: 0, body: chunk };
+            self.call(OpIndex::WRITE, Bound::File(file), sys::now(), request, None, |_, header, _| {
+                Ok((header.length.get() as usize).min(chunk.len()))
+            })
+        })
+    }
+
+    /// Writes at the end. Returns how much, and where the last of it ended.
+    pub fn append(&self, file: &File, data: &[u8]) -> Result<(usize, u64), Error> {
+        file.mark_dirty();
+        let n = self.write_chunks(data, |chunk, _| {
+            let offset = file.end.load(Ordering::Relaxed);
+            let request = Request { opcode: Opcode::Append, offset, length: 0, body: chunk };
+            self.call(OpIndex::APPEND, Bound::File(file), sys::now(), request, None, |_, header, _| {
+                let n = (header.length.get() as usize).min(chunk.len());
+                file.end.store(header.offset.get().saturating_add(n as u64), Ordering::Relaxed);
+                Ok(n)
+            })
+        })?;
+        Ok((n, file.end.load(Ordering::Relaxed)))
+    }
+
+    fn nonsense(&self, node: usize) -> Error {
+        Error::Protocol(self.config.nodes[node].clone(), "an answer that does not fit the question".into())
+    }
+
+    fn write_chunks(
+        &self,
+        data: &[u8],
+        mut send: impl FnMut(&[u8], usize) -> Result<usize, Error>,
+    ) -> Result<usize, Error> {
+        let max = forebay_wire::MAX_DATA as usize;
+        let mut done = 0;
+        loop {
+            let chunk = &data[done..data.len().min(done + max)];
+            match send(chunk, done) {
+                Ok(n) => {
+                    done += n;
+                    if n < chunk.len() || done == data.len() {
+                        return Ok(done);
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => return Ok(done),
+            }
+        }
+    }
+
+    /// A metadata operation on names.
+    pub fn meta<T>(&self, op: Meta<'_>, answer: impl FnOnce(Answer<'_>) -> Option<T>) -> Result<T, Error> {
+        self.meta_bound(Bound::Free, sys::now(), op, answer)
+    }
+
+    /// A metadata operation on an open file: `op` is given its handle.
+    pub fn meta_on<'m, T>(
+        &self,
+        file: &File,
+        op: impl Fn(u64) -> Meta<'m>,
+        answer: impl FnOnce(Answer<'_>) -> Option<T>,
+    ) -> Result<T, Error> {
+        // The handle changes when the file moves: then the operation is built anew.
+        let started = sys::now();
+        let mut answer = Some(answer);
+        loop {
+            let place = self.ensure_here(file, started)?;
+            let op = op(place.handle);
+            if matches!(op, Meta::Fallocate { .. } | Meta::Truncate { .. } | Meta::Setxattr { .. }) {
+                file.mark_dirty();
+            }
+            match self.meta_bound(Bound::Node(place.node), started, op, |a| answer.take().and_then(|f| f(a))) {
+                Err(Error::StaleHandle) => file.lose_place(),
+                Err(Error::NoNode { .. }) if self.nodes.others_left(place.node, sys::now()) => {}
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn meta_bound<T>(
+        &self,
+        bound: Bound<'_>,
+        started: Nanos,
+        op: Meta<'_>,
+        answer: impl FnOnce(Answer<'_>) -> Option<T>,
+    ) -> Result<T, Error> {
+        let mut body = Vec::with_capacity(64);
+        op.encode(&mut body);
+        let mut answer = Some(answer);
+        self.call(OpIndex::meta(&op), bound, started, Request::meta(&body), None, |node, _, bytes| {
+            Answer::decode(bytes)
+                .ok()
+                .and_then(|a| answer.take().and_then(|f| f(a)))
+                .ok_or_else(|| self.nonsense(node))
+        })
+    }
+
+    /// Tries to change a byte-range lock, or with `whole` an `flock`; `EAGAIN` if it is held.
+    pub fn lock(&self, file: &File, owner: LockOwner, range: LockRange, whole: bool) -> Result<(), Error> {
+        file.mark_dirty();
+        self.meta_on(
+            file,
+            |handle| {
+                if whole { Meta::Flock { handle, kind: range.kind } } else { Meta::Lock { handle, owner, range } }
+            },
+            |_| Some(()),
+        )?;
+        if whole {
+            file.note_flock(range.kind);
+        } else {
+            file.note_lock(owner, range);
+        }
+        Ok(())
+    }
+
+    /// The JSON answer to a control request, from the node at `node`.
+    pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
+        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body: request };
+        self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| Ok(body.to_vec()))
+    }
+
+    /// The process ends: sends closes that still wait, and takes leave of the nodes.
+    pub fn leave(&self) {
+        self.pool.for_each_idle(|taken| {
+            if let Some(conn) = taken.conn() {
+                conn.goodbye();
+            }
+            taken.drop_conn();
+        });
+    }
+}
+
+/// A number that differs between the processes of a parallel program: its rank where a launcher
+/// gives one, else its process id.
+fn process_turn() -> usize {
+    ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok()?.parse().ok())
+        .unwrap_or_else(|| sys::pid() as usize)
+}

@@ -1,0 +1,153 @@
+//! What a client must know: where the I/O nodes are, which directories they serve, the job's name
+//! and secret. `forebay run` writes it as JSON; the processes of the job read it.
+
+use forebay_wire::hello::Secret;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where an I/O node listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Address {
+    /// `tcp:HOST:PORT`.
+    Tcp(SocketAddr),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(a) => write!(f, "tcp:{a}"),
+            Address::Unix(p) => write!(f, "unix:{}", p.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = ConfigError;
+
+    fn from_str(s: &str) -> Result<Address, ConfigError> {
+        if let Some(path) = s.strip_prefix("unix:") {
+            return Ok(Address::Unix(path.into()));
+        }
+        let host = s.strip_prefix("tcp:").unwrap_or(s);
+        host.parse().map(Address::Tcp).map_err(|_| ConfigError::Address(s.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = ConfigError;
+    fn try_from(s: String) -> Result<Address, ConfigError> {
+        s.parse()
+    }
+}
+
+impl From<Address> for String {
+    fn from(a: Address) -> String {
+        a.to_string()
+    }
+}
+
+/// A directory as programs name it, and the export that serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportMap {
+    /// The path programs use.
+    pub dir: PathBuf,
+    /// The export's name on the I/O nodes.
+    pub export: String,
+}
+
+/// What a call does when no I/O node answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fallback {
+    /// It fails with `EIO`.
+    #[default]
+    Error,
+    /// It goes to the file system of the compute node itself.
+    Direct,
+}
+
+/// Which I/O node serves a process, while no arbiter says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// All processes of a compute node share one I/O node.
+    Host,
+    /// Processes take turns: for I/O nodes on the compute node itself.
+    #[default]
+    Process,
+}
+
+/// A client's configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The job's name; its requests are one flow.
+    pub job: String,
+    /// The job's secret, 64 hexadecimal digits.
+    pub secret: String,
+    /// The I/O nodes.
+    pub nodes: Vec<Address>,
+    /// The forwarded directories.
+    pub exports: Vec<ExportMap>,
+    /// Which node serves which process.
+    #[serde(default)]
+    pub spread: Spread,
+    /// The longest a call may take, in milliseconds.
+    #[serde(default = "default_deadline_ms")]
+    pub deadline_ms: u64,
+    /// What then.
+    #[serde(default)]
+    pub fallback: Fallback,
+}
+
+fn default_deadline_ms() -> u64 {
+    30_000
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// An address that is none.
+    #[error("{0:?} is not an I/O node's address: tcp:HOST:PORT with a numeric host, or unix:PATH")]
+    Address(String),
+    /// Not the JSON that is expected.
+    #[error("client configuration: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Something is missing or out of range.
+    #[error("client configuration: {0}")]
+    Value(&'static str),
+}
+
+impl Config {
+    /// From JSON, checked.
+    pub fn from_json(bytes: &[u8]) -> Result<Config, ConfigError> {
+        let c: Config = serde_json::from_slice(bytes)?;
+        c.check()?;
+        Ok(c)
+    }
+
+    pub(crate) fn check(&self) -> Result<Secret, ConfigError> {
+        if self.nodes.is_empty() || self.nodes.len() > 1024 {
+            return Err(ConfigError::Value("nodes: between 1 and 1024 addresses are needed"));
+        }
+        if self.exports.iter().any(|e| !e.dir.is_absolute()) {
+            return Err(ConfigError::Value("exports: a directory must be an absolute path"));
+        }
+        if self.job.len() > 255 {
+            return Err(ConfigError::Value("job: the name is longer than 255 bytes"));
+        }
+        Secret::from_hex(&self.secret).ok_or(ConfigError::Value("secret: 64 hexadecimal digits are needed"))
+    }
+
+    /// The deadline as a duration.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline_ms)
+    }
+}

@@ -1,0 +1,403 @@
+//! One connection to an I/O node: the handshake, frames out, frames in, and how long to wait.
+
+use crate::config::Address;
+use crate::error::Error;
+use crate::sys;
+use forebay_types::{Epoch, Nanos};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
+use forebay_wire::hello::{Greeting, Hello, Secret, SessionId, Welcome, negotiate};
+use forebay_wire::message::{decode, encode_into};
+use forebay_wire::session::wait::{Patience, Step, Wait};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+/// A node that is alive answers its first ping within this, on top of its lease.
+const PING_AFTER: Duration = Duration::from_millis(500);
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// Room for a header and the body of almost every metadata answer.
+const BUFFER: usize = 8 << 10;
+
+/// Why an exchange did not end with an answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection is gone: the request may be replayed. What was seen, in words.
+    Broken(String),
+    /// The node does not answer: likewise, but not at this node.
+    Silent(String),
+    /// The whole call's time is over.
+    Deadline,
+    /// The node refuses this client: no use in trying again.
+    Fatal(Error),
+}
+
+/// Who this process is, for the handshake.
+pub(crate) struct Identity<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) secret: &'a Secret,
+    pub(crate) job: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) epoch: Epoch,
+}
+
+pub(crate) struct Conn {
+    fd: OwnedFd,
+    address: Address,
+    pub(crate) welcome: Welcome,
+    pub(crate) boot: [u8; 16],
+    /// Answers that nobody waits for (closes sent along with another request), by id.
+    owed: Vec<u64>,
+    buffer: Vec<u8>,
+    /// The part of the buffer that was received and not yet used.
+    filled: std::ops::Range<usize>,
+    patience: Patience,
+}
+
+/// An answer.
+pub(crate) struct Reply<'a> {
+    pub(crate) header: Header,
+    pub(crate) body: &'a [u8],
+}
+
+/// Where a frame's body went.
+enum Place {
+    Buffer(std::ops::Range<usize>),
+    Caller(usize),
+}
+
+impl Conn {
+    pub(crate) fn open(address: &Address, who: &Identity<'_>, call_started: Nanos, deadline: Duration) -> Result<Conn, Failure> {
+        let broken = |what: &str, e: Errno| Failure::Broken(format!("{address}: {what}: {}", std::io::Error::from(e)));
+        let left = Duration::from(Nanos::from(deadline) - sys::now().since(call_started));
+        if left.is_zero() {
+            return Err(Failure::Deadline);
+        }
+        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| broken("connect", e))?;
+        sys::set_timeouts(&fd, PING_AFTER).map_err(|e| broken("set timeouts", e))?;
+        let mut conn = Conn {
+            fd,
+            address: address.clone(),
+            welcome: Welcome {
+                version: 0,
+                flow: Default::default(),
+                credits: 1,
+                max_data: 0,
+                lease_ms: 2000,
+                exports: Vec::new(),
+                epoch: Epoch(0),
+                resumed: false,
+            },
+            boot: [0; 16],
+            owed: Vec::new(),
+            buffer: vec![0; BUFFER],
+            filled: 0..0,
+            patience: Patience {
+                ping_after: PING_AFTER.into(),
+                lease: Nanos::from_secs(2),
+                deadline: deadline.into(),
+            },
+        };
+        conn.shake_hands(who, call_started)?;
+        Ok(conn)
+    }
+
+    fn shake_hands(&mut self, who: &Identity<'_>, call_started: Nanos) -> Result<(), Failure> {
+        let protocol = |a: &Address, e: &dyn std::fmt::Display| Failure::Fatal(Error::Protocol(a.clone(), e.to_string()));
+        let address = self.address.clone();
+        let mut wait = Wait::new(self.patience, call_started, sys::now());
+        // A node that is stopped accepts connections too: no pings yet, one patience for the greeting.
+        wait.sent(sys::now(), true);
+        let (_, opcode, place) = self.receive_frame(&mut wait, None)?;
+        if opcode != Opcode::Greeting {
+            return Err(protocol(&address, &"it did not greet"));
+        }
+        let greeting: Greeting = decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
+        let version = negotiate(&greeting).map_err(|e| protocol(&address, &e))?;
+        self.boot = greeting.boot;
+        let hello = Hello {
+            version,
+            session: who.session,
+            job: who.job,
+            host: who.host,
+            pid: sys::pid(),
+            proof: who.secret.prove(&greeting.challenge, who.session, who.job),
+            epoch: who.epoch,
+        };
+        let mut body = Vec::new();
+        encode_into(&hello, &mut body);
+        let mut header = Header::request(Opcode::Hello, 0, body.len() as u32);
+        header.stamp = sys::now().0.into();
+        self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(&body)])?;
+        wait.sent(sys::now(), true);
+        let (header, _, place) = self.receive_frame(&mut wait, None)?;
+        let body = self.buffered(place);
+        if header.status.get() != 0 {
+            let text = String::from_utf8_lossy(body).into_owned();
+            // A node that is draining is not an enemy: another one may take us.
+            return Err(if header.has(flag::MOVE) {
+                Failure::Broken(format!("{address}: {text}"))
+            } else {
+                protocol(&address, &text)
+            });
+        }
+        self.welcome = decode(body, "welcome").map_err(|e| protocol(&address, &e))?;
+        if self.welcome.max_data == 0 || self.welcome.max_data > forebay_wire::MAX_DATA || self.welcome.credits == 0 {
+            return Err(protocol(&address, &"it offers no usable limits"));
+        }
+        self.patience.lease = Nanos::from_millis(u64::from(self.welcome.lease_ms));
+        Ok(())
+    }
+
+    fn buffered(&self, place: Place) -> &[u8] {
+        match place {
+            Place::Buffer(range) => &self.buffer[range],
+            Place::Caller(_) => &[],
+        }
+    }
+
+    /// The descriptor's number, so that a front end can protect it.
+    pub(crate) fn raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// Moves the descriptor away from a number a program wants for itself.
+    pub(crate) fn relocate(&mut self) {
+        if let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&self.fd, self.fd.as_raw_fd() + 1) {
+            self.fd = fd;
+        }
+    }
+
+    /// Sends a request, with frames that nobody waits for in front, and returns the wait for it.
+    pub(crate) fn send_request(
+        &mut self,
+        call_started: Nanos,
+        ahead: &[(u64, Vec<u8>)],
+        header: &Header,
+        body: &[u8],
+    ) -> Result<Wait, Failure> {
+        let mut wait = Wait::new(self.patience, call_started, sys::now());
+        if ahead.is_empty() {
+            self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(body)])?;
+        } else {
+            let mut pieces: Vec<IoSlice<'_>> = ahead.iter().map(|(_, frame)| IoSlice::new(frame)).collect();
+            pieces.push(IoSlice::new(header.as_bytes()));
+            pieces.push(IoSlice::new(body));
+            self.send_all(&mut wait, &mut pieces)?;
+            self.owed.extend(ahead.iter().map(|(id, _)| *id));
+        }
+        Ok(wait)
+    }
+
+    /// Waits for the answer to `id`. A read's data goes straight into `into`, any other body into a
+    /// buffer of the connection's.
+    pub(crate) fn await_reply<'a>(
+        &'a mut self,
+        wait: &mut Wait,
+        id: u64,
+        mut into: Option<&'a mut [u8]>,
+    ) -> Result<Reply<'a>, Failure> {
+        loop {
+            let (header, opcode, place) = self.receive_frame(wait, into.as_deref_mut())?;
+            let got = header.id.get();
+            if opcode == Opcode::Ping && header.has(flag::REPLY) {
+                continue;
+            }
+            if let Some(at) = self.owed.iter().position(|o| *o == got) {
+                self.owed.swap_remove(at);
+                continue;
+            }
+            if got != id || !header.has(flag::REPLY) {
+                return Err(self.broken("an answer to another request"));
+            }
+            let body = match place {
+                Place::Buffer(range) => &self.buffer[range],
+                Place::Caller(n) => &into.expect("only a caller's buffer is filled")[..n],
+            };
+            return Ok(Reply { header, body });
+        }
+    }
+
+    fn broken(&self, what: &str) -> Failure {
+        Failure::Broken(format!("{}: {what}", self.address))
+    }
+
+    /// Reads one frame. Its body is left in the buffer, unless it is data for the caller.
+    fn receive_frame(&mut self, wait: &mut Wait, into: Option<&mut [u8]>) -> Result<(Header, Opcode, Place), Failure> {
+        match into {
+            Some(into) if self.filled.is_empty() && self.owed.is_empty() => self.receive_direct(wait, into),
+            into => self.receive_buffered(wait, into),
+        }
+    }
+
+    /// Nothing is buffered and the next frame is most likely the one with the data: one receive for
+    /// header and data, the data where the caller wants it.
+    fn receive_direct(&mut self, wait: &mut Wait, into: &mut [u8]) -> Result<(Header, Opcode, Place), Failure> {
+        let mut head = [0u8; HEADER_LEN];
+        let mut have = 0;
+        while have < HEADER_LEN {
+            let pieces = &mut [IoSliceMut::new(&mut head[have..]), IoSliceMut::new(into)];
+            let got = sys::receive(&self.fd, pieces);
+            have += self.progress(wait, got)?;
+        }
+        let (header, opcode) = self.parse(&head)?;
+        let (got, want) = (have - HEADER_LEN, header.body_len());
+        if got > want {
+            // Another frame follows this one already.
+            self.buffer.clear();
+            self.buffer.extend_from_slice(&into[want..got]);
+            self.filled = 0..self.buffer.len();
+        }
+        if opcode != Opcode::Read || header.status.get() != 0 {
+            // Not data after all (a pong, an error's sentence): into the buffer with it.
+            let mut frame = into[..got.min(want)].to_vec();
+            let have = frame.len();
+            frame.resize(want, 0);
+            self.receive_exactly(wait, &mut frame[have..])?;
+            let end = frame.len();
+            frame.extend_from_slice(&self.buffer[self.filled.clone()]);
+            self.filled = end..frame.len();
+            self.buffer = frame;
+            return Ok((header, opcode, Place::Buffer(0..end)));
+        }
+        let Some(data) = into.get_mut(..want) else {
+            return Err(self.broken("more data than asked for"));
+        };
+        if got < want {
+            self.receive_exactly(wait, &mut data[got..])?;
+        }
+        Ok((header, opcode, Place::Caller(want)))
+    }
+
+    fn receive_buffered(&mut self, wait: &mut Wait, into: Option<&mut [u8]>) -> Result<(Header, Opcode, Place), Failure> {
+        // With a caller waiting for data, take no more than the headers in front of it.
+        let ahead = if into.is_some() { (self.owed.len() + 1) * HEADER_LEN } else { usize::MAX };
+        self.fill(wait, HEADER_LEN, ahead)?;
+        let mut head = [0u8; HEADER_LEN];
+        head.copy_from_slice(&self.buffer[self.filled.start..self.filled.start + HEADER_LEN]);
+        self.filled.start += HEADER_LEN;
+        let (header, opcode) = self.parse(&head)?;
+        let want = header.body_len();
+        if let Some(into) = into
+            && opcode == Opcode::Read
+            && header.status.get() == 0
+        {
+            let Some(data) = into.get_mut(..want) else {
+                return Err(self.broken("more data than asked for"));
+            };
+            let have = self.filled.len().min(want);
+            data[..have].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + have]);
+            self.filled.start += have;
+            self.receive_exactly(wait, &mut data[have..])?;
+            return Ok((header, opcode, Place::Caller(want)));
+        }
+        self.fill(wait, want, usize::MAX)?;
+        let body = self.filled.start..self.filled.start + want;
+        self.filled.start = body.end;
+        Ok((header, opcode, Place::Buffer(body)))
+    }
+
+    /// Makes at least `need` bytes available in the buffer, taking at most `most` at once.
+    fn fill(&mut self, wait: &mut Wait, need: usize, most: usize) -> Result<(), Failure> {
+        if self.filled.is_empty() {
+            self.filled = 0..0;
+        }
+        if self.buffer.len() < self.filled.start + need {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+            self.buffer.resize(need.max(BUFFER), 0);
+        }
+        while self.filled.len() < need {
+            let room = self.buffer.len().min(self.filled.end.saturating_add(most));
+            let got = sys::receive(&self.fd, &mut [IoSliceMut::new(&mut self.buffer[self.filled.end..room])]);
+            self.filled.end += self.progress(wait, got)?;
+        }
+        Ok(())
+    }
+
+    fn receive_exactly(&mut self, wait: &mut Wait, mut into: &mut [u8]) -> Result<(), Failure> {
+        while !into.is_empty() {
+            let got = sys::receive(&self.fd, &mut [IoSliceMut::new(into)]);
+            let n = self.progress(wait, got)?;
+            into = &mut into[n..];
+        }
+        Ok(())
+    }
+
+    fn parse(&self, head: &[u8; HEADER_LEN]) -> Result<(Header, Opcode), Failure> {
+        Header::decode(head).map_err(|e| self.broken(&e.to_string()))
+    }
+
+    /// Turns the outcome of one receive into bytes gained, asking the node for a sign of life when
+    /// it is time to.
+    fn progress(&mut self, wait: &mut Wait, got: Result<usize, Errno>) -> Result<usize, Failure> {
+        match got {
+            Ok(0) => Err(Failure::Broken(format!("{}: the connection was closed", self.address))),
+            Ok(n) => {
+                wait.heard(sys::now());
+                Ok(n)
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(Errno::AGAIN) => self.idle(wait).map(|()| 0),
+            Err(e) => Err(Failure::Broken(format!("{}: receive: {}", self.address, std::io::Error::from(e)))),
+        }
+    }
+
+    fn idle(&mut self, wait: &mut Wait) -> Result<(), Failure> {
+        let now = sys::now();
+        match wait.step(now) {
+            Step::WaitUntil(_) => Ok(()),
+            Step::Ping => {
+                let mut ping = Header::request(Opcode::Ping, 0, 0);
+                ping.stamp = now.0.into();
+                // The socket's buffer is full or the node is gone: either way no ping is out.
+                if sys::send(&self.fd, &[IoSlice::new(ping.as_bytes())]).is_ok_and(|n| n == HEADER_LEN) {
+                    wait.sent(now, true);
+                    Ok(())
+                } else {
+                    Err(Failure::Silent(format!("{}: it takes no more data", self.address)))
+                }
+            }
+            Step::GiveUp => Err(Failure::Silent(format!("{}: no answer", self.address))),
+            Step::Deadline => Err(Failure::Deadline),
+        }
+    }
+
+    fn send_all(&mut self, wait: &mut Wait, mut pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {
+        let mut stalled_since = None;
+        IoSlice::advance_slices(&mut pieces, 0);
+        while !pieces.is_empty() {
+            match sys::send(&self.fd, pieces) {
+                Ok(n) => {
+                    IoSlice::advance_slices(&mut pieces, n);
+                    stalled_since = None;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // Bytes that were taken carry no newer stamp than their header's, so the lease
+                    // counts from the start of the send: only time has to pass.
+                    let now = sys::now();
+                    let since = *stalled_since.get_or_insert(now);
+                    if let Step::Deadline = wait.step(now) {
+                        return Err(Failure::Deadline);
+                    }
+                    if now.since(since) > self.patience.lease + self.patience.lease {
+                        return Err(Failure::Silent(format!("{}: it takes no more data", self.address)));
+                    }
+                }
+                Err(e) => {
+                    return Err(Failure::Broken(format!("{}: send: {}", self.address, std::io::Error::from(e))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes leave, without waiting for an answer.
+    pub(crate) fn goodbye(&self) {
+        let mut bye = Header::request(Opcode::Goodbye, 0, 0);
+        bye.stamp = sys::now().0.into();
+        // The process is leaving: a node that does not get it finds out by the closed socket.
+        let _ = sys::send(&self.fd, &[IoSlice::new(bye.as_bytes())]);
+    }
+}

@@ -1,0 +1,183 @@
+//! What the processes of a job did, counted together in one shared file: operations, bytes, errors
+//! and latencies as the application saw them. A process that is killed loses nothing of it.
+
+use forebay_wire::message::Meta;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets of a latency histogram: four to a power of two of nanoseconds.
+const BUCKETS: usize = 4 * 42;
+const OPS: usize = 4 + Meta::NAMES.len();
+
+/// An operation, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpIndex(usize);
+
+impl OpIndex {
+    /// Reads.
+    pub(crate) const READ: OpIndex = OpIndex(0);
+    /// Writes.
+    pub(crate) const WRITE: OpIndex = OpIndex(1);
+    /// Appends.
+    pub(crate) const APPEND: OpIndex = OpIndex(2);
+    /// Control of the node.
+    pub(crate) const CONTROL: OpIndex = OpIndex(3);
+
+    /// A metadata operation.
+    pub(crate) fn meta(op: &Meta<'_>) -> OpIndex {
+        OpIndex(4 + op.index())
+    }
+
+    fn name(self) -> &'static str {
+        match self.0 {
+            0 => "read",
+            1 => "write",
+            2 => "append",
+            3 => "control",
+            n => Meta::NAMES[n - 4],
+        }
+    }
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Op {
+    count: AtomicU64,
+    errors: AtomicU64,
+    bytes: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+/// The counters of a job on this machine, in memory shared by its processes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Counters {
+    ops: [Op; OPS],
+}
+
+/// One operation's totals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpTotals {
+    /// Its name.
+    pub name: &'static str,
+    /// How often.
+    pub count: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Latency percentiles in nanoseconds: 50, 95, 99 and the largest (each the upper edge of its
+    /// bucket, so at most a quarter too large).
+    pub latency_ns: [u64; 4],
+}
+
+impl Counters {
+    /// Makes the file, all zero.
+    pub fn create(path: &Path) -> std::io::Result<&'static Counters> {
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(size_of::<Counters>() as u64)?;
+        Counters::map(&file)
+    }
+
+    /// Opens the file that another process made.
+    pub fn open(path: &Path) -> std::io::Result<&'static Counters> {
+        let fd = rustix::fs::open(path, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+        if (rustix::fs::fstat(&fd)?.st_size as u64) < size_of::<Counters>() as u64 {
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        Counters::map(&fd)
+    }
+
+    fn map(fd: &impl rustix::fd::AsFd) -> std::io::Result<&'static Counters> {
+        // SAFETY: a fresh mapping of the whole struct, page-aligned, never unmapped; the struct is
+        // made of atomics, for which every bit pattern is a value.
+        unsafe {
+            let p = mmap(
+                std::ptr::null_mut(),
+                size_of::<Counters>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?;
+            Ok(&*p.cast::<Counters>())
+        }
+    }
+
+    /// An operation ended after `nanos`, moving `bytes`.
+    pub(crate) fn add(&self, op: OpIndex, nanos: u64, bytes: u64, failed: bool) {
+        let o = &self.ops[op.0];
+        o.count.fetch_add(1, Ordering::Relaxed);
+        if bytes > 0 {
+            o.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if failed {
+            o.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        o.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The totals of every operation that happened.
+    pub fn totals(&self) -> Vec<OpTotals> {
+        let mut all = Vec::new();
+        for (i, o) in self.ops.iter().enumerate() {
+            let count = o.count.load(Ordering::Relaxed);
+            if count == 0 {
+                continue;
+            }
+            let buckets: Vec<u64> = o.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+            all.push(OpTotals {
+                name: OpIndex(i).name(),
+                count,
+                errors: o.errors.load(Ordering::Relaxed),
+                bytes: o.bytes.load(Ordering::Relaxed),
+                latency_ns: [0.5, 0.95, 0.99, 1.0].map(|q| percentile(&buckets, q)),
+            });
+        }
+        all
+    }
+}
+
+fn bucket(nanos: u64) -> usize {
+    let v = nanos.max(4);
+    let e = 63 - v.leading_zeros() as usize;
+    let sub = (v >> (e - 2)) as usize & 3;
+    ((e - 2) * 4 + sub).min(BUCKETS - 1)
+}
+
+fn upper_edge(bucket: usize) -> u64 {
+    let (e, sub) = (bucket / 4 + 2, bucket as u64 % 4);
+    ((4 + sub + 1) << (e - 2)) - 1
+}
+
+fn percentile(buckets: &[u64], q: f64) -> u64 {
+    let total: u64 = buckets.iter().sum();
+    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    for (i, n) in buckets.iter().enumerate() {
+        seen += n;
+        if seen >= rank {
+            return upper_edge(i);
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover() {
+        let mut last = 0;
+        for v in [1u64, 4, 5, 7, 8, 100, 1000, 20_000, 1 << 30, u64::MAX] {
+            let b = bucket(v);
+            assert!(b >= last);
+            last = b;
+            if v >= 4 && v < 1 << 40 {
+                assert!(upper_edge(b) >= v && upper_edge(b) < v + v / 4 + 1, "{v} {b} {}", upper_edge(b));
+            }
+        }
+    }
+}

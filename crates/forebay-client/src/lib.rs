@@ -1,0 +1,29 @@
+//! Forebay's client: one [`Client`] per process, blocking, without threads of its own, so that it
+//! can live inside a preloaded library. It keeps a few connections to the I/O node the mapping
+//! gives this process, pipelines large transfers, and when a node dies, stops answering or drains,
+//! it reconnects or moves to another node and replays what was not answered.
+//!
+//! All system calls go through rustix's raw backend: a preloaded library may call this code from
+//! inside its own replacements of libc's functions.
+
+mod call;
+mod client;
+mod config;
+mod conn;
+mod counters;
+mod error;
+mod file;
+mod nodes;
+mod pool;
+mod sys;
+
+pub use client::Client;
+pub use config::{Address, Config, ConfigError, ExportMap, Fallback, Spread};
+pub use counters::{Counters, OpTotals};
+pub use error::Error;
+pub use file::{File, FileRecord};
+
+pub use forebay_wire::flags::OpenFlags;
+pub use forebay_wire::message::{
+    Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, Meta, Path, SeekKind, SetTime, Target,
+};

@@ -1,0 +1,151 @@
+//! The connections of one process. A slot is taken by a compare-and-swap, so a signal handler that
+//! interrupts a call on one connection simply takes another, and a forked child can forget all of
+//! them without a lock that some other thread may have held.
+
+use crate::conn::Conn;
+use crate::sys;
+use forebay_types::Nanos;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+/// As many calls as one process can have under way at once.
+const SLOTS: usize = 32;
+
+struct Slot {
+    taken: AtomicBool,
+    /// The node index of the connection in here plus one; 0 if there is none. A hint without a lock.
+    node: AtomicI32,
+    fd: AtomicI32,
+    conn: UnsafeCell<Option<Conn>>,
+}
+
+pub(crate) struct Pool {
+    slots: [Slot; SLOTS],
+}
+
+// SAFETY: a slot's `conn` is touched only by whoever holds its `taken` flag (see `Taken`), or by a
+// forked child's only thread in `forget`.
+unsafe impl Sync for Pool {}
+// SAFETY: a connection may be used from any thread.
+unsafe impl Send for Pool {}
+
+/// A slot that is ours for the time being.
+pub(crate) struct Taken<'a> {
+    slot: &'a Slot,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Pool {
+        Pool {
+            slots: std::array::from_fn(|_| Slot {
+                taken: AtomicBool::new(false),
+                node: AtomicI32::new(0),
+                fd: AtomicI32::new(-1),
+                conn: UnsafeCell::new(None),
+            }),
+        }
+    }
+
+    /// A free slot, by preference one with a connection to `node`, then an empty one; waits while
+    /// all are taken, up to `until`.
+    pub(crate) fn take(&self, node: usize, until: Nanos) -> Option<Taken<'_>> {
+        let wanted = node as i32 + 1;
+        loop {
+            for pass in [Some(wanted), Some(0), None] {
+                for slot in &self.slots {
+                    if pass.is_some_and(|p| slot.node.load(Ordering::Relaxed) != p) {
+                        continue;
+                    }
+                    if !slot.taken.load(Ordering::Relaxed)
+                        && slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                    {
+                        let mut taken = Taken { slot };
+                        if slot.node.load(Ordering::Relaxed) != wanted {
+                            taken.drop_conn();
+                        }
+                        return Some(taken);
+                    }
+                }
+            }
+            if sys::now() >= until {
+                return None;
+            }
+            // More threads than slots: their calls take tens of microseconds each.
+            let _ = sys::nap(Duration::from_micros(50));
+        }
+    }
+
+    /// The descriptors in use, for a front end that protects them.
+    pub(crate) fn owns_fd(&self, fd: i32) -> bool {
+        self.slots.iter().any(|s| s.fd.load(Ordering::Relaxed) == fd)
+    }
+
+    /// Takes every idle connection in turn.
+    pub(crate) fn for_each_idle(&self, mut f: impl FnMut(&mut Taken<'_>)) {
+        for slot in &self.slots {
+            if slot.node.load(Ordering::Relaxed) != 0
+                && slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                f(&mut Taken { slot });
+            }
+        }
+    }
+
+    /// In a forked child: the connections are the parent's. Closes this process's copies.
+    ///
+    /// # Safety
+    /// No other thread may exist in this process.
+    pub(crate) unsafe fn forget(&self) {
+        for slot in &self.slots {
+            // SAFETY: the caller is the only thread; whoever held the slot in the parent is not here.
+            unsafe { *slot.conn.get() = None };
+            slot.node.store(0, Ordering::Relaxed);
+            slot.fd.store(-1, Ordering::Relaxed);
+            slot.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Taken<'_> {
+    /// The connection in the slot.
+    pub(crate) fn conn(&mut self) -> Option<&mut Conn> {
+        // SAFETY: we hold the slot's flag until this value is dropped.
+        unsafe { &mut *self.slot.conn.get() }.as_mut()
+    }
+
+    pub(crate) fn put_conn(&mut self, node: usize, conn: Conn) -> &mut Conn {
+        self.slot.fd.store(conn.raw_fd(), Ordering::Relaxed);
+        self.slot.node.store(node as i32 + 1, Ordering::Relaxed);
+        // SAFETY: as in `conn`.
+        unsafe { &mut *self.slot.conn.get() }.insert(conn)
+    }
+
+    pub(crate) fn drop_conn(&mut self) {
+        self.slot.node.store(0, Ordering::Relaxed);
+        self.slot.fd.store(-1, Ordering::Relaxed);
+        // SAFETY: as in `conn`.
+        unsafe { *self.slot.conn.get() = None };
+    }
+
+    pub(crate) fn is_to(&self, node: usize) -> bool {
+        self.slot.node.load(Ordering::Relaxed) == node as i32 + 1
+    }
+
+    /// Moves the connection to another descriptor number if it is `fd`.
+    pub(crate) fn relocate(&mut self, fd: i32) {
+        if self.slot.fd.load(Ordering::Relaxed) == fd
+            && let Some(conn) = self.conn()
+        {
+            conn.relocate();
+            let now = conn.raw_fd();
+            self.slot.fd.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.slot.taken.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,117 @@
+//! Clock, randomness and sockets: the only place of this crate that makes system calls.
+
+use crate::config::Address;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use forebay_types::Nanos;
+
+/// The monotonic clock, which also stamps requests.
+pub(crate) fn now() -> Nanos {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// Sixteen random bytes.
+pub(crate) fn random16() -> [u8; 16] {
+    let mut out = [0u8; 16];
+    let mut done = 0;
+    while done < out.len() {
+        match rustix::rand::getrandom(&mut out[done..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(_) => {
+                // No entropy call: the clock, the process and a stack address make it unique enough
+                // for a name; the secret is not made here.
+                let seed = now().0 ^ (u64::from(pid()) << 40) ^ (&raw const done as u64);
+                out[..8].copy_from_slice(&seed.to_le_bytes());
+                return out;
+            }
+        }
+    }
+    out
+}
+
+/// This process.
+pub(crate) fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// This machine's name.
+pub(crate) fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Sleeps, as long as no signal comes.
+pub(crate) fn nap(d: Duration) -> Result<(), Errno> {
+    let t = rustix::time::Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) };
+    match rustix::thread::nanosleep(&t) {
+        rustix::thread::NanosleepRelativeResult::Ok => Ok(()),
+        rustix::thread::NanosleepRelativeResult::Interrupted(_) => Err(Errno::INTR),
+        rustix::thread::NanosleepRelativeResult::Err(e) => Err(e),
+    }
+}
+
+/// Connects within `limit`. The descriptor is close-on-exec and above the numbers programs use.
+pub(crate) fn connect(address: &Address, limit: Duration) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = match address {
+        Address::Tcp(a) => {
+            let family = if a.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let fd = net::socket_with(family, SocketType::STREAM, flags, None)?;
+            sockopt::set_tcp_nodelay(&fd, true)?;
+            finish_connect(&fd, net::connect(&fd, a), limit)?;
+            fd
+        }
+        Address::Unix(path) => {
+            let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            let a = net::SocketAddrUnix::new(path.as_path())?;
+            finish_connect(&fd, net::connect(&fd, &a), limit)?;
+            fd
+        }
+    };
+    rustix::io::ioctl_fionbio(&fd, false)?;
+    Ok(out_of_the_way(fd))
+}
+
+fn finish_connect(fd: &OwnedFd, started: Result<(), Errno>, limit: Duration) -> Result<(), Errno> {
+    match started {
+        Ok(()) => return Ok(()),
+        Err(Errno::INPROGRESS | Errno::AGAIN | Errno::INTR) => {}
+        Err(e) => return Err(e),
+    }
+    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
+    let t = rustix::time::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match rustix::event::poll(&mut fds, Some(&t)) {
+        Ok(0) => Err(Errno::TIMEDOUT),
+        Ok(_) => sockopt::socket_error(fd)?,
+        Err(e) => Err(e),
+    }
+}
+
+/// Programs expect small descriptor numbers for their own files, and some close or reuse the ones
+/// just above 2.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
+    let floor = i32::try_from(soft.min(1 << 20)).unwrap_or(1024) * 3 / 4;
+    rustix::io::fcntl_dupfd_cloexec(&fd, floor).unwrap_or(fd)
+}
+
+/// How long a single send or receive may block before it returns `EAGAIN`.
+pub(crate) fn set_timeouts(fd: &OwnedFd, d: Duration) -> Result<(), Errno> {
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(d))?;
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, Some(d))
+}
+
+/// One send of several pieces.
+pub(crate) fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    net::sendmsg(fd, pieces, &mut net::SendAncillaryBuffer::default(), net::SendFlags::NOSIGNAL)
+}
+
+/// One receive into several pieces; 0 is the end.
+pub(crate) fn receive(fd: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty()).map(|r| r.bytes)
+}

@@ -1,0 +1,168 @@
+//! The handshake: the node greets with a challenge, the client proves that it knows the job's
+//! secret, the node welcomes it with its limits. One round trip after the connection stands.
+
+use crate::{VERSION_MAX, VERSION_MIN, WireError};
+use forebay_types::{Epoch, FlowId, NodeId};
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// Names one client process's session with a node, across its connections and reconnections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SessionId(pub [u8; 16]);
+
+/// What the node says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// Oldest version the node speaks.
+    pub version_min: u16,
+    /// Newest version the node speaks.
+    pub version_max: u16,
+    /// Which I/O node this is.
+    pub node: NodeId,
+    /// The node's boot id: equal to the client's own when both are on one machine.
+    pub boot: [u8; 16],
+    /// To be answered in [`Hello::proof`].
+    pub challenge: [u8; 16],
+}
+
+/// What the client answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello<'a> {
+    /// The version to speak.
+    pub version: u16,
+    /// The client process's session.
+    pub session: SessionId,
+    /// The job: its name is the flow's.
+    pub job: &'a str,
+    /// Where the client runs.
+    pub host: &'a str,
+    /// The client's process id there.
+    pub pid: u32,
+    /// Keyed hash of challenge, session and job under the job's secret.
+    pub proof: [u8; 32],
+    /// The newest mapping the client knows.
+    pub epoch: Epoch,
+}
+
+/// What the node replies to a [`Hello`] it accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that is spoken from here on.
+    pub version: u16,
+    /// The flow the session's requests belong to.
+    pub flow: FlowId,
+    /// How many requests may be unanswered on this connection.
+    pub credits: u32,
+    /// The largest data payload of one frame.
+    pub max_data: u32,
+    /// How long a request stays valid after the client's last sign of life, in milliseconds.
+    pub lease_ms: u32,
+    /// The exported directories, by index.
+    pub exports: Vec<String>,
+    /// The node's mapping epoch.
+    pub epoch: Epoch,
+    /// Whether the node still had this session (after a broken connection).
+    pub resumed: bool,
+}
+
+/// The version both ends speak, from a node's greeting.
+pub fn negotiate(greeting: &Greeting) -> Result<u16, WireError> {
+    let version = VERSION_MAX.min(greeting.version_max);
+    if version < VERSION_MIN || version < greeting.version_min {
+        return Err(WireError::Version { theirs: greeting.version_max, min: VERSION_MIN, max: VERSION_MAX });
+    }
+    Ok(version)
+}
+
+/// The secret that a job's clients and its I/O nodes share.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Secret {
+    /// From its 32 bytes.
+    pub fn new(bytes: [u8; 32]) -> Secret {
+        Secret(bytes)
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Option<Secret> {
+        let hex = hex.trim().as_bytes();
+        if hex.len() != 64 {
+            return None;
+        }
+        let mut out = [0u8; 32];
+        for (o, pair) in out.iter_mut().zip(hex.chunks_exact(2)) {
+            let hi = (pair[0] as char).to_digit(16)?;
+            let lo = (pair[1] as char).to_digit(16)?;
+            *o = u8::try_from(hi * 16 + lo).ok()?;
+        }
+        Some(Secret(out))
+    }
+
+    /// As 64 hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    fn mac(&self, challenge: &[u8; 16], session: SessionId, job: &str) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(challenge);
+        mac.update(&session.0);
+        mac.update(job.as_bytes());
+        mac
+    }
+
+    /// The proof a client gives.
+    pub fn prove(&self, challenge: &[u8; 16], session: SessionId, job: &str) -> [u8; 32] {
+        self.mac(challenge, session, job).finalize().into_bytes().into()
+    }
+
+    /// Whether `hello` proves knowledge of this secret, in constant time.
+    pub fn verify(&self, challenge: &[u8; 16], hello: &Hello<'_>) -> Result<(), WireError> {
+        self.mac(challenge, hello.session, hello.job)
+            .verify_slice(&hello.proof)
+            .map_err(|_| WireError::Credentials)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proof() {
+        let secret = Secret::from_hex(&"0f".repeat(32)).unwrap();
+        assert_eq!(secret.to_hex(), "0f".repeat(32));
+        let session = SessionId([3; 16]);
+        let challenge = [7; 16];
+        let mut hello = Hello {
+            version: 1,
+            session,
+            job: "j",
+            host: "h",
+            pid: 1,
+            proof: secret.prove(&challenge, session, "j"),
+            epoch: Epoch(0),
+        };
+        assert!(secret.verify(&challenge, &hello).is_ok());
+        assert!(secret.verify(&[8; 16], &hello).is_err());
+        hello.job = "k";
+        assert!(secret.verify(&challenge, &hello).is_err());
+        assert!(Secret::from_hex("zz").is_none());
+    }
+
+    #[test]
+    fn versions() {
+        let mut g = Greeting { version_min: 1, version_max: 9, node: NodeId(0), boot: [0; 16], challenge: [0; 16] };
+        assert_eq!(negotiate(&g), Ok(VERSION_MAX));
+        g.version_min = 8;
+        assert!(negotiate(&g).is_err());
+    }
+}
