@@ -5,11 +5,27 @@
 //! rows ([`data`]). No clock, no file, no thread: time and data are handed in.
 
 mod collect;
+pub mod data;
+mod detect;
+mod features;
 mod metrics;
+mod model;
 mod pattern;
+mod phase;
+mod score;
 mod sizes;
+pub mod synthetic;
 mod table;
+pub mod train;
 
 pub use collect::{Access, Collector};
+pub use detect::forest::Forest;
+pub use detect::net::Net;
+pub use detect::tree::Tree;
+pub use detect::{Detector, Scores};
+pub use features::Feature;
 pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
+pub use model::{Kind, MODEL_MAX_BYTES, MODEL_VERSION, Model, ModelError};
 pub use pattern::{Detection, IoMode, Pattern};
+pub use phase::{PhaseSummary, Phases};
+pub use score::Confusion;
