@@ -1,14 +1,20 @@
 //! The subcommands. To add one: a file here with a clap `Args` struct that has
 //! `run(self) -> anyhow::Result<ExitCode>`, a `mod` line, a variant, and an arm.
 
+mod analyze;
+
 use std::process::ExitCode;
 
 /// What the user asked for.
 #[derive(clap::Subcommand)]
-pub(crate) enum Command {}
+pub(crate) enum Command {
+    Analyze(analyze::Analyze),
+}
 
 impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        match self {}
+        match self {
+            Command::Analyze(c) => c.run(),
+        }
     }
 }

@@ -1,0 +1,222 @@
+//! The report as one self-contained HTML page.
+
+use super::verdict::{Report, Rule, Verdict};
+use forebay_plot::{Axis, BarSeries, Bars, Line, Series, Size, Spread};
+use std::fmt::Write;
+
+const STYLE: &str = "
+body{font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',Arial,sans-serif;color:#1f2933;background:#f5f7fa;margin:0}
+main{max-width:1240px;margin:0 auto;padding:28px 20px 60px}
+h1{font-size:26px;margin:0 0 2px} h2{font-size:19px;margin:34px 0 8px} p{margin:6px 0;max-width:75ch} .muted{color:#616e7c}
+.cards{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0}
+.card{background:#fff;border:1px solid #e4e7eb;border-radius:8px;padding:10px 16px;min-width:120px}
+.card b{display:block;font-size:24px;line-height:1.2} .card span{color:#616e7c;font-size:13px}
+.row{display:flex;flex-wrap:wrap;gap:14px} .row>svg,.panels figure{background:#fff;border:1px solid #e4e7eb;border-radius:8px}
+.panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(232px,1fr));gap:10px}
+.panels figure{margin:0;padding:2px 0 6px} .panels svg{display:block;width:100%;height:auto}
+figcaption{font-size:11.5px;color:#616e7c;padding:0 10px} figcaption b{color:#1f2933}
+table{border-collapse:collapse;background:#fff;border:1px solid #e4e7eb;font-size:13px;width:100%}
+th,td{padding:4px 9px;text-align:right;border-bottom:1px solid #eef1f4;white-space:nowrap} th{background:#f0f3f6;position:sticky;top:0}
+td:first-child,th:first-child,.l{text-align:left} tr:hover td{background:#f7f9fb} td.best{font-weight:600;color:#0072b2}
+input{font:inherit;padding:6px 10px;border:1px solid #cbd2d9;border-radius:6px;width:340px;max-width:100%}
+.wide{overflow-x:auto}";
+
+const SCRIPT: &str = "
+document.getElementById('f').addEventListener('input',e=>{const w=e.target.value.toLowerCase().split(/\\s+/);
+document.querySelectorAll('[data-k]').forEach(x=>{x.style.display=w.every(y=>x.dataset.k.includes(y))?'':'none'})})";
+
+/// The page: summary, the two histograms, a small plot for each scenario, and the numbers.
+pub fn html(report: &Report, title: &str) -> String {
+    let mut out = String::with_capacity(64 * 1024);
+    let title = escape(title);
+    let _ = write!(
+        out,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body><main>\
+         <h1>{title}</h1><p class=\"muted\">{} scenarios, {} measurements</p>",
+        report.scenarios, report.rows
+    );
+    cards(&mut out, report);
+    histograms(&mut out, report);
+    let _ = write!(
+        out,
+        "<h2>Bandwidth by number of I/O nodes</h2><p class=\"muted\">MB/s at the clients; 0 is direct access. Line: \
+         mean; bars: 95 % confidence interval; faint dots: single repetitions. The y axes differ.</p>\
+         <p><input id=\"f\" placeholder=\"filter: shared strided 512 …\" aria-label=\"filter scenarios\"></p>\
+         <div class=\"panels\">"
+    );
+    for v in &report.verdicts {
+        panel(&mut out, v);
+    }
+    out.push_str("</div>");
+    table(&mut out, report);
+    warnings(&mut out, report);
+    let _ = write!(
+        out,
+        "<h2>How this was decided</h2><p>{} A number of I/O nodes is a distinct choice if it differs from every smaller \
+         number. “Enough” is the smallest number that does not differ from the best one (by median). \
+         Kruskal-Wallis and Dunn are corrected for ties; the intervals are Student's.</p></main>\
+         <script>{SCRIPT}</script></body></html>",
+        match report.rule {
+            Rule::Described =>
+                "Two numbers differ if Dunn's one-sided p is at most α/2 = 0.025, as the FORGE study describes.",
+            Rule::Published =>
+                "Two numbers differ if Dunn's Z of the smaller against the larger is at most 0.05, which is how the \
+                 FORGE study's published figure was made (Z where its text says p).",
+        }
+    );
+    out
+}
+
+fn cards(out: &mut String, r: &Report) {
+    let most = |tally: &std::collections::BTreeMap<u32, usize>| {
+        tally.iter().max_by_key(|(_, n)| **n).map_or(String::from("–"), |(c, _)| c.to_string())
+    };
+    let share = r.forwarding.median;
+    let of = (share.forwarding + share.direct).max(1) as f64;
+    let one = r.distinct.get(&1).copied().unwrap_or(0);
+    out.push_str("<div class=\"cards\">");
+    for (value, label) in [
+        (most(&r.best.median), "I/O nodes: most often best (median)".to_owned()),
+        (forebay_plot::percent(share.forwarding as f64 / of), "of scenarios best with forwarding".to_owned()),
+        (
+            format!("{one} of {}", r.scenarios),
+            "scenarios where the number makes no real difference".to_owned(),
+        ),
+        (r.warnings.to_string(), "warnings".to_owned()),
+    ] {
+        let _ = write!(out, "<div class=\"card\"><b>{value}</b><span>{label}</span></div>");
+    }
+    out.push_str("</div>");
+}
+
+fn histograms(out: &mut String, r: &Report) {
+    let size = Size::new(590.0, 330.0);
+    let choices = Bars {
+        title: "(a) Statistically distinct choices".into(),
+        size,
+        x_label: "choices a scenario has".into(),
+        categories: r.distinct.keys().map(usize::to_string).collect(),
+        y: Axis::linear("scenarios"),
+        series: vec![BarSeries::new("scenarios", r.distinct.values().map(|n| *n as f64))],
+        labels: true,
+        ..Bars::default()
+    };
+    let series = |name: &str, tally: &std::collections::BTreeMap<u32, usize>| {
+        BarSeries::new(name, tally.values().map(|n| *n as f64))
+    };
+    let best = Bars {
+        title: "(b) Best number of I/O nodes".into(),
+        size,
+        x_label: "I/O nodes".into(),
+        categories: r.best.max.keys().map(u32::to_string).collect(),
+        y: Axis::linear("scenarios"),
+        series: vec![
+            series("by the fastest repetition", &r.best.max),
+            series("by the mean", &r.best.mean),
+            series("by the median", &r.best.median),
+        ],
+        labels: true,
+        ..Bars::default()
+    };
+    let _ = write!(out, "<h2>All scenarios</h2><div class=\"row\">{}{}</div>", choices.svg(), best.svg());
+}
+
+fn panel(out: &mut String, v: &Verdict) {
+    let at = |i: usize| i as f64;
+    let mut series = Series::with_range(
+        "",
+        v.counts.iter().enumerate().map(|(i, c)| {
+            let (lo, hi) = c.interval.map_or((c.mean, c.mean), |t| (t.low.max(0.0), t.high));
+            (at(i), c.mean, lo, hi)
+        }),
+    );
+    for (i, runs) in v.runs.values().enumerate() {
+        series.samples.extend(runs.iter().map(|mbs| (at(i), *mbs)));
+    }
+    let svg = Line {
+        title: v.scenario.clone(),
+        size: Size::SMALL,
+        x: Axis::categories("", v.counts.iter().map(|c| c.io_nodes.to_string())),
+        y: Axis::linear(""),
+        series: vec![series],
+        spread: Spread::Bars,
+        ..Line::default()
+    }
+    .svg();
+    let words = v.facts.describe();
+    let key = escape(&format!("{} {words}", v.scenario).to_lowercase());
+    let _ = write!(
+        out,
+        "<figure data-k=\"{key}\">{svg}<figcaption>{}<br>best <b>{}</b>, enough <b>{}</b>, {} distinct</figcaption></figure>",
+        escape(&words),
+        v.best.median,
+        v.smallest_equivalent,
+        v.choices.len()
+    );
+}
+
+fn table(out: &mut String, r: &Report) {
+    out.push_str("<h2>The numbers</h2><div class=\"wide\"><table><thead><tr><th>scenario</th><th class=\"l\">pattern</th>");
+    let counts: Vec<u32> = r.best.max.keys().copied().collect();
+    for c in &counts {
+        let _ = write!(out, "<th>{c}</th>");
+    }
+    out.push_str(
+        "<th>best</th><th>enough</th><th>choices</th><th title=\"Kruskal-Wallis\">p</th></tr></thead><tbody>",
+    );
+    for v in &r.verdicts {
+        let words = v.facts.describe();
+        let key = escape(&format!("{} {words}", v.scenario).to_lowercase());
+        let _ = write!(
+            out,
+            "<tr data-k=\"{key}\"><td>{}</td><td class=\"l\">{}</td>",
+            escape(&v.scenario),
+            escape(&words)
+        );
+        for c in &counts {
+            match v.counts.iter().find(|k| k.io_nodes == *c) {
+                None => out.push_str("<td>–</td>"),
+                Some(k) => {
+                    let class = if v.best.median == *c { " class=\"best\"" } else { "" };
+                    let half =
+                        k.interval.map_or(String::new(), |i| format!(" ± {:.1}", (i.high - i.low) / 2.0));
+                    let hover = format!(
+                        "{} repetitions, median {:.1}, {:.1} to {:.1}",
+                        k.samples, k.median, k.min, k.max
+                    );
+                    let _ = write!(out, "<td{class} title=\"{hover}\">{:.1}{half}</td>", k.mean);
+                }
+            }
+        }
+        let choices: Vec<String> = v.choices.iter().map(u32::to_string).collect();
+        let p = v
+            .kruskal_wallis
+            .map_or("–".to_owned(), |k| if k.p < 0.001 { "&lt;0.001".into() } else { format!("{:.3}", k.p) });
+        let _ = write!(
+            out,
+            "<td>{}</td><td>{}</td><td>{}</td><td>{p}</td></tr>",
+            v.best.median,
+            v.smallest_equivalent,
+            choices.join(" ")
+        );
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+fn warnings(out: &mut String, r: &Report) {
+    if r.warnings == 0 {
+        return;
+    }
+    let _ = write!(out, "<h2>Warnings</h2><details><summary>{} warnings</summary><ul>", r.warnings);
+    for v in &r.verdicts {
+        for w in &v.warnings {
+            let _ = write!(out, "<li>{}: {}</li>", escape(&v.scenario), escape(&w.to_string()));
+        }
+    }
+    out.push_str("</ul></details>");
+}
+
+fn escape(s: &str) -> String {
+    s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,234 @@
+//! Reading measurements: our own CSV and the FORGE evaluation's, one row per repetition.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+
+/// Why measurements cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasurementError {
+    /// Not CSV, a column is missing, or a field is not what it should be.
+    #[error(
+        "{file}: {error} (needed: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs)"
+    )]
+    Csv {
+        /// Which file.
+        file: String,
+        /// What the reader says.
+        error: csv::Error,
+    },
+    /// A value out of its range.
+    #[error("{file}, line {line}: {what}")]
+    Value {
+        /// Which file.
+        file: String,
+        /// Where in it.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A header and nothing else.
+    #[error("{file}: no measurements in it")]
+    Empty {
+        /// Which file.
+        file: String,
+    },
+}
+
+/// What a scenario does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Facts {
+    /// Compute nodes.
+    pub compute_nodes: u32,
+    /// Processes on all of them.
+    pub processes: u32,
+    /// Whether all processes use one file, else one each.
+    pub shared: bool,
+    /// How a process walks through the file.
+    pub spatiality: String,
+    /// Size of a request, KiB.
+    pub request_kb: f64,
+    /// `write`, `read`, …
+    pub operation: String,
+}
+
+impl Facts {
+    /// In a few words: `1536 processes, shared, strided, 512 KiB`.
+    pub fn describe(&self) -> String {
+        let layout = if self.shared { "shared" } else { "file per process" };
+        let size = forebay_plot::bytes(self.request_kb * 1024.0);
+        let operation =
+            if self.operation == "write" { String::new() } else { format!(", {}", self.operation) };
+        format!("{} processes, {layout}, {}, {size}{operation}", self.processes, self.spatiality)
+    }
+}
+
+/// All that was measured of one scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// As the file calls it.
+    pub name: String,
+    /// What it does.
+    pub facts: Facts,
+    /// MB/s of each repetition by number of I/O nodes, in the order they were made.
+    pub runs: BTreeMap<u32, Vec<f64>>,
+}
+
+/// Everything measured.
+#[derive(Clone, Debug, Default)]
+pub struct Measurements {
+    /// In the order of their first row.
+    pub scenarios: Vec<Scenario>,
+    /// Repetitions in all.
+    pub rows: usize,
+}
+
+/// A row as both kinds of file have it; ours has further columns.
+#[derive(Deserialize)]
+struct Row {
+    scenario: String,
+    compute_nodes: u32,
+    processes: u32,
+    layout: u8,
+    spatiality: u8,
+    request_kb: f64,
+    io_nodes: u32,
+    bandwidth_mbs: f64,
+    #[serde(default)]
+    operation: Option<String>,
+    #[serde(default)]
+    started: Option<f64>,
+}
+
+impl Measurements {
+    /// Reads one CSV file more.
+    pub fn add_csv(&mut self, file: &str, input: impl Read) -> Result<(), MeasurementError> {
+        let csv_error = |error| MeasurementError::Csv { file: file.to_owned(), error };
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+        let headers = reader.headers().map_err(csv_error)?.clone();
+        let mut rows: Vec<(u64, Row)> = Vec::new();
+        for record in reader.records() {
+            let record = record.map_err(csv_error)?;
+            let line = record.position().map_or(0, |p| p.line());
+            rows.push((line, record.deserialize(Some(&headers)).map_err(csv_error)?));
+        }
+        if rows.is_empty() {
+            return Err(MeasurementError::Empty { file: file.to_owned() });
+        }
+        // Repetitions are made in random order: only their times tell which came first.
+        if rows.iter().all(|(_, r)| r.started.is_some()) {
+            rows.sort_by(|a, b| a.1.started.unwrap_or(0.0).total_cmp(&b.1.started.unwrap_or(0.0)));
+        }
+        let mut index: HashMap<(String, String), usize> = self
+            .scenarios
+            .iter()
+            .enumerate()
+            .map(|(i, s)| ((s.name.clone(), s.facts.operation.clone()), i))
+            .collect();
+        for (line, row) in rows {
+            let bad = |what: String| MeasurementError::Value { file: file.to_owned(), line, what };
+            if !row.bandwidth_mbs.is_finite() || row.bandwidth_mbs < 0.0 {
+                return Err(bad(format!("{} MB/s is not a bandwidth", row.bandwidth_mbs)));
+            }
+            if !row.request_kb.is_finite() || row.request_kb < 0.0 {
+                return Err(bad(format!("{} KiB is not a request size", row.request_kb)));
+            }
+            let shared = match row.layout {
+                0 => false,
+                1 => true,
+                other => {
+                    return Err(bad(format!("layout is {other}, not 0 (file per process) or 1 (shared)")));
+                }
+            };
+            let spatiality = match row.spatiality {
+                0 => "contiguous",
+                1 => "strided",
+                2 => "random",
+                other => {
+                    return Err(bad(format!(
+                        "spatiality is {other}, not 0 (contiguous), 1 (strided) or 2 (random)"
+                    )));
+                }
+            };
+            let facts = Facts {
+                compute_nodes: row.compute_nodes,
+                processes: row.processes,
+                shared,
+                spatiality: spatiality.to_owned(),
+                request_kb: row.request_kb,
+                operation: row.operation.unwrap_or_else(|| "write".to_owned()),
+            };
+            let key = (row.scenario.clone(), facts.operation.clone());
+            let at = *index.entry(key).or_insert_with(|| {
+                let runs = BTreeMap::new();
+                self.scenarios.push(Scenario { name: row.scenario.clone(), facts: facts.clone(), runs });
+                self.scenarios.len() - 1
+            });
+            let scenario = &mut self.scenarios[at];
+            if scenario.facts != facts {
+                return Err(bad(format!("scenario {} is described in another way further up", row.scenario)));
+            }
+            scenario.runs.entry(row.io_nodes).or_default().push(row.bandwidth_mbs);
+            self.rows += 1;
+        }
+        Ok(())
+    }
+
+    /// Every number of I/O nodes that occurs, ascending.
+    pub fn counts(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.scenarios.iter().flat_map(|s| s.runs.keys().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HEADER: &str =
+        "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs";
+
+    fn read(text: &str) -> Result<Measurements, MeasurementError> {
+        let mut m = Measurements::default();
+        m.add_csv("m.csv", text.as_bytes())?;
+        Ok(m)
+    }
+
+    #[test]
+    fn bad_rows_are_named() {
+        for (row, says) in [
+            ("a,1,1,2,0,32,0,5", "layout is 2"),
+            ("a,1,1,0,9,32,0,5", "spatiality is 9"),
+            ("a,1,1,0,0,32,0,-5", "not a bandwidth"),
+            ("a,1,1,0,0,32,0,NaN", "not a bandwidth"),
+            ("a,1,x,0,0,32,0,5", "line: 2"),
+            ("a,1,1,0,0,32,0,5\na,2,1,0,0,32,0,5", "line 3: scenario a is described in another way"),
+        ] {
+            let e = read(&format!("{HEADER}\n{row}\n")).unwrap_err().to_string();
+            assert!(e.contains(says), "{e}");
+        }
+        assert!(read(HEADER).unwrap_err().to_string().contains("no measurements"));
+        assert!(read("scenario,io_nodes\na,1\n").unwrap_err().to_string().contains("compute_nodes"));
+    }
+
+    #[test]
+    fn later_times_come_later() {
+        let m = read(&format!(
+            "{HEADER},operation,started\na,1,1,0,0,32,0,5,read,20\na,1,1,0,0,32,0,7,read,10\n"
+        ))
+        .unwrap();
+        assert_eq!(m.scenarios[0].runs[&0], [7.0, 5.0]);
+        assert_eq!(m.scenarios[0].facts.operation, "read");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,200}", rows in prop::collection::vec("[a0-9,.\n-]{0,40}", 0..5)) {
+            let _ = read(&text);
+            let _ = read(&format!("{HEADER}\n{}", rows.join("\n")));
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Measurements in, verdicts out: for each scenario the bandwidth by number of I/O nodes, the best
+//! number, which numbers really differ, and what to be wary of.
+
+mod html;
+mod measurements;
+mod text;
+mod verdict;
+mod wary;
+
+pub use html::html;
+pub use measurements::{Facts, MeasurementError, Measurements, Scenario};
+pub use text::text;
+pub use verdict::{Best, Count, Pair, Report, Rule, Verdict, assess};
+pub use wary::Warning;

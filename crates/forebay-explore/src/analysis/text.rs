@@ -1,0 +1,121 @@
+//! The report for a terminal.
+
+use super::verdict::{Report, Rule, Verdict};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The report as plain text, one line a scenario.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let counts: Vec<u32> = report.best.max.keys().copied().collect();
+    let _ = writeln!(out, "{} scenarios, {} measurements\n", report.scenarios, report.rows);
+
+    let width = report.verdicts.iter().map(|v| v.scenario.chars().count()).max().unwrap_or(8).clamp(8, 40);
+    let _ = write!(
+        out,
+        "{:width$}  {:>5}  {:<10}  {:<10}  {:>8}  {:<5}",
+        "scenario", "procs", "layout", "order", "request", "op"
+    );
+    for c in &counts {
+        let _ = write!(out, "  {:>14}", format!("{c} ION{}", if *c == 1 { "" } else { "s" }));
+    }
+    let _ = writeln!(out, "  {:>4}  {:>6}  choices", "best", "enough");
+    for v in &report.verdicts {
+        line(&mut out, v, &counts, width);
+    }
+    let _ = writeln!(
+        out,
+        "\nMB/s: mean ± half of the 95 % confidence interval; * the highest. best: by median. enough: the\n\
+         smallest number that does not really differ from it. choices: the numbers that differ from every\n\
+         smaller one ({}).\n",
+        match report.rule {
+            Rule::Described => "Dunn's one-sided p ≤ 0.025",
+            Rule::Published => "as published: Dunn's Z ≤ 0.05",
+        }
+    );
+
+    let _ = write!(out, "{:32}", "scenarios by best I/O nodes");
+    for c in &counts {
+        let _ = write!(out, "{c:>6}");
+    }
+    let _ = writeln!(out, "{:>13}{:>8}", "forwarding", "direct");
+    for (name, tally, share) in [
+        ("  by the fastest repetition", &report.best.max, report.forwarding.max),
+        ("  by the mean", &report.best.mean, report.forwarding.mean),
+        ("  by the median", &report.best.median, report.forwarding.median),
+    ] {
+        row(&mut out, name, tally, &counts);
+        let of = (share.forwarding + share.direct).max(1) as f64 / 100.0;
+        let _ = writeln!(out, "{:>11.1} %{:>6.1} %", share.forwarding as f64 / of, share.direct as f64 / of);
+    }
+    row(&mut out, "  smallest as good as the best", &report.smallest_equivalent, &counts);
+    let _ = writeln!(out, "\n");
+    let _ = write!(out, "{:32}", "distinct choices");
+    for n in report.distinct.keys() {
+        let _ = write!(out, "{n:>6}");
+    }
+    let _ = write!(out, "\n{:32}", "  scenarios");
+    for n in report.distinct.values() {
+        let _ = write!(out, "{n:>6}");
+    }
+    out.push('\n');
+    if report.warnings > 0 {
+        let _ = writeln!(out, "\n{} warnings", report.warnings);
+        let mut shown = 0;
+        for v in &report.verdicts {
+            for w in &v.warnings {
+                if shown == 10 {
+                    let _ = writeln!(
+                        out,
+                        "  … and {} more (--json or --html has them all)",
+                        report.warnings - shown
+                    );
+                    return out;
+                }
+                let _ = writeln!(out, "  {}: {w}", v.scenario);
+                shown += 1;
+            }
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, v: &Verdict, counts: &[u32], width: usize) {
+    let f = &v.facts;
+    let name: String = v.scenario.chars().take(width).collect();
+    let layout = if f.shared { "shared" } else { "per proc." };
+    let size = forebay_plot::bytes(f.request_kb * 1024.0);
+    let operation: String = f.operation.chars().take(5).collect();
+    let _ = write!(
+        out,
+        "{name:width$}  {:>5}  {layout:<10}  {:<10}  {size:>8}  {operation:<5}",
+        f.processes, f.spatiality
+    );
+    for c in counts {
+        let cell = v.counts.iter().find(|k| k.io_nodes == *c).map_or("–".to_owned(), |k| {
+            let half = k.interval.map_or(String::new(), |i| format!(" ±{}", short((i.high - i.low) / 2.0)));
+            format!("{}{}{half}", if v.best.mean == *c { "*" } else { "" }, short(k.mean))
+        });
+        let _ = write!(out, "  {cell:>14}");
+    }
+    let choices: Vec<String> = v.choices.iter().map(u32::to_string).collect();
+    let _ = writeln!(out, "  {:>4}  {:>6}  {}", v.best.median, v.smallest_equivalent, choices.join(" "));
+}
+
+fn row(out: &mut String, name: &str, tally: &BTreeMap<u32, usize>, counts: &[u32]) {
+    let _ = write!(out, "{name:32}");
+    for c in counts {
+        let _ = write!(out, "{:>6}", tally.get(c).copied().unwrap_or(0));
+    }
+}
+
+/// Four characters or so.
+fn short(v: f64) -> String {
+    if v >= 100.0 {
+        format!("{v:.0}")
+    } else if v >= 10.0 {
+        format!("{v:.1}")
+    } else {
+        format!("{v:.2}")
+    }
+}

@@ -1,0 +1,12 @@
+//! How many I/O nodes does an access pattern want? Scenarios to run, the statistics that answer the
+//! question, and the reports people read.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`stats`] | quantiles, confidence intervals, Kruskal-Wallis, Dunn |
+//! | [`analysis`] | measurements in, verdicts and reports out |
+//! | [`curves`] | bandwidth curves: export, import, estimates for patterns not measured |
+
+pub mod analysis;
+pub mod curves;
+pub mod stats;

@@ -1,0 +1,7 @@
+//! The statistics of a study: pure functions of samples.
+
+mod moments;
+mod ranks;
+
+pub use moments::{Interval, mean, median, quantile, std_dev, t_interval};
+pub use ranks::{Comparison, Dunn, KruskalWallis, dunn, kruskal_wallis, ranks, spearman};

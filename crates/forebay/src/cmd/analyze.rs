@@ -1,0 +1,97 @@
+//! `forebay analyze`: what measurements say about how many I/O nodes a pattern wants.
+
+use anyhow::Context;
+use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
+use forebay_explore::curves::Curves;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tell how many I/O nodes each scenario wants, from measurements.
+///
+/// Reads the CSV files that `forebay explore` writes, or those of the FORGE evaluation: one row per
+/// repetition, with at least the columns scenario, compute_nodes, processes, layout (0 file per
+/// process, 1 shared), spatiality (0 contiguous, 1 strided, 2 random), request_kb, io_nodes (0 is
+/// direct access) and bandwidth_mbs.
+///
+/// For each scenario it prints the bandwidth by number of I/O nodes with 95 % confidence intervals,
+/// the best number, the smallest number that is as good, and the numbers that really differ
+/// (Kruskal-Wallis, then Dunn's test, both corrected for ties).
+#[derive(clap::Args)]
+#[command(after_long_help = "Examples:\n  \
+    forebay analyze results.csv\n  \
+    forebay analyze data/marenostrum4.csv --html report.html\n  \
+    forebay analyze data/marenostrum4.csv --as-published --json | jq .distinct")]
+pub(crate) struct Analyze {
+    /// Measurements; several files are read as one.
+    #[arg(required = true, value_name = "CSV")]
+    files: Vec<PathBuf>,
+
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Compare Dunn's Z with 0.05, as the FORGE study's published figure did, instead of p with α/2,
+    /// as its text describes.
+    #[arg(long)]
+    as_published: bool,
+
+    /// Write the report, with plots, as one self-contained HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write the bandwidth curves (pattern to bandwidth by number of I/O nodes, with spread) that
+    /// the arbiter reads, and tell how well patterns not measured can be estimated from them.
+    #[arg(long, value_name = "FILE")]
+    curves: Option<PathBuf>,
+}
+
+impl Analyze {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut measurements = Measurements::default();
+        for path in &self.files {
+            let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            measurements.add_csv(&path.display().to_string(), file)?;
+        }
+        let rule = if self.as_published { Rule::Published } else { Rule::Described };
+        let report = assess(&measurements, rule);
+        if let Some(path) = &self.html {
+            let names: Vec<_> =
+                self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
+            let page = html(&report, &format!("I/O nodes: {}", names.join(", ")));
+            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let mut quality = None;
+        if let Some(path) = &self.curves {
+            let curves = Curves::of(&report);
+            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            curves
+                .to_csv(BufWriter::new(file))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            quality = curves.leave_one_out();
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        print!("{}", text(&report));
+        if let Some(path) = &self.html {
+            println!("\nreport: {}", path.display());
+        }
+        if let Some(path) = &self.curves {
+            println!("\ncurves: {} ({} patterns)", path.display(), report.scenarios);
+        }
+        if let Some(q) = quality {
+            println!(
+                "  a pattern estimated from the others: error {:.1} % in the median, {:.1} % or less for nine of ten;\n  \
+                 the number of I/O nodes it suggests is the best for {:.1} % and gives {:.1} % of the best bandwidth",
+                q.median_error * 100.0,
+                q.p90_error * 100.0,
+                q.right_choice * 100.0,
+                q.share_of_best * 100.0
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
