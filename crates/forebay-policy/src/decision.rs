@@ -82,6 +82,12 @@ impl JobDecision {
     pub(crate) fn exclusive(job: &Job, io_nodes: u32, reason: Reason) -> JobDecision {
         JobDecision { io_nodes, shared: false, bandwidth: job.bandwidth(io_nodes), reason, nodes: None }
     }
+
+    /// What the job holds once this decision is in effect on `nodes`: its [`Job::current`] from then.
+    pub fn held(&self, nodes: Vec<NodeId>) -> Current {
+        let dedicated = matches!(self.reason, Reason::Dfra(verdict) if verdict.dedicated());
+        Current { io_nodes: self.io_nodes, shared: self.shared, dedicated, nodes }
+    }
 }
 
 /// Another count the job could have had.

@@ -14,6 +14,9 @@ pub struct Current {
     /// Whether the job uses the I/O node set aside for sharing.
     #[serde(default)]
     pub shared: bool,
+    /// Whether DFRA gave it these I/O nodes for itself.
+    #[serde(default)]
+    pub dedicated: bool,
     /// Which I/O nodes those are, where the caller knows.
     #[serde(default)]
     pub nodes: Vec<NodeId>,

@@ -19,9 +19,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// It runs, and keeps what it was given at dispatch.
-    Kept,
-    /// It runs, and so many of its I/O nodes were replaced because they are no longer admitted.
-    Skipped(u32),
+    Kept {
+        /// Whether for itself.
+        dedicated: bool,
+    },
+    /// It runs, and some of its I/O nodes were replaced because they are no longer admitted.
+    Skipped {
+        /// How many.
+        replaced: u32,
+        /// Whether it still has its I/O nodes for itself.
+        dedicated: bool,
+    },
     /// It gets more I/O nodes than by default, all its own.
     Scale {
         /// What its I/O parallelism can use.
@@ -37,11 +45,22 @@ pub enum Verdict {
     Default(Refusal),
 }
 
+impl Verdict {
+    /// Whether the job has its I/O nodes for itself.
+    pub fn dedicated(self) -> bool {
+        match self {
+            Verdict::Kept { dedicated } | Verdict::Skipped { dedicated, .. } => dedicated,
+            Verdict::Scale { .. } | Verdict::Isolate(_) => true,
+            Verdict::NoneIdle | Verdict::Default(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Kept => write!(f, "running: DFRA decides at dispatch"),
-            Verdict::Skipped(n) => write!(f, "{n} of its I/O nodes are not admitted and were replaced"),
+            Verdict::Kept { .. } => write!(f, "running: DFRA decides at dispatch"),
+            Verdict::Skipped { replaced, .. } => write!(f, "{replaced} of its I/O nodes are not admitted and were replaced"),
             Verdict::Scale { wanted, granted } if wanted == granted => {
                 write!(f, "scaled up: enough I/O for {wanted} I/O nodes")
             }
@@ -144,25 +163,25 @@ impl Policy for Dfra {
         for (i, job) in jobs.iter().enumerate() {
             let Some(current) = job.current.as_ref().filter(|c| !c.nodes.is_empty()) else { continue };
             let nodes: Vec<_> = current.nodes.iter().copied().filter(|n| loads.contains_key(n)).collect();
-            let default = self.config.default_count(job, ratio, pool);
-            // More than the default was granted, so it is its own. (An isolated job holds the default
-            // number; it is told by sharing with nobody, which a newcomer's packing respects below.)
-            occupy(&mut loads, i, job, &nodes, nodes.len() as u32 > default);
+            occupy(&mut loads, i, job, &nodes, current.dedicated);
             if nodes.len() < current.nodes.len() {
                 crippled.push((i, nodes));
             } else {
-                chosen[i] = Some(decided(job, Verdict::Kept, nodes));
+                chosen[i] = Some(decided(job, Verdict::Kept { dedicated: current.dedicated }, nodes));
             }
         }
         for (i, mut nodes) in crippled {
             let job = &jobs[i];
-            let held = job.current.as_ref().map_or(0, |c| c.nodes.len());
+            let Some(current) = &job.current else { continue };
+            let missing = current.nodes.len() - nodes.len();
             let mut others: Vec<_> = loads.iter().filter(|(n, _)| !nodes.contains(n)).collect();
             others.sort_by_key(|(_, l)| l.jobs.len());
-            let new: Vec<_> = others.iter().take(held - nodes.len()).map(|&(&n, _)| n).collect();
-            occupy(&mut loads, i, job, &new, false);
+            let alone = others.iter().take(missing).all(|(_, l)| l.jobs.is_empty());
+            let new: Vec<_> = others.iter().take(missing).map(|&(&n, _)| n).collect();
+            let verdict = Verdict::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
+            occupy(&mut loads, i, job, &new, verdict.dedicated());
             nodes.extend(&new);
-            chosen[i] = Some(decided(job, Verdict::Skipped((held - (nodes.len() - new.len())) as u32), nodes));
+            chosen[i] = Some(decided(job, verdict, nodes));
         }
         for (i, job) in jobs.iter().enumerate() {
             if chosen[i].is_some() {
@@ -170,8 +189,7 @@ impl Policy for Dfra {
             }
             let default = self.config.default_count(job, ratio, pool);
             let (verdict, nodes) = self.dispatch(jobs, i, default, ratio, &loads);
-            let dedicated = matches!(verdict, Verdict::Scale { .. } | Verdict::Isolate(_));
-            occupy(&mut loads, i, job, &nodes, dedicated);
+            occupy(&mut loads, i, job, &nodes, verdict.dedicated());
             chosen[i] = Some(decided(job, verdict, nodes));
         }
         let chosen = chosen.into_iter().flatten().collect();
