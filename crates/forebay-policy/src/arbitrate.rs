@@ -123,7 +123,8 @@ impl Problem {
         let (Some(best), Some(picks)) = (solved.best(self.capacity), solved.picks(self.capacity)) else {
             return Ok(None);
         };
-        let mut chosen: Vec<JobDecision> = jobs.iter().zip(&self.grants).map(|(j, &g)| self.unknown(j, g)).collect();
+        let mut chosen: Vec<JobDecision> =
+            jobs.iter().zip(&self.grants).map(|(j, &g)| self.unknown(j, g)).collect();
         for ((i, offered), pick) in classes.iter().zip(picks) {
             let (choice, worth) = offered[pick];
             let top = offered.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });

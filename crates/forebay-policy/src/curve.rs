@@ -130,7 +130,15 @@ mod tests {
         let curve: BandwidthCurve = serde_json::from_str(r#"{"8": 5.5, "0": 1, "2": 3}"#).unwrap();
         assert_eq!(curve.points().iter().map(|p| p.io_nodes).collect::<Vec<_>>(), [0, 2, 8]);
         assert_eq!(serde_json::to_string(&curve).unwrap(), r#"{"0":1.0,"2":3.0,"8":5.5}"#);
-        for bad in ["{}", r#"{"1": 2, "1": 3}"#, r#"{"-1": 2}"#, r#"{"1": -2}"#, r#"{"x": 2}"#, "[1]", r#"{"1": null}"#] {
+        for bad in [
+            "{}",
+            r#"{"1": 2, "1": 3}"#,
+            r#"{"-1": 2}"#,
+            r#"{"1": -2}"#,
+            r#"{"x": 2}"#,
+            "[1]",
+            r#"{"1": null}"#,
+        ] {
             assert!(serde_json::from_str::<BandwidthCurve>(bad).is_err(), "{bad}");
         }
         assert!(BandwidthCurve::from_pairs([(1, f64::NAN)]).is_err());

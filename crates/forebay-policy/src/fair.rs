@@ -58,7 +58,10 @@ impl Policy for Fair {
 
     fn decide(&self, jobs: &[Job], pool: &Pool) -> Result<Decision, PolicyError> {
         if let Some(job) = jobs.iter().find(|j| !(j.weight.is_finite() && j.weight > 0.0)) {
-            return Err(PolicyError::Settings(format!("job {}: weight {} is not above 0", job.id, job.weight)));
+            return Err(PolicyError::Settings(format!(
+                "job {}: weight {} is not above 0",
+                job.id, job.weight
+            )));
         }
         let mut best: Option<(f64, f64, Vec<JobDecision>)> = None;
         for problem in Problem::of(jobs, pool)? {
@@ -107,7 +110,10 @@ fn largest_share(problem: &Problem, owed: &[Option<f64>], wanted: f64) -> f64 {
             choices.iter().filter(|c| reaches(c, floor)).map(|c| u64::from(c.io_nodes)).min()
         };
         let known = problem.choices.iter().zip(owed).filter(|(c, _)| !c.is_empty());
-        known.map(least).try_fold(0u64, |sum, n| Some(sum + n?)).is_some_and(|n| n <= u64::from(problem.capacity))
+        known
+            .map(least)
+            .try_fold(0u64, |sum, n| Some(sum + n?))
+            .is_some_and(|n| n <= u64::from(problem.capacity))
     };
     if fits(wanted) {
         return wanted;

@@ -22,7 +22,10 @@ pub enum KnapsackError {
     #[error("class {0} has no items")]
     EmptyClass(usize),
     /// The table of picks would not fit in memory.
-    #[error("{classes} classes at capacity {capacity} are too many to solve exactly: at most {} cells", Knapsack::MAX_CELLS)]
+    #[error(
+        "{classes} classes at capacity {capacity} are too many to solve exactly: at most {} cells",
+        Knapsack::MAX_CELLS
+    )]
     TooLarge {
         /// How many classes.
         classes: usize,

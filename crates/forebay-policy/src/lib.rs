@@ -40,5 +40,5 @@ pub use one::One;
 pub use oracle::Oracle;
 pub use policy::{Policy, PolicyError, PolicyKind, Settings};
 pub use proportional::{By, Proportional};
-pub use table::{CurveTable, Pattern, Scenario, TableError};
+pub use table::{CurveTable, Scenario, TableError};
 pub use zero::Zero;

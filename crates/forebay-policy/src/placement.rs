@@ -30,7 +30,8 @@ pub fn place(decision: &Decision, jobs: &[Job], pool: &Pool) -> Vec<Vec<NodeId>>
     }
     // The I/O node set aside: where sharing jobs already are, else the first free one.
     if decision.jobs.iter().any(|j| j.shared) {
-        let held = jobs.iter().filter_map(|j| j.current.as_ref()).filter(|c| c.shared).find_map(|c| c.nodes.first());
+        let held =
+            jobs.iter().filter_map(|j| j.current.as_ref()).filter(|c| c.shared).find_map(|c| c.nodes.first());
         let free = |n: &NodeId| users.get(n) == Some(&0);
         let first = users.iter().find(|&(_, &count)| count == 0).map(|(&n, _)| n);
         let set_aside = held.copied().filter(free).or(first).or_else(|| users.keys().next().copied());

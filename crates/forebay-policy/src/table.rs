@@ -1,5 +1,4 @@
-//! Measured curves as a table: the explorer's CSV, one row per repetition, and the pattern nearest
-//! to one that was never measured.
+//! Measured curves as a table: the explorer's CSV, one row per repetition (or per mean).
 
 use crate::curve::{BandwidthCurve, CurveError, Point, Spread};
 use forebay_types::Bandwidth;
@@ -8,42 +7,17 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-/// What a program does, as far as its bandwidth depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    /// Compute nodes.
-    pub compute_nodes: u32,
-    /// Processes.
-    pub processes: u32,
-    /// Whether all processes use one file (else one each).
-    pub shared_file: bool,
-    /// Whether the requests of a process are strided (else contiguous).
-    pub strided: bool,
-    /// Size of a request, KiB.
-    pub request_kb: u32,
-}
-
-impl Pattern {
-    /// How unlike two patterns are. A different file layout or spatiality outweighs sizes; a factor
-    /// of two counts 1 in each size.
-    fn distance(&self, other: &Pattern) -> f64 {
-        let octaves = |a: u32, b: u32| (f64::from(a.max(1)) / f64::from(b.max(1))).log2().abs();
-        let kind = |a: bool, b: bool| if a == b { 0.0 } else { 100.0 };
-        kind(self.shared_file, other.shared_file)
-            + kind(self.strided, other.strided)
-            + octaves(self.compute_nodes, other.compute_nodes)
-            + octaves(self.processes, other.processes)
-            + octaves(self.request_kb, other.request_kb)
-    }
-}
-
 /// One measured pattern.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The name it has in the table.
     pub name: String,
-    /// What was done.
-    pub pattern: Pattern,
+    /// Compute nodes it ran on.
+    pub compute_nodes: u32,
+    /// Processes it ran.
+    pub processes: u32,
+    /// Whether all processes used one file (else one each).
+    pub shared_file: bool,
     /// What came out: the mean of the repetitions by I/O nodes.
     pub curve: Arc<BandwidthCurve>,
 }
@@ -52,7 +26,9 @@ pub struct Scenario {
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// Not CSV, a column is missing, or a field is not what it should be.
-    #[error("{0}; columns: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs")]
+    #[error(
+        "{0}; columns: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs"
+    )]
     Csv(#[from] csv::Error),
     /// A value out of its range.
     #[error("line {line}: {what}")]
@@ -88,11 +64,12 @@ struct Row {
     compute_nodes: u32,
     processes: u32,
     layout: u8,
-    spatiality: u8,
-    request_kb: u32,
     io_nodes: u32,
     bandwidth_mbs: f64,
 }
+
+/// Name, compute nodes, processes, shared file.
+type Facts = (String, u32, u32, bool);
 
 /// The repetitions of one count.
 #[derive(Default)]
@@ -108,24 +85,19 @@ impl CurveTable {
     pub fn from_csv(input: impl Read) -> Result<CurveTable, TableError> {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
         let headers = reader.headers()?.clone();
-        let mut order: Vec<(String, Pattern, BTreeMap<u32, Runs>)> = Vec::new();
+        let mut order: Vec<(Facts, BTreeMap<u32, Runs>)> = Vec::new();
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
         for record in reader.records() {
             let record = record?;
             let line = record.position().map_or(0, |p| p.line());
             let row: Row = record.deserialize(Some(&headers))?;
             let bad = |what: String| TableError::Value { line, what };
-            let flag = |name: &str, value: u8| match value {
-                0 => Ok(false),
-                1 => Ok(true),
-                other => Err(bad(format!("{name} is {other}, not 0 or 1"))),
-            };
-            let pattern = Pattern {
-                compute_nodes: row.compute_nodes,
-                processes: row.processes,
-                shared_file: flag("layout", row.layout)?,
-                strided: flag("spatiality", row.spatiality)?,
-                request_kb: row.request_kb,
+            let shared_file = match row.layout {
+                0 => false,
+                1 => true,
+                other => {
+                    return Err(bad(format!("layout is {other}, not 0 (file per process) or 1 (shared)")));
+                }
             };
             if row.compute_nodes == 0 {
                 return Err(bad("a scenario without compute nodes".to_owned()));
@@ -133,13 +105,18 @@ impl CurveTable {
             if !row.bandwidth_mbs.is_finite() || row.bandwidth_mbs < 0.0 {
                 return Err(bad(format!("{} MB/s is not a bandwidth", row.bandwidth_mbs)));
             }
-            let at = *index.entry(row.scenario.clone()).or_insert_with(|| {
-                order.push((row.scenario.clone(), pattern, BTreeMap::new()));
-                order.len() - 1
-            });
-            let (name, first, counts) = &mut order[at];
-            if *first != pattern {
-                return Err(bad(format!("scenario {name} is described in another way further up")));
+            let facts = (row.scenario, row.compute_nodes, row.processes, shared_file);
+            let at = match index.get(&facts.0) {
+                Some(&at) => at,
+                None => {
+                    index.insert(facts.0.clone(), order.len());
+                    order.push((facts.clone(), BTreeMap::new()));
+                    order.len() - 1
+                }
+            };
+            let (first, counts) = &mut order[at];
+            if *first != facts {
+                return Err(bad(format!("scenario {} is described in another way further up", facts.0)));
             }
             let runs = counts.entry(row.io_nodes).or_insert_with(|| Runs {
                 low: row.bandwidth_mbs,
@@ -154,26 +131,25 @@ impl CurveTable {
         if order.is_empty() {
             return Err(TableError::Empty);
         }
-        let scenario = |(name, pattern, counts): (String, Pattern, BTreeMap<u32, Runs>)| {
-            let point = |(io_nodes, r): (u32, Runs)| Point {
-                io_nodes,
-                bandwidth: Bandwidth(r.sum / f64::from(r.samples)),
-                spread: Some(Spread { low: Bandwidth(r.low), high: Bandwidth(r.high), samples: r.samples }),
+        let scenario =
+            |((name, compute_nodes, processes, shared_file), counts): (Facts, BTreeMap<u32, Runs>)| {
+                let point = |(io_nodes, r): (u32, Runs)| Point {
+                    io_nodes,
+                    bandwidth: Bandwidth(r.sum / f64::from(r.samples)),
+                    spread: Some(Spread {
+                        low: Bandwidth(r.low),
+                        high: Bandwidth(r.high),
+                        samples: r.samples,
+                    }),
+                };
+                match BandwidthCurve::new(counts.into_iter().map(point)) {
+                    Ok(curve) => {
+                        Ok(Scenario { name, compute_nodes, processes, shared_file, curve: Arc::new(curve) })
+                    }
+                    Err(error) => Err(TableError::Curve { scenario: name, error }),
+                }
             };
-            match BandwidthCurve::new(counts.into_iter().map(point)) {
-                Ok(curve) => Ok(Scenario { name, pattern, curve: Arc::new(curve) }),
-                Err(error) => Err(TableError::Curve { scenario: name, error }),
-            }
-        };
         Ok(CurveTable { scenarios: order.into_iter().map(scenario).collect::<Result<_, _>>()? })
-    }
-
-    /// The scenario most like `pattern`; the first of equals.
-    pub fn nearest(&self, pattern: &Pattern) -> Option<&Scenario> {
-        let by_distance = |a: &&Scenario, b: &&Scenario| {
-            a.pattern.distance(pattern).total_cmp(&b.pattern.distance(pattern))
-        };
-        self.scenarios.iter().min_by(by_distance)
     }
 }
 
@@ -181,7 +157,8 @@ impl CurveTable {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs\n";
+    const HEAD: &str =
+        "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs\n";
 
     fn read(rows: &str) -> Result<CurveTable, TableError> {
         CurveTable::from_csv(format!("{HEAD}{rows}").as_bytes())
@@ -189,27 +166,14 @@ mod tests {
 
     #[test]
     fn rows_become_means_with_their_spread() {
-        let table = read("a,8,96,0,0,32,1,10\nb,16,96,1,1,32,0,7\na,8,96,0,0,32,1,30\na,8,96,0,0,32,0,5\n").unwrap();
+        let table =
+            read("a,8,96,0,0,32,1,10\nb,16,96,1,1,32,0,7\na,8,96,0,0,32,1,30\na,8,96,0,0,32,0,5\n").unwrap();
         assert_eq!(table.scenarios.len(), 2);
         let a = &table.scenarios[0];
         assert_eq!(a.curve.at(1), Some(Bandwidth(20.0)));
         let spread = a.curve.points()[1].spread.unwrap();
         assert_eq!((spread.low.0, spread.high.0, spread.samples), (10.0, 30.0, 2));
-        assert!(table.scenarios[1].pattern.strided);
-    }
-
-    #[test]
-    fn nearest_prefers_the_same_kind_then_the_nearest_size() {
-        let table = read("fpp,8,96,0,0,32,1,1\nshared,8,96,1,0,4096,1,1\nlarge,32,96,1,0,32,1,1\n").unwrap();
-        let like = |request_kb, compute_nodes| Pattern {
-            compute_nodes,
-            processes: 96,
-            shared_file: true,
-            strided: false,
-            request_kb,
-        };
-        assert_eq!(table.nearest(&like(32, 8)).unwrap().name, "large");
-        assert_eq!(table.nearest(&like(2048, 8)).unwrap().name, "shared");
+        assert!(table.scenarios[1].shared_file);
     }
 
     #[test]
@@ -219,7 +183,7 @@ mod tests {
             ("a,8,96,2,0,32,1,10\n", "line 2: layout is 2"),
             ("a,8,96,0,0,32,1,10\na,8,96,0,0,32,1,-1\n", "line 3: -1"),
             ("a,8,96,0,0,32,1,10\na,9,96,0,0,32,1,1\n", "another way"),
-            ("a,8,96,0,0,32,1,ten\n", "ten"),
+            ("a,8,96,0,0,32,1,ten\n", "line: 2"),
             ("a,8,96,0,0,32,1\n", "line: 2"),
             ("a,0,96,0,0,32,1,1\n", "without compute nodes"),
             ("a,8,96,0,0,32,1,NaN\n", "NaN"),

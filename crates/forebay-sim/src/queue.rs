@@ -101,7 +101,10 @@ impl QueueFile {
         }
         for (name, app) in &self.applications {
             if app.compute_nodes == 0 || app.compute_nodes > self.compute_nodes {
-                return invalid(format!("application {name}: {} compute nodes on a machine of {}", app.compute_nodes, self.compute_nodes));
+                return invalid(format!(
+                    "application {name}: {} compute nodes on a machine of {}",
+                    app.compute_nodes, self.compute_nodes
+                ));
             }
             if !(app.gigabytes.is_finite() && app.gigabytes > 0.0) {
                 return invalid(format!("application {name}: {} GB is no volume", app.gigabytes));
@@ -212,7 +215,8 @@ pub fn simulate(
 ) -> Result<Outcome, QueueError> {
     let curves = file.applications.values().map(|a| (&a.curve, a.compute_nodes));
     let policy = kind.build(&Settings { dfra: history::with_peaks(settings.dfra, curves), ..*settings })?;
-    let pool = Pool { compute_nodes: Some(file.compute_nodes), direct: file.direct, ..Pool::of(file.io_nodes) };
+    let pool =
+        Pool { compute_nodes: Some(file.compute_nodes), direct: file.direct, ..Pool::of(file.io_nodes) };
     let plan = file.jobs();
     let mut outcomes: Vec<JobOutcome> = plan.iter().map(JobOutcome::waiting).collect();
     let mut running: Vec<Running> = Vec::new();
@@ -225,7 +229,13 @@ pub fn simulate(
         while let Some(next) = plan.get(waiting).filter(|p| p.arrival <= now && p.job.compute_nodes <= free) {
             free -= next.job.compute_nodes;
             outcomes[waiting].start = now;
-            running.push(Running { index: waiting, job: next.job.clone(), left: next.megabytes, rate: 0.0, paused: now });
+            running.push(Running {
+                index: waiting,
+                job: next.job.clone(),
+                left: next.megabytes,
+                rate: 0.0,
+                paused: now,
+            });
             waiting += 1;
             changed = true;
         }
@@ -337,5 +347,9 @@ pub fn part_of_gain(of: &Outcome, fixed: &Outcome, mckp: &Outcome) -> f64 {
 
 /// The least that any job got of its bandwidth under STATIC.
 pub fn least_share(of: &Outcome, fixed: &Outcome) -> f64 {
-    of.jobs.iter().zip(&fixed.jobs).map(|(a, b)| a.bandwidth_mbs / b.bandwidth_mbs).fold(f64::INFINITY, f64::min)
+    of.jobs
+        .iter()
+        .zip(&fixed.jobs)
+        .map(|(a, b)| a.bandwidth_mbs / b.bandwidth_mbs)
+        .fold(f64::INFINITY, f64::min)
 }

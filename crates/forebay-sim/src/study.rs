@@ -102,7 +102,7 @@ struct SetTotals {
 /// `done` is told of every finished set.
 pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> Result<Study, StudyError> {
     check(table, config)?;
-    let curves = table.scenarios.iter().map(|s| (&*s.curve, s.pattern.compute_nodes));
+    let curves = table.scenarios.iter().map(|s| (&*s.curve, s.compute_nodes));
     let settings = Settings { dfra: history::with_peaks(config.settings.dfra, curves), ..config.settings };
     let kinds = PolicyKind::ALL;
     let policies = kinds.iter().map(|k| k.build(&settings)).collect::<Result<Vec<_>, _>>()?;
@@ -134,7 +134,8 @@ pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> 
     };
     let sets = (0..config.sets).into_par_iter().map(one_set).collect::<Result<Vec<_>, _>>()?;
 
-    let place = |p: usize, kind: PolicyKind| p * kinds.len() + kinds.iter().position(|&k| k == kind).unwrap_or(0);
+    let place =
+        |p: usize, kind: PolicyKind| p * kinds.len() + kinds.iter().position(|&k| k == kind).unwrap_or(0);
     let indices: Vec<(usize, PolicyKind)> =
         (0..pools.len()).flat_map(|p| kinds.iter().map(move |&k| (p, k))).collect();
     let cells = indices.into_par_iter().map(|(p, policy)| {
@@ -167,7 +168,9 @@ fn check(table: &CurveTable, config: &StudyConfig) -> Result<(), StudyError> {
     if config.io_nodes.is_empty() || config.io_nodes.contains(&0) {
         return wrong("a study needs pools of at least one I/O node");
     }
-    if config.io_nodes.iter().any(|&n| n > 100_000) || u64::from(config.sets) * config.io_nodes.len() as u64 > 100_000_000 {
+    if config.io_nodes.iter().any(|&n| n > 100_000)
+        || u64::from(config.sets) * config.io_nodes.len() as u64 > 100_000_000
+    {
         return wrong("the study is too large: at most 100,000 I/O nodes and 100 million sets times pools");
     }
     for s in &table.scenarios {
@@ -189,10 +192,10 @@ fn most_needed(table: &CurveTable) -> u32 {
 /// Each scenario as a job.
 fn templates(table: &CurveTable) -> Vec<Job> {
     let job = |s: &forebay_policy::Scenario| {
-        let mode = if s.pattern.shared_file { IoMode::ManyToOne } else { IoMode::ManyToMany };
+        let mode = if s.shared_file { IoMode::ManyToOne } else { IoMode::ManyToMany };
         let bytes = history::best(&s.curve) * 1e6 * STONE_WALL_S;
-        let history = history::profile(&s.curve, s.pattern.compute_nodes, mode, bytes);
-        let job = Job::new(&s.name, s.pattern.compute_nodes, s.pattern.processes).with_curve(s.curve.clone());
+        let history = history::profile(&s.curve, s.compute_nodes, mode, bytes);
+        let job = Job::new(&s.name, s.compute_nodes, s.processes).with_curve(s.curve.clone());
         Job { history: Some(history), ..job }
     };
     table.scenarios.iter().map(job).collect()

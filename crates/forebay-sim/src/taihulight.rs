@@ -34,7 +34,8 @@ pub struct Screening {
 }
 
 /// As published.
-pub const TABLE_4: Screening = Screening { jobs: 107_001, benefit: 14_712, volume: 83_562, parallelism: 8_727, metadata: 0 };
+pub const TABLE_4: Screening =
+    Screening { jobs: 107_001, benefit: 14_712, volume: 83_562, parallelism: 8_727, metadata: 0 };
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]

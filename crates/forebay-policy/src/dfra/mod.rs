@@ -60,7 +60,9 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Kept { .. } => write!(f, "running: DFRA decides at dispatch"),
-            Verdict::Skipped { replaced, .. } => write!(f, "{replaced} of its I/O nodes are not admitted and were replaced"),
+            Verdict::Skipped { replaced, .. } => {
+                write!(f, "{replaced} of its I/O nodes are not admitted and were replaced")
+            }
             Verdict::Scale { wanted, granted } if wanted == granted => {
                 write!(f, "scaled up: enough I/O for {wanted} I/O nodes")
             }
@@ -132,7 +134,9 @@ impl Dfra {
         };
         let Some(history) = &job.history else { return (Verdict::Default(refusal), mapped) };
         let mut neighbours = mapped.iter().filter_map(|n| loads.get(n)).flat_map(|l| &l.jobs);
-        let cause = neighbours.find_map(|&n| self.config.interference(history, jobs[n].history.as_ref(), jobs[n].live.as_ref()));
+        let cause = neighbours.find_map(|&n| {
+            self.config.interference(history, jobs[n].history.as_ref(), jobs[n].live.as_ref())
+        });
         match cause {
             Some(cause) if idle.len() >= default as usize => (Verdict::Isolate(cause), own(default)),
             Some(_) => (Verdict::NoneIdle, mapped),
@@ -178,7 +182,8 @@ impl Policy for Dfra {
             others.sort_by_key(|(_, l)| l.jobs.len());
             let alone = others.iter().take(missing).all(|(_, l)| l.jobs.is_empty());
             let new: Vec<_> = others.iter().take(missing).map(|&(&n, _)| n).collect();
-            let verdict = Verdict::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
+            let verdict =
+                Verdict::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
             occupy(&mut loads, i, job, &new, verdict.dedicated());
             nodes.extend(&new);
             chosen[i] = Some(decided(job, verdict, nodes));

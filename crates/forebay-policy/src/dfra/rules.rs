@@ -140,7 +140,8 @@ impl DfraConfig {
     fn demanding(&self, p: &IoProfile) -> Option<Cause> {
         if p.mode == IoMode::ManyToOne {
             Some(Cause::SharedFile)
-        } else if p.metadata_waiting > self.max_metadata_waiting || p.metadata_rate >= self.high_metadata_rate {
+        } else if p.metadata_waiting > self.max_metadata_waiting || p.metadata_rate >= self.high_metadata_rate
+        {
             Some(Cause::Metadata)
         } else if p.bandwidth_mbs >= self.high_bandwidth * self.io_node_peak_mbs {
             Some(Cause::Bandwidth)
@@ -163,7 +164,8 @@ impl DfraConfig {
         if live.is_some_and(IoProfile::silent) {
             return None;
         }
-        let of_neighbour = || live.and_then(|p| self.demanding(p)).or_else(|| neighbour.and_then(|p| self.demanding(p)));
+        let of_neighbour =
+            || live.and_then(|p| self.demanding(p)).or_else(|| neighbour.and_then(|p| self.demanding(p)));
         self.demanding(job).or_else(of_neighbour)
     }
 

@@ -1,0 +1,73 @@
+//! `forebay simulate`: what-if without a machine.
+
+mod decision;
+mod dfra;
+mod policies;
+mod queue;
+
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Try policies without a machine: set studies, job queues, histories
+#[derive(Args)]
+pub(crate) struct Simulate {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Policies(policies::Policies),
+    Queue(queue::Queue),
+    Dfra(dfra::Replay),
+    Decision(decision::Timed),
+}
+
+impl Simulate {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.what {
+            What::Policies(c) => c.run(),
+            What::Queue(c) => c.run(),
+            What::Dfra(c) => c.run(),
+            What::Decision(c) => c.run(),
+        }
+    }
+}
+
+/// A table with the first column to the left and the others to the right.
+fn table(header: &[String]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY.to_owned());
+    table.set_header(header);
+    for column in 1..header.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A progress bar on standard error; nothing where that is not a terminal.
+fn progress(steps: u32, what: &str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(u64::from(steps));
+    let style = indicatif::ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} ({eta})");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_owned());
+    bar
+}
+
+/// Charts one below the other in one SVG.
+fn stack(charts: &[String], width: f64, height: f64) -> String {
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{all}\" viewBox=\"0 0 {width} {all}\">\n",
+        all = height * charts.len() as f64
+    );
+    for (i, chart) in charts.iter().enumerate() {
+        let y = height * i as f64;
+        svg.push_str(&chart.replacen("<svg ", &format!("<svg y=\"{y}\" "), 1));
+        svg.push('\n');
+    }
+    svg + "</svg>\n"
+}

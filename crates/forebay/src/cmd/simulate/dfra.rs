@@ -1,0 +1,78 @@
+//! `forebay simulate dfra`: a synthetic history through DFRA.
+
+use super::{progress, table};
+use clap::Args;
+use forebay_policy::dfra::DfraConfig;
+use forebay_sim::taihulight::{self, TABLE_4};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A synthetic history of a large machine through DFRA
+///
+/// Draws jobs in the proportions of the DFRA paper's Table 4 (TaihuLight: 40,960 compute nodes, 240
+/// I/O nodes) and dispatches them one by one, first come first served. Shows how many passed the
+/// test for more I/O nodes or failed it and where, what was decided, and how long a decision took.
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// Jobs to draw
+    #[arg(long, value_name = "N", default_value_t = TABLE_4.jobs, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    jobs: u32,
+
+    /// Which jobs are drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+impl Replay {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let bar = progress(self.jobs, "jobs");
+        let started = Instant::now();
+        let replay =
+            taihulight::replay(self.jobs, self.seed, DfraConfig::default(), || started.elapsed().into(), || bar.inc(1))?;
+        bar.finish_and_clear();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&replay)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let text = |s: &str| s.to_owned();
+        let mut screening = table(&["eligibility", "jobs", "%", "published", "%"].map(text));
+        let (ours, theirs) = (&replay.screening, &TABLE_4);
+        for (name, a, b) in [
+            ("all", ours.jobs, theirs.jobs),
+            ("benefits from more I/O nodes", ours.benefit, theirs.benefit),
+            ("volume < V_min (20 GB)", ours.volume, theirs.volume),
+            ("nodes doing I/O < N_min (32)", ours.parallelism, theirs.parallelism),
+            ("metadata queue ≥ W_metadata (32)", ours.metadata, theirs.metadata),
+        ] {
+            let percent = |n: u32, of: u32| format!("{:.1}", 100.0 * f64::from(n) / f64::from(of));
+            screening.add_row([
+                text(name),
+                a.to_string(),
+                percent(a, ours.jobs),
+                b.to_string(),
+                percent(b, theirs.jobs),
+            ]);
+        }
+        println!("{screening}\n");
+        println!(
+            "Decided: {} scaled up, {} isolated, {} left with the default, {} wanted more than was idle",
+            replay.scaled, replay.isolated, replay.default, replay.none_idle
+        );
+        println!(
+            "I/O nodes in use: {:.0} in the median, {:.0} at most, of {}; {:.0} jobs at once in the median",
+            replay.io_nodes_in_use.median,
+            replay.io_nodes_in_use.max,
+            taihulight::IO_NODES,
+            replay.running.median
+        );
+        println!(
+            "A decision took {:.0} µs in the median, {:.0} µs at most",
+            replay.decision_us.median, replay.decision_us.max
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}

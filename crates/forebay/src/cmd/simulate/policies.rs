@@ -1,0 +1,153 @@
+//! `forebay simulate policies`: the set study.
+
+use super::{progress, table};
+use anyhow::Context;
+use clap::Args;
+use forebay_plot::{Axis, Line, Series, Size};
+use forebay_policy::{CurveTable, FairConfig, PolicyKind, Settings};
+use forebay_sim::study::{self, Study, StudyConfig};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// All policies on many random sets of measured jobs
+///
+/// Draws sets of jobs, with replacement, from the patterns of a curves file, and gives every set to
+/// every policy on every pool size. Shows the median of the sets' total bandwidths, and how much
+/// better or worse than STATIC (set by set, median) each policy is. The same seed gives the same sets
+/// on any number of threads.
+#[derive(Args)]
+pub(crate) struct Policies {
+    /// Measured curves: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs
+    #[arg(value_name = "CURVES.csv")]
+    curves: PathBuf,
+
+    /// Sets to draw
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    sets: u32,
+
+    /// Jobs in a set
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    set_size: u32,
+
+    /// Pool sizes
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "8,16,24,32,40,48,56,64,96,128")]
+    io_nodes: Vec<u32>,
+
+    /// Which sets are drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// FAIR: no job below this part of what STATIC would give it
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share)]
+    share: f64,
+
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Draw the medians into an SVG file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Say how long it took, on standard error
+    #[arg(long)]
+    timings: bool,
+}
+
+impl Policies {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let name = self.curves.display();
+        let file = File::open(&self.curves).with_context(|| format!("cannot open {name}"))?;
+        let curves = CurveTable::from_csv(BufReader::new(file)).with_context(|| format!("{name}: not a table of curves"))?;
+        let fair = FairConfig { share: self.share, ..FairConfig::default() };
+        let config = StudyConfig {
+            sets: self.sets,
+            set_size: self.set_size,
+            io_nodes: self.io_nodes.clone(),
+            seed: self.seed,
+            settings: Settings { fair, ..Settings::default() },
+        };
+        let bar = progress(self.sets, "sets");
+        let started = Instant::now();
+        let study = study::run(&curves, &config, || bar.inc(1))?;
+        let took = started.elapsed();
+        bar.finish_and_clear();
+        if self.timings {
+            eprintln!(
+                "{} sets × {} pool sizes × {} policies in {:.2} s on {} threads",
+                study.sets,
+                self.io_nodes.len(),
+                PolicyKind::ALL.len(),
+                took.as_secs_f64(),
+                rayon::current_num_threads()
+            );
+        }
+        if let Some(path) = &self.plot {
+            std::fs::write(path, chart(&study)).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&study)?);
+        } else {
+            print(&study, &self.io_nodes);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print(study: &Study, pools: &[u32]) {
+    println!(
+        "{} sets of {} jobs out of {} patterns, seed {}; {:.0} compute nodes a set in the median ({:.0} to {:.0})\n",
+        study.sets,
+        study.set_size,
+        study.scenarios,
+        study.seed,
+        study.compute_nodes.median,
+        study.compute_nodes.min,
+        study.compute_nodes.max
+    );
+    let header: Vec<String> =
+        std::iter::once("I/O nodes".to_owned()).chain(PolicyKind::ALL.iter().map(|k| k.to_string())).collect();
+    let show = |title: &str, value: &dyn Fn(&study::Cell) -> String| {
+        let mut table = table(&header);
+        for &pool in pools {
+            let cell = |kind: &PolicyKind| study.cell(*kind, pool).map_or(String::new(), value);
+            table.add_row(std::iter::once(pool.to_string()).chain(PolicyKind::ALL.iter().map(cell)));
+        }
+        println!("{title}\n{table}\n");
+    };
+    show("Total bandwidth of a set, median, GB/s", &|c| format!("{:.2}", c.total_mbs.median / 1000.0));
+    show("Against STATIC, set by set, median", &|c| percent(c.over_static.median));
+    let median = |kind| study.cell(kind, pools[0]).map_or(0.0, |c| c.over_zero.median);
+    println!(
+        "Against ZERO, median: ONE {}, ORACLE {}",
+        percent(median(PolicyKind::One)),
+        percent(median(PolicyKind::Oracle))
+    );
+    match study.mckp_reaches_oracle {
+        Some(n) => println!("MCKP's median reaches ORACLE's with {n} I/O nodes."),
+        None => println!("MCKP's median does not reach ORACLE's."),
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:+.1} %", part * 100.0)
+}
+
+fn chart(study: &Study) -> String {
+    let series = PolicyKind::ALL.iter().map(|&kind| {
+        let cells = study.cells.iter().filter(move |c| c.policy == kind);
+        Series::new(kind.name(), cells.map(|c| (f64::from(c.io_nodes), c.total_mbs.median / 1000.0)))
+    });
+    Line {
+        title: format!("Total bandwidth by pool size, median of {} sets of {} jobs", study.sets, study.set_size),
+        size: Size::new(860.0, 480.0),
+        x: Axis::linear("I/O nodes"),
+        y: Axis::linear("GB/s"),
+        series: series.collect(),
+        ..Line::default()
+    }
+    .svg()
+}

@@ -1,0 +1,175 @@
+//! `forebay simulate queue`: a job queue under every policy.
+
+use super::{stack, table};
+use anyhow::Context;
+use clap::Args;
+use forebay_plot::{Axis, BarSeries, Bars, Gantt, Hold, Size};
+use forebay_policy::{FairConfig, PolicyKind, Settings};
+use forebay_sim::queue::{self, Outcome, QueueFile};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A job queue in virtual time under every policy
+///
+/// Jobs start in strict FIFO order as compute nodes become free; whenever the running jobs change,
+/// the policy decides anew. A job runs for its volume over the bandwidth it gets. Jobs that are given
+/// the same I/O node share it evenly. The aggregate bandwidth is the sum of the jobs' own.
+#[derive(Args)]
+pub(crate) struct Queue {
+    /// The machine, applications and queue [default: the built-in queue of 14 jobs on 96 compute nodes
+    /// and 12 I/O nodes]
+    #[arg(value_name = "QUEUE.json")]
+    file: Option<PathBuf>,
+
+    /// I/O nodes, instead of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    io_nodes: Option<u32>,
+
+    /// FAIR: no job below this part of what STATIC would give it
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share)]
+    share: f64,
+
+    /// FAIR: the part of its bandwidth that moving a running job is thought to cost
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().move_cost)]
+    move_cost: f64,
+
+    /// Seconds without I/O for a job whose I/O nodes change
+    #[arg(long, value_name = "S", default_value_t = 0.1)]
+    move_seconds: f64,
+
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Draw each job's bandwidth, and who held which I/O node when, into an SVG file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+impl Queue {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut file = match &self.file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                QueueFile::parse(&text).with_context(|| path.display().to_string())?
+            }
+            None => QueueFile::parse(QueueFile::BUILT_IN).context("the built-in queue")?,
+        };
+        file.io_nodes = self.io_nodes.unwrap_or(file.io_nodes);
+        anyhow::ensure!(
+            self.move_seconds.is_finite() && self.move_seconds >= 0.0,
+            "--move-seconds {} is no time",
+            self.move_seconds
+        );
+        let fair = FairConfig { share: self.share, move_cost: self.move_cost };
+        let settings = Settings { fair, ..Settings::default() };
+        let kinds = PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Zero || file.direct);
+        let outcomes = kinds
+            .map(|k| queue::simulate(&file, k, &settings, self.move_seconds).with_context(|| k.to_string()))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let of = |kind| outcomes.iter().find(|o| o.policy == kind).context("every policy ran");
+        let (fixed, mckp, fair) = (of(PolicyKind::Static)?, of(PolicyKind::Mckp)?, of(PolicyKind::Fair)?);
+        if let Some(path) = &self.plot {
+            let charts = [bars(&[fixed, mckp, fair]), gantt(&file, fixed), gantt(&file, mckp), gantt(&file, fair)];
+            let svg = stack(&charts, WIDTH, HEIGHT);
+            std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json {
+            let summary = json!({
+                "compute_nodes": file.compute_nodes,
+                "io_nodes": file.io_nodes,
+                "direct": file.direct,
+                "mckp_over_static": mckp.aggregate_mbs / fixed.aggregate_mbs,
+                "fair_part_of_gain": queue::part_of_gain(fair, fixed, mckp),
+                "share": self.share,
+                "fair_least_share": queue::least_share(fair, fixed),
+                "policies": outcomes,
+            });
+            println!("{}", serde_json::to_string_pretty(&summary)?);
+        } else {
+            print(&file, &outcomes, fixed, mckp, fair, self.share);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print(file: &QueueFile, outcomes: &[Outcome], fixed: &Outcome, mckp: &Outcome, fair: &Outcome, share: f64) {
+    println!(
+        "{} jobs on {} compute nodes and {} I/O nodes, direct access {}\n",
+        file.queue.len(),
+        file.compute_nodes,
+        file.io_nodes,
+        if file.direct { "allowed" } else { "not allowed" }
+    );
+    let text = |s: &str| s.to_owned();
+    let mut all =
+        table(&["policy", "aggregate GB/s", "× STATIC", "makespan s", "least job × STATIC", "moves"].map(text));
+    for o in outcomes {
+        all.add_row([
+            o.policy.to_string(),
+            format!("{:.2}", o.aggregate_mbs / 1000.0),
+            format!("{:.2}", o.aggregate_mbs / fixed.aggregate_mbs),
+            format!("{:.1}", o.makespan),
+            format!("{:.2}", queue::least_share(o, fixed)),
+            o.jobs.iter().map(|j| j.moves).sum::<u32>().to_string(),
+        ]);
+    }
+    println!("{all}\n");
+    let mut jobs = table(&["job, MB/s", "STATIC", "MCKP", "FAIR", "FAIR × STATIC"].map(text));
+    for ((f, m), a) in fixed.jobs.iter().zip(&mckp.jobs).zip(&fair.jobs) {
+        jobs.add_row([
+            f.id.clone(),
+            format!("{:.1}", f.bandwidth_mbs),
+            format!("{:.1}", m.bandwidth_mbs),
+            format!("{:.1}", a.bandwidth_mbs),
+            format!("{:.2}", a.bandwidth_mbs / f.bandwidth_mbs),
+        ]);
+    }
+    println!("{jobs}\n");
+    println!(
+        "FAIR reaches {:.0} % of MCKP's gain over STATIC; no job below {:.2} of STATIC (share {share})",
+        100.0 * queue::part_of_gain(fair, fixed, mckp),
+        queue::least_share(fair, fixed)
+    );
+}
+
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 420.0;
+
+fn bars(outcomes: &[&Outcome]) -> String {
+    let series = |o: &&Outcome| BarSeries::new(o.policy.name(), o.jobs.iter().map(|j| j.bandwidth_mbs));
+    Bars {
+        title: "Bandwidth of each job".into(),
+        size: Size::new(WIDTH, HEIGHT),
+        x_label: "job".into(),
+        categories: outcomes[0].jobs.iter().map(|j| j.id.clone()).collect(),
+        y: Axis::linear("MB/s"),
+        series: outcomes.iter().map(series).collect(),
+        ..Bars::default()
+    }
+    .svg()
+}
+
+fn gantt(file: &QueueFile, outcome: &Outcome) -> String {
+    let holds = outcome.jobs.iter().enumerate().flat_map(|(holder, job)| {
+        job.holds.iter().flat_map(move |hold| {
+            hold.io_nodes.iter().map(move |node| Hold {
+                row: node.0 as usize,
+                from: hold.from,
+                to: hold.until,
+                holder,
+                label: job.id.clone(),
+            })
+        })
+    });
+    Gantt {
+        title: format!("{}: who held which I/O node", outcome.policy),
+        size: Size::new(WIDTH, HEIGHT),
+        x: Axis::linear("seconds"),
+        rows: (0..file.io_nodes).map(|n| format!("I/O node {n}")).collect(),
+        holders: outcome.jobs.iter().map(|j| j.id.clone()).collect(),
+        holds: holds.collect(),
+    }
+    .svg()
+}
