@@ -62,7 +62,9 @@ fn observe(clients: u64, shared: bool) {
         black_box(collector.close(Nanos(now)));
     }
     let layout = if shared { "one shared file" } else { "a file each" };
-    println!("observe: {clients:4} clients, {layout:15}  arrive {arrive:5.1} ns  arrive + complete {both:5.1} ns");
+    println!(
+        "observe: {clients:4} clients, {layout:15}  arrive {arrive:5.1} ns  arrive + complete {both:5.1} ns"
+    );
 }
 
 fn predict() {
@@ -70,7 +72,9 @@ fn predict() {
     let rows = synthetic::rows(&plan, 1);
     let split = Split::new(rows, BTreeSet::from([32 << 10, 256 << 10]), BTreeSet::from([16, 64]), 1);
     for trainer in Trainer::ALL {
-        let model = trainer.train(&split.train, &Feature::ALL, "synthetic", 1, &mut |_| {}).expect("rows of all classes");
+        let model = trainer
+            .train(&split.train, &Feature::ALL, "synthetic", 1, &mut |_| {})
+            .expect("rows of all classes");
         let mut best = f64::MAX;
         for _ in 0..20 {
             let start = Instant::now();

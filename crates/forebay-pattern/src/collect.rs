@@ -41,11 +41,10 @@ struct Stream {
     client: ClientId,
     /// The interval of the last request.
     touched: u32,
-    seen: bool,
     jumped: bool,
-    /// Where the last request ended.
+    /// Where the last request ended; at first, where the first one begins.
     end: u64,
-    /// The width of the last jump.
+    /// The width of the last jump; wraps for jumps backwards, only equality matters.
     jump: u64,
 }
 
@@ -54,10 +53,9 @@ struct File {
     id: FileId,
     flow: u32,
     touched: u32,
-    seen: bool,
     /// Requests in the interval `touched`.
     requests: u32,
-    /// Where the last request began.
+    /// Where the last request began; at first, where the first one begins.
     last: u64,
 }
 
@@ -66,85 +64,113 @@ struct Client {
     touched: u32,
 }
 
-/// Time with work, and how much of it.
+/// Time during which something was pending.
 #[derive(Debug, Default)]
-struct Meter {
+struct Busy {
     pending: u64,
     since: Nanos,
-    busy: u64,
-    /// Nanoseconds times requests.
-    area: f64,
-    offered: u64,
-    served: u64,
+    spent: u64,
 }
 
-impl Meter {
+impl Busy {
     #[inline]
-    fn advance(&mut self, now: Nanos) {
-        if self.pending > 0 {
-            let span = now.since(self.since).0;
-            self.busy += span;
-            self.area += span as f64 * self.pending as f64;
+    fn arrive(&mut self, now: Nanos) {
+        if self.pending == 0 {
+            self.since = now;
         }
-        self.since = self.since.max(now);
-    }
-
-    #[inline]
-    fn arrive(&mut self, now: Nanos, bytes: u64) {
-        self.advance(now);
         self.pending += 1;
-        self.offered = self.offered.saturating_add(bytes);
     }
 
+    /// Whether something was pending that can have been completed.
     #[inline]
-    fn complete(&mut self, now: Nanos, bytes: u64) {
-        self.advance(now);
-        self.pending = self.pending.saturating_sub(1);
-        self.served = self.served.saturating_add(bytes);
+    fn complete(&mut self, now: Nanos) -> bool {
+        if self.pending == 0 {
+            return false;
+        }
+        self.pending -= 1;
+        if self.pending == 0 {
+            self.spent += now.since(self.since).0;
+        }
+        true
     }
 
-    fn take(&mut self, now: Nanos) -> Load {
-        self.advance(now);
-        let outstanding = if self.busy == 0 { 0.0 } else { self.area / self.busy as f64 };
-        let load = Load { offered: self.offered, served: self.served, busy: Nanos(self.busy), outstanding };
-        *self = Meter { pending: self.pending, since: self.since, ..Meter::default() };
-        load
+    fn take(&mut self, now: Nanos) -> Nanos {
+        if self.pending > 0 {
+            self.spent += now.since(self.since).0;
+            self.since = now;
+        }
+        Nanos(std::mem::take(&mut self.spent))
     }
 }
 
 #[derive(Debug)]
 struct Flow {
     touched: u32,
-    meter: Meter,
+    busy: Busy,
+    /// Requests times nanoseconds: arrivals are subtracted and completions added at their times, what
+    /// is pending at the end of the interval is added then. Wraps in between.
+    area: u64,
+    /// The last arrival of the interval before, or the first of all.
+    first_arrival: Option<Nanos>,
+    last_arrival: Nanos,
     sums: Sums,
     sizes: Sizes,
-    last_arrival: Option<Nanos>,
 }
 
-/// What is added up over one interval.
-#[derive(Debug, Default)]
+/// What is added up over one interval. Whole numbers throughout, and nothing that can be told from
+/// the others at the end: this is what a request costs.
+#[derive(Debug)]
 struct Sums {
     files: u32,
     clients: u32,
     streams: u32,
-    reads: u64,
-    writes: u64,
-    metadata: u64,
-    bytes_read: u64,
-    bytes_written: u64,
+    /// Streams and files that had no request before.
+    new_streams: u64,
+    new_files: u64,
+    /// Reads and writes beyond the streams that are followed.
+    untracked: u64,
+    /// By [`OpKind`].
+    requests: [u64; 3],
+    bytes: [u64; 3],
     size_min: u64,
     size_max: u64,
-    distance: f64,
-    distances: u64,
-    judged: u64,
-    sequential: u64,
+    served: u64,
+    distance: u128,
+    /// Requests that do not begin where their client's last one ended.
+    astray: u64,
     forward: u64,
     jumps: u64,
     regular: u64,
-    jump_width: f64,
-    arrivals: u64,
-    arrival: f64,
-    arrival_squared: f64,
+    jump_width: u128,
+    arrival_squared: u128,
+    /// 1 if the flow's first request ever is among these: no gap precedes it.
+    first_ever: u64,
+}
+
+impl Sums {
+    fn new() -> Sums {
+        Sums {
+            files: 0,
+            clients: 0,
+            streams: 0,
+            new_streams: 0,
+            new_files: 0,
+            untracked: 0,
+            requests: [0; 3],
+            bytes: [0; 3],
+            size_min: u64::MAX,
+            size_max: 0,
+            served: 0,
+            distance: 0,
+            astray: 0,
+            forward: 0,
+            jumps: 0,
+            regular: 0,
+            jump_width: 0,
+            arrival_squared: 0,
+            first_ever: 0,
+        }
+    }
 }
 
 /// Adds up what one I/O node sees.
@@ -153,8 +179,10 @@ pub struct Collector {
     /// The number of the running interval, from 1: what carries it was touched in it.
     interval: u32,
     started: Nanos,
-    node: Meter,
+    node: Busy,
     flows: Table<FlowId, Flow>,
+    /// The flow that completed a request last, and its slot: most often it is the next one too.
+    recent: Option<(FlowId, u32)>,
     streams: Table<(FlowId, ClientId, FileId), Stream>,
     files: Table<(FlowId, FileId), File>,
     clients: Table<(FlowId, ClientId), Client>,
@@ -166,8 +194,9 @@ impl Collector {
         Collector {
             interval: 1,
             started: now,
-            node: Meter::default(),
+            node: Busy::default(),
             flows: Table::new(MAX_FLOWS),
+            recent: None,
             streams: Table::new(MAX_STREAMS),
             files: Table::new(MAX_STREAMS),
             clients: Table::new(MAX_STREAMS),
@@ -180,7 +209,7 @@ impl Collector {
         if access.op == OpKind::Metadata {
             return self.arrive_metadata(now, access);
         }
-        self.node.arrive(now, access.len);
+        self.node.arrive(now);
         let key = (access.flow, access.client, access.file);
         let slot = match self.streams.find(key) {
             Some(slot) => slot,
@@ -195,43 +224,39 @@ impl Collector {
         let stream = self.streams.get_mut(slot);
         let flow = self.flows.get_mut(stream.flow);
         let file = self.files.get_mut(stream.file);
-        flow.count(now, access);
+        flow.arrive(now, access);
         let sums = &mut flow.sums;
 
-        if stream.seen {
-            sums.judged += 1;
-            if access.offset == stream.end {
-                sums.sequential += 1;
-            } else {
-                // The width wraps for jumps backwards; only equality and size matter.
-                let jump = access.offset.wrapping_sub(stream.end);
-                sums.jump_width += access.offset.abs_diff(stream.end) as f64;
-                sums.forward += u64::from(access.offset > stream.end);
-                sums.jumps += u64::from(stream.jumped);
-                sums.regular += u64::from(stream.jumped && jump == stream.jump);
-                stream.jumped = true;
-                stream.jump = jump;
-            }
+        if access.offset != stream.end {
+            let jump = access.offset.wrapping_sub(stream.end);
+            sums.astray += 1;
+            sums.jump_width += u128::from(access.offset.abs_diff(stream.end));
+            sums.forward += u64::from(access.offset > stream.end);
+            sums.jumps += u64::from(stream.jumped);
+            sums.regular += u64::from(stream.jumped & (jump == stream.jump));
+            stream.jumped = true;
+            stream.jump = jump;
         }
-        stream.seen = true;
         stream.end = access.offset.wrapping_add(access.len);
-
-        if file.seen {
-            sums.distance += access.offset.abs_diff(file.last) as f64;
-            sums.distances += 1;
-        }
-        file.seen = true;
+        sums.distance += u128::from(access.offset.abs_diff(file.last));
         file.last = access.offset;
-        file.requests = file.requests.saturating_add(1);
+        file.requests = file.requests.wrapping_add(1);
     }
 
     /// A request that arrived has been answered, having moved `bytes`. Every request that arrived
     /// must be completed, also one that failed or whose client is gone.
     #[inline]
     pub fn complete(&mut self, now: Nanos, flow: FlowId, bytes: u64) {
-        self.node.complete(now, bytes);
-        if let Some(slot) = self.flows.find(flow) {
-            self.flows.get_mut(slot).meter.complete(now, bytes);
+        self.node.complete(now);
+        let recent =
+            self.recent.filter(|&(id, _)| id == flow).or_else(|| self.flows.find(flow).map(|s| (flow, s)));
+        if let Some((_, slot)) = recent {
+            self.recent = recent;
+            let flow = self.flows.get_mut(slot);
+            if flow.busy.complete(now) {
+                flow.area = flow.area.wrapping_add(now.0);
+                flow.sums.served = flow.sums.served.wrapping_add(bytes);
+            }
         }
     }
 
@@ -248,18 +273,23 @@ impl Collector {
             }
         }
         let mut flows = Vec::new();
+        let mut load = Load { busy: self.node.take(now), ..Load::default() };
+        let mut area = 0.0;
         for (slot, id) in self.flows.in_use() {
             let flow = self.flows.get_mut(slot);
-            let load = flow.meter.take(now);
-            if flow.touched == interval || load.served > 0 {
+            let (busy, flow_area) = flow.take_busy(now);
+            if flow.touched == interval || flow.sums.served > 0 {
                 let top = tops.get(&slot).map(|&(_, file)| file);
-                flows.push(flow.sums.metrics(id, load, &flow.sizes, top));
-                flow.sums = Sums::default();
-                flow.sizes.clear();
+                let metrics = flow.take_metrics(id, busy, flow_area, top);
+                load.offered = load.offered.saturating_add(metrics.bytes());
+                load.served = load.served.saturating_add(metrics.served);
+                flows.push(metrics);
             }
+            area += flow_area;
         }
         flows.sort_by_key(|m| m.flow);
-        let closed = Interval { start: self.started, end: now, load: self.node.take(now), flows };
+        load.outstanding = ratio(area, load.busy.0 as f64);
+        let closed = Interval { start: self.started, end: now, load, flows };
         self.forget(interval);
         self.interval = interval + 1;
         self.started = now;
@@ -267,13 +297,14 @@ impl Collector {
     }
 
     fn forget(&mut self, interval: u32) {
+        self.recent = None;
         let fresh = |touched: u32| interval.saturating_sub(touched) < FORGET_AFTER;
         self.streams.retain(|s| fresh(s.touched));
         self.clients.retain(|c| fresh(c.touched));
         // A stream points to its file and flow: they were touched no earlier than it, so they stay
         // at least as long.
         self.files.retain(|f| fresh(f.touched));
-        self.flows.retain(|f| fresh(f.touched) || f.meter.pending > 0);
+        self.flows.retain(|f| fresh(f.touched) || f.busy.pending > 0);
     }
 
     /// The first request of a stream in this interval.
@@ -308,38 +339,41 @@ impl Collector {
     #[cold]
     fn add_stream(&mut self, access: &Access) -> Option<u32> {
         let flow = self.add_flow(access.flow)?;
-        let new_file = || File { id: access.file, flow, touched: 0, seen: false, requests: 0, last: 0 };
-        let file = self.files.find_or_add((access.flow, access.file), new_file)?;
-        self.streams.find_or_add((access.flow, access.client, access.file), || Stream {
-            flow,
-            file,
-            client: access.client,
-            touched: 0,
-            seen: false,
-            jumped: false,
-            end: 0,
-            jump: 0,
-        })
+        let (offset, client, id) = (access.offset, access.client, access.file);
+        let (mut new_files, mut new_streams) = (0, 0);
+        let file = self.files.find_or_add((access.flow, id), || {
+            new_files = 1;
+            File { id, flow, touched: 0, requests: 0, last: offset }
+        })?;
+        let stream = self.streams.find_or_add((access.flow, client, id), || {
+            new_streams = 1;
+            Stream { flow, file, client, touched: 0, jumped: false, end: offset, jump: 0 }
+        });
+        let sums = &mut self.flows.get_mut(flow).sums;
+        // A file whose stream did not fit has been given its place for nothing, but is not compared.
+        sums.new_files += if stream.is_some() { new_files } else { 0 };
+        sums.new_streams += new_streams;
+        stream
     }
 
     fn add_flow(&mut self, id: FlowId) -> Option<u32> {
         self.flows.find_or_add(id, || Flow {
             touched: 0,
-            meter: Meter::default(),
-            sums: Sums::default(),
+            busy: Busy::default(),
+            area: 0,
+            first_arrival: None,
+            last_arrival: Nanos::ZERO,
+            sums: Sums::new(),
             sizes: Sizes::new(),
-            last_arrival: None,
         })
     }
 
     fn arrive_metadata(&mut self, now: Nanos, access: &Access) {
-        self.node.arrive(now, 0);
+        self.node.arrive(now);
         let Some(slot) = self.add_flow(access.flow) else { return };
         let flow = self.flows.get_mut(slot);
         flow.touched = self.interval;
-        flow.arrival(now);
-        flow.meter.arrive(now, 0);
-        flow.sums.metadata += 1;
+        flow.arrive(now, &Access { len: 0, ..*access });
         self.touch_client(access.flow, access.client);
     }
 
@@ -349,7 +383,8 @@ impl Collector {
         let Some(slot) = self.add_flow(access.flow) else { return };
         let flow = self.flows.get_mut(slot);
         flow.touched = self.interval;
-        flow.count(now, access);
+        flow.sums.untracked += 1;
+        flow.arrive(now, access);
     }
 
     #[cfg(test)]
@@ -360,250 +395,98 @@ impl Collector {
 
 impl Flow {
     #[inline]
-    fn arrival(&mut self, now: Nanos) {
-        if let Some(last) = self.last_arrival {
-            let gap = now.since(last).0 as f64;
-            self.sums.arrivals += 1;
-            self.sums.arrival += gap;
+    fn arrive(&mut self, now: Nanos, access: &Access) {
+        self.busy.arrive(now);
+        self.area = self.area.wrapping_sub(now.0);
+        if self.first_arrival.is_some() {
+            let gap = u128::from(now.since(self.last_arrival).0);
             self.sums.arrival_squared += gap * gap;
-        }
-        self.last_arrival = Some(now);
-    }
-
-    #[inline]
-    fn count(&mut self, now: Nanos, access: &Access) {
-        self.arrival(now);
-        self.meter.arrive(now, access.len);
-        let sums = &mut self.sums;
-        let first = sums.reads + sums.writes == 0;
-        if access.op == OpKind::Read {
-            sums.reads += 1;
-            sums.bytes_read = sums.bytes_read.saturating_add(access.len);
         } else {
-            sums.writes += 1;
-            sums.bytes_written = sums.bytes_written.saturating_add(access.len);
+            self.first_arrival = Some(now);
+            self.sums.first_ever = 1;
         }
-        sums.size_min = if first { access.len } else { sums.size_min.min(access.len) };
-        sums.size_max = sums.size_max.max(access.len);
-        self.sizes.add(access.len);
+        self.last_arrival = now;
+        let sums = &mut self.sums;
+        let op = access.op as usize;
+        sums.requests[op] += 1;
+        sums.bytes[op] = sums.bytes[op].wrapping_add(access.len);
+        if access.op != OpKind::Metadata {
+            sums.size_min = sums.size_min.min(access.len);
+            sums.size_max = sums.size_max.max(access.len);
+            self.sizes.add(access.len);
+        }
     }
-}
 
-impl Sums {
-    fn metrics(&self, flow: FlowId, load: Load, sizes: &Sizes, top_file: Option<FileId>) -> FlowMetrics {
-        let (min, max) = (self.size_min, self.size_max);
-        let arrival_mean = mean(self.arrival, self.arrivals);
-        let variance = mean(self.arrival_squared, self.arrivals) - arrival_mean * arrival_mean;
-        FlowMetrics {
+    /// The busy time of the interval, and requests times nanoseconds.
+    fn take_busy(&mut self, now: Nanos) -> (Nanos, f64) {
+        let pending = self.busy.pending.wrapping_mul(now.0);
+        let area = self.area.wrapping_add(pending) as i64;
+        self.area = pending.wrapping_neg();
+        // Below zero only if completions were given earlier times than their arrivals.
+        (self.busy.take(now), area.max(0) as f64)
+    }
+
+    fn take_metrics(
+        &mut self,
+        flow: FlowId,
+        busy: Nanos,
+        area: f64,
+        top_file: Option<FileId>,
+    ) -> FlowMetrics {
+        let sums = std::mem::replace(&mut self.sums, Sums::new());
+        let [reads, writes, metadata] =
+            [OpKind::Read, OpKind::Write, OpKind::Metadata].map(|op| sums.requests[op as usize]);
+        let [bytes_read, bytes_written] = [OpKind::Read, OpKind::Write].map(|op| sums.bytes[op as usize]);
+        let data = reads + writes;
+        let tracked = data - sums.untracked;
+        let judged = tracked - sums.new_streams;
+        let (min, max) = if data == 0 { (0, 0) } else { (sums.size_min, sums.size_max) };
+
+        // Between the first and the last arrival lie as many gaps as arrivals, less the very first.
+        let first = self.first_arrival.unwrap_or(self.last_arrival);
+        let gaps = (data + metadata).saturating_sub(sums.first_ever) as f64;
+        let arrival_mean = ratio(self.last_arrival.since(first).0 as f64, gaps);
+        let variance = ratio(sums.arrival_squared as f64, gaps) - arrival_mean * arrival_mean;
+        self.first_arrival = Some(self.last_arrival);
+
+        let metrics = FlowMetrics {
             flow,
-            files: self.files,
-            clients: self.clients,
-            streams: self.streams,
+            files: sums.files,
+            clients: sums.clients,
+            streams: sums.streams,
             top_file,
-            reads: self.reads,
-            writes: self.writes,
-            metadata: self.metadata,
-            bytes_read: self.bytes_read,
-            bytes_written: self.bytes_written,
+            reads,
+            writes,
+            metadata,
+            bytes_read,
+            bytes_written,
             size_min: min,
-            size_mean: mean((self.bytes_read as f64) + (self.bytes_written as f64), self.reads + self.writes),
+            size_mean: ratio(bytes_read as f64 + bytes_written as f64, data as f64),
             size_max: max,
-            size_p50: sizes.quantile(0.5, min, max),
-            size_p90: sizes.quantile(0.9, min, max),
-            size_p99: sizes.quantile(0.99, min, max),
-            offset_distance: mean(self.distance, self.distances),
-            judged: self.judged,
-            sequential: self.sequential,
-            forward: self.forward,
-            jumps: self.jumps,
-            regular: self.regular,
-            jump_width: mean(self.jump_width, self.judged - self.sequential),
+            size_p50: self.sizes.quantile(0.5, min, max),
+            size_p90: self.sizes.quantile(0.9, min, max),
+            size_p99: self.sizes.quantile(0.99, min, max),
+            offset_distance: ratio(sums.distance as f64, (tracked - sums.new_files) as f64),
+            judged,
+            sequential: judged - sums.astray,
+            forward: sums.forward,
+            jumps: sums.jumps,
+            regular: sums.regular,
+            jump_width: ratio(sums.jump_width as f64, sums.astray as f64),
             arrival_mean: arrival_mean / 1e9,
-            arrival_cv: if arrival_mean > 0.0 { variance.max(0.0).sqrt() / arrival_mean } else { 0.0 },
-            served: load.served,
-            busy: load.busy,
-            outstanding: load.outstanding,
-        }
+            arrival_cv: ratio(variance.max(0.0).sqrt(), arrival_mean),
+            served: sums.served,
+            busy,
+            outstanding: ratio(area, busy.0 as f64),
+        };
+        self.sizes.clear();
+        metrics
     }
 }
 
-fn mean(sum: f64, n: u64) -> f64 {
-    if n == 0 { 0.0 } else { sum / n as f64 }
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    fn access(client: u64, file: u64, op: OpKind, offset: u64, len: u64) -> Access {
-        Access { flow: FlowId(1), client: ClientId(client), file: FileId(file), op, offset, len }
-    }
-
-    fn write(client: u64, file: u64, offset: u64) -> Access {
-        access(client, file, OpKind::Write, offset, 100)
-    }
-
-    #[test]
-    fn sequence_jumps_and_distance() {
-        let mut c = Collector::new(Nanos::ZERO);
-        // Client 1: 0, 100 (sequential), 500 (jump 300), 900 (jump 300, regular), 0 (back, irregular).
-        for offset in [0, 100, 500, 900, 0] {
-            c.arrive(Nanos(10), &write(1, 7, offset));
-        }
-        let m = &c.close(Nanos::from_secs(1)).flows[0];
-        assert_eq!((m.judged, m.sequential, m.forward, m.jumps, m.regular), (4, 1, 2, 2, 1));
-        assert_eq!(m.offset_distance, (100.0 + 400.0 + 400.0 + 900.0) / 4.0);
-        assert_eq!(m.jump_width, (300.0 + 300.0 + 1000.0) / 3.0);
-        assert_eq!((m.size_min, m.size_max, m.size_p50, m.size_mean), (100, 100, 100, 100.0));
-    }
-
-    #[test]
-    fn a_stream_goes_on_over_the_interval() {
-        let mut c = Collector::new(Nanos::ZERO);
-        c.arrive(Nanos(1), &write(1, 7, 0));
-        c.close(Nanos(10));
-        c.arrive(Nanos(11), &write(1, 7, 100));
-        let m = &c.close(Nanos(20)).flows[0];
-        assert_eq!((m.judged, m.sequential, m.writes, m.files, m.clients), (1, 1, 1, 1, 1));
-        assert!(c.close(Nanos(30)).flows.is_empty());
-    }
-
-    #[test]
-    fn busy_time_and_outstanding() {
-        let mut c = Collector::new(Nanos::ZERO);
-        c.arrive(Nanos(100), &write(1, 7, 0));
-        c.arrive(Nanos(200), &write(2, 7, 0));
-        c.complete(Nanos(300), FlowId(1), 100);
-        c.complete(Nanos(400), FlowId(1), 50);
-        let i = c.close(Nanos(1000));
-        assert_eq!(i.load, Load { offered: 200, served: 150, busy: Nanos(300), outstanding: 400.0 / 300.0 });
-        assert_eq!(i.flows[0].busy, Nanos(300));
-        // A request still in service makes the next interval busy from its beginning.
-        c.arrive(Nanos(1500), &write(1, 7, 0));
-        c.close(Nanos(2000));
-        let i = c.close(Nanos(3000));
-        assert_eq!((i.load.busy, i.load.outstanding), (Nanos(1000), 1.0));
-    }
-
-    #[test]
-    fn metadata_counts_clients_not_files() {
-        let mut c = Collector::new(Nanos::ZERO);
-        for client in 0..5 {
-            c.arrive(Nanos(1), &access(client, 0, OpKind::Metadata, 0, 0));
-        }
-        let m = &c.close(Nanos::from_secs(1)).flows[0];
-        assert_eq!((m.metadata, m.clients, m.files, m.data_requests()), (5, 5, 0, 0));
-        assert_eq!(m.metadata_rate(Nanos::from_secs(1)), 5.0);
-    }
-
-    #[test]
-    fn memory_is_bounded_and_given_back() {
-        let mut c = Collector::new(Nanos::ZERO);
-        let n = MAX_STREAMS as u64 + 1000;
-        for file in 0..n {
-            c.arrive(Nanos(file), &write(1, file, 0));
-        }
-        let m = &c.close(Nanos::from_secs(1)).flows[0];
-        assert_eq!(m.writes, n);
-        assert_eq!(m.files as usize, MAX_STREAMS);
-        assert_eq!(c.followed(), MAX_STREAMS);
-        for s in 2..2 + u64::from(FORGET_AFTER) {
-            c.close(Nanos::from_secs(s));
-        }
-        assert_eq!(c.followed(), 0);
-        c.arrive(Nanos::from_secs(100), &write(1, 5, 0));
-        assert_eq!(c.close(Nanos::from_secs(101)).flows[0].files, 1);
-    }
-
-    #[test]
-    fn the_busiest_file_is_named() {
-        let mut c = Collector::new(Nanos::ZERO);
-        for file in [9, 4, 9, 4, 2] {
-            c.arrive(Nanos(1), &write(1, file, 0));
-        }
-        assert_eq!(c.close(Nanos(2)).flows[0].top_file, Some(FileId(4)));
-    }
-
-    fn accesses() -> impl Strategy<Value = Vec<(Access, bool)>> {
-        let one = (0u32..3, 0u64..4, 0u64..4, 0u8..3, 0u64..6, 1u64..3).prop_map(
-            |(flow, client, file, op, at, len)| {
-                let op = [OpKind::Read, OpKind::Write, OpKind::Metadata][op as usize];
-                let access = Access {
-                    flow: FlowId(flow),
-                    client: ClientId(client),
-                    file: FileId(file),
-                    op,
-                    offset: at * 512,
-                    len: len * 512,
-                };
-                access
-            },
-        );
-        prop::collection::vec((one, prop::bool::weighted(0.1)), 1..200)
-    }
-
-    proptest! {
-        /// The collector against the obvious way to compute the same, over several intervals.
-        #[test]
-        fn agrees_with_the_reference(events in accesses()) {
-            let mut collector = Collector::new(Nanos::ZERO);
-            let mut ends: BTreeMap<(FlowId, ClientId, FileId), u64> = BTreeMap::new();
-            let mut last: BTreeMap<(FlowId, FileId), u64> = BTreeMap::new();
-            let mut now = 0;
-            let mut interval: Vec<(Access, Option<bool>, Option<u64>)> = Vec::new();
-            for (access, close_after) in events {
-                now += 1000;
-                collector.arrive(Nanos(now), &access);
-                let (mut sequential, mut distance) = (None, None);
-                if access.op != OpKind::Metadata {
-                    let key = (access.flow, access.client, access.file);
-                    sequential = ends.insert(key, access.offset + access.len).map(|end| end == access.offset);
-                    distance = last.insert((access.flow, access.file), access.offset).map(|l| l.abs_diff(access.offset));
-                }
-                interval.push((access, sequential, distance));
-                if close_after {
-                    let closed = collector.close(Nanos(now));
-                    check(&closed, &interval)?;
-                    interval.clear();
-                }
-            }
-            check(&collector.close(Nanos(now + 1)), &interval)?;
-        }
-    }
-
-    fn check(closed: &Interval, events: &[(Access, Option<bool>, Option<u64>)]) -> Result<(), TestCaseError> {
-        let flows: BTreeSet<FlowId> = events.iter().map(|e| e.0.flow).collect();
-        prop_assert_eq!(
-            closed.flows.iter().map(|m| m.flow).collect::<Vec<_>>(),
-            flows.into_iter().collect::<Vec<_>>()
-        );
-        for m in &closed.flows {
-            let mine: Vec<_> = events.iter().filter(|e| e.0.flow == m.flow).collect();
-            let data: Vec<_> = mine.iter().filter(|e| e.0.op != OpKind::Metadata).collect();
-            let distinct = |f: &dyn Fn(&Access) -> (u64, u64),
-                            of: &[&(Access, Option<bool>, Option<u64>)]| {
-                of.iter().map(|e| f(&e.0)).collect::<BTreeSet<_>>().len() as u32
-            };
-            let data: Vec<&(Access, Option<bool>, Option<u64>)> = data.into_iter().copied().collect();
-            prop_assert_eq!(m.clients, distinct(&|a| (a.client.0, 0), &mine));
-            prop_assert_eq!(m.files, distinct(&|a| (a.file.0, 0), &data));
-            prop_assert_eq!(m.streams, distinct(&|a| (a.client.0, a.file.0), &data));
-            prop_assert_eq!(m.metadata, (mine.len() - data.len()) as u64);
-            prop_assert_eq!(m.bytes(), data.iter().map(|e| e.0.len).sum::<u64>());
-            prop_assert_eq!(m.size_min, data.iter().map(|e| e.0.len).min().unwrap_or(0));
-            prop_assert_eq!(m.size_max, data.iter().map(|e| e.0.len).max().unwrap_or(0));
-            prop_assert_eq!(m.judged, data.iter().filter(|e| e.1.is_some()).count() as u64);
-            prop_assert_eq!(m.sequential, data.iter().filter(|e| e.1 == Some(true)).count() as u64);
-            let distances: Vec<u64> = data.iter().filter_map(|e| e.2).collect();
-            let expected = if distances.is_empty() {
-                0.0
-            } else {
-                distances.iter().sum::<u64>() as f64 / distances.len() as f64
-            };
-            prop_assert!((m.offset_distance - expected).abs() < 1e-6);
-        }
-        Ok(())
-    }
-}
+mod tests;
