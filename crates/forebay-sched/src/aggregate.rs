@@ -31,15 +31,33 @@ impl Default for Limits {
     }
 }
 
-/// A queue in arrival order whose head leaves with its neighbours.
-#[derive(Clone, Debug, Default)]
-pub struct Run {
-    queue: VecDeque<Request>,
+/// What a [`Run`] holds: a request, perhaps with something a scheduler notes beside it.
+pub trait Entry {
+    /// The request.
+    fn request(&self) -> &Request;
 }
 
-impl Run {
+impl Entry for Request {
+    fn request(&self) -> &Request {
+        self
+    }
+}
+
+/// A queue in arrival order whose head leaves with its neighbours.
+#[derive(Clone, Debug)]
+pub struct Run<T = Request> {
+    queue: VecDeque<T>,
+}
+
+impl<T> Default for Run<T> {
+    fn default() -> Run<T> {
+        Run { queue: VecDeque::new() }
+    }
+}
+
+impl<T: Entry> Run<T> {
     /// Appends a request.
-    pub fn push(&mut self, r: Request) {
+    pub fn push(&mut self, r: T) {
         self.queue.push_back(r);
     }
 
@@ -54,86 +72,79 @@ impl Run {
     }
 
     /// The next in line.
-    pub fn front(&self) -> Option<&Request> {
+    pub fn front(&self) -> Option<&T> {
         self.queue.front()
     }
 
     /// Takes everything, in order.
-    pub fn drain(&mut self) -> Vec<Request> {
+    pub fn drain(&mut self) -> Vec<T> {
         std::mem::take(&mut self.queue).into()
     }
 
     /// The head, with those of the next in line that extend it without a hole. A request is left
     /// where it is if taking it would let it overtake one that it conflicts with.
     pub fn pop(&mut self, limits: &Limits) -> Option<Batch> {
-        let head = self.queue.pop_front()?;
+        let head = *self.queue.pop_front()?.request();
         if limits.count <= 1 || self.queue.is_empty() || head.op == OpKind::Metadata {
             return Some(Batch::one(head));
         }
         Some(self.gather(head, limits))
     }
 
+    fn at(&self, i: u32) -> &Request {
+        self.queue[i as usize].request()
+    }
+
     fn gather(&mut self, head: Request, limits: &Limits) -> Batch {
         // Twice the batch: room for strangers in between, and a bounded look-up.
         let reach = self.queue.len().min(limits.count.saturating_mul(2));
-        let mut kin: Vec<u32> = Vec::new();
-        for (i, r) in self.queue.range(..reach).enumerate() {
-            if r.file == head.file && r.op == head.op {
-                kin.push(i as u32);
-            }
-        }
-        if kin.is_empty() {
+        let kin = |r: &Request| r.file == head.file && r.op == head.op;
+        let Some(first) = self.queue.range(..reach).position(|e| kin(e.request())) else {
             return Batch::one(head);
-        }
-        kin.sort_unstable_by_key(|&i| (self.queue[i as usize].offset, i));
-        let chosen = self.extend(&head, &kin, limits);
-        if chosen.is_empty() {
-            return Batch::one(head);
-        }
-        self.take(head, chosen)
+        };
+        let mut near: Vec<u32> = Vec::with_capacity(reach - first);
+        near.extend((first as u32..reach as u32).filter(|&i| kin(self.at(i))));
+        near.sort_unstable_by_key(|&i| (self.at(i).offset, i));
+        let chosen = self.extend(&head, &near, limits);
+        if chosen.is_empty() { Batch::one(head) } else { self.take(head, chosen) }
     }
 
-    /// Which of `kin` (queue positions in offset order) go with `head`.
-    fn extend(&self, head: &Request, kin: &[u32], limits: &Limits) -> Vec<u32> {
-        let gap = if head.op == OpKind::Read { limits.sieve } else { 0 };
+    /// Which of `near` (positions in offset order) go with `head`.
+    fn extend(&self, head: &Request, near: &[u32], limits: &Limits) -> Vec<u32> {
+        let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
         let mut chosen: Vec<u32> = Vec::new();
         let (mut start, mut end) = (head.offset, head.end());
-        let split = kin.partition_point(|&i| self.queue[i as usize].offset < head.offset);
-        let after = kin[split..].iter().copied();
-        let before = kin[..split].iter().rev().copied();
-        for (forward, side) in [
-            (true, &mut after.into_iter() as &mut dyn Iterator<Item = u32>),
-            (false, &mut before.into_iter()),
-        ] {
-            for i in side {
-                let r = &self.queue[i as usize];
-                let hole = if forward { r.offset.checked_sub(end) } else { start.checked_sub(r.end()) };
-                // Overlapping what is taken already: another batch's affair.
-                let Some(hole) = hole else { continue };
-                if hole > gap || r.len == 0 {
-                    break;
-                }
-                let (s, e) = (start.min(r.offset), end.max(r.end()));
-                if chosen.len() + 1 >= limits.count || e - s > limits.bytes {
-                    break;
-                }
-                if !self.may_overtake(i, &chosen) {
-                    break;
-                }
-                (start, end) = (s, e);
-                chosen.push(i);
+        let split = near.partition_point(|&i| self.at(i).offset < head.offset);
+        let upwards = near[split..].iter().map(|&i| (i, true));
+        let downwards = near[..split].iter().rev().map(|&i| (i, false));
+        let mut upwards_done = false;
+        for (i, up) in upwards.chain(downwards) {
+            if up && upwards_done {
+                continue;
             }
+            let r = self.at(i);
+            let hole = if up { r.offset.checked_sub(end) } else { start.checked_sub(r.end()) };
+            // What overlaps the batch is another batch's affair.
+            let Some(hole) = hole else { continue };
+            let span = end.max(r.end()) - start.min(r.offset);
+            let fits = chosen.len() + 1 < limits.count && span <= limits.bytes;
+            if hole > sieve || r.len == 0 || !fits || !self.may_overtake(i, &chosen) {
+                if up {
+                    upwards_done = true;
+                    continue;
+                }
+                break;
+            }
+            (start, end) = (start.min(r.offset), end.max(r.end()));
+            chosen.push(i);
         }
         chosen
     }
 
-    /// Whether the request at `at` conflicts with none that is ahead of it and stays behind.
-    fn may_overtake(&self, at: u32, chosen: &[u32]) -> bool {
-        let r = &self.queue[at as usize];
-        self.queue
-            .range(..at as usize)
-            .enumerate()
-            .all(|(j, ahead)| !r.conflicts(ahead) || chosen.contains(&(j as u32)))
+    /// Whether the request at `i` conflicts with none that is ahead of it and stays behind.
+    fn may_overtake(&self, i: u32, chosen: &[u32]) -> bool {
+        let r = self.at(i);
+        (0..i).all(|ahead| !r.conflicts(self.at(ahead)) || chosen.contains(&ahead))
     }
 
     fn take(&mut self, head: Request, mut chosen: Vec<u32>) -> Batch {
@@ -141,7 +152,7 @@ impl Run {
         let mut requests = Vec::with_capacity(chosen.len() + 1);
         requests.push(head);
         for i in chosen {
-            requests.extend(self.queue.remove(i as usize));
+            requests.extend(self.queue.remove(i as usize).map(|e| *e.request()));
         }
         requests.sort_unstable_by_key(|r| r.offset);
         Batch::many(requests)

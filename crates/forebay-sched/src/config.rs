@@ -2,8 +2,17 @@
 //! `window = "500us"`) or as one line (`twins:window=500us`). Merging is a parameter of all.
 
 use crate::aggregate::Limits;
+use crate::aioli::{Aioli, AioliConfig};
+use crate::capped::{Capped, CappedConfig};
 use crate::fifo::Fifo;
+use crate::hbrr::{Hbrr, HbrrConfig};
+use crate::mlf::{Mlf, MlfConfig};
+use crate::sfq::{Sfq, SfqConfig, SfqDConfig};
+use crate::sfq_plus::{SfqPlus, SfqPlusConfig};
+use crate::sjf::{Sjf, SjfConfig};
+use crate::sw::{Sw, SwConfig};
 use crate::twins::{Twins, TwinsConfig};
+use crate::wfq::{Wfq, WfqConfig};
 use crate::{Scheduler, units};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -28,8 +37,28 @@ pub enum Algorithm {
     Noop(Plain),
     /// Arrival order.
     Fifo(Plain),
+    /// Files and operations in turn.
+    Hbrr(HbrrConfig),
+    /// Files in turn, in offset order, waiting for likely neighbours.
+    Aioli(AioliConfig),
+    /// The shortest file queue first.
+    Sjf(SjfConfig),
+    /// Multilevel feedback: small requests sooner.
+    Mlf(MlfConfig),
+    /// By time window, then by application.
+    Sw(SwConfig),
+    /// Byte credits by weight.
+    Wfq(WfqConfig),
     /// One data server per time window.
     Twins(TwinsConfig),
+    /// Start-time fair queueing, one request at a time.
+    Sfq(SfqConfig),
+    /// Start-time fair queueing, so many requests at a time.
+    SfqD(SfqDConfig),
+    /// Start-time fair queueing by slots, with backfill.
+    SfqDPlus(SfqPlusConfig),
+    /// A bandwidth of its own for every flow.
+    Capped(CappedConfig),
 }
 
 /// No parameters.
@@ -62,14 +91,38 @@ pub struct ConfigError {
 
 impl SchedulerConfig {
     /// Every scheduler's name.
-    pub const NAMES: [&str; 3] = ["noop", "fifo", "twins"];
+    pub const NAMES: [&str; 13] = [
+        "noop",
+        "fifo",
+        "hbrr",
+        "aioli",
+        "sjf",
+        "mlf",
+        "sw",
+        "wfq",
+        "twins",
+        "sfq",
+        "sfq-d",
+        "sfq-d-plus",
+        "capped",
+    ];
 
     /// The scheduler's name.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Noop(_) => "noop",
             Algorithm::Fifo(_) => "fifo",
+            Algorithm::Hbrr(_) => "hbrr",
+            Algorithm::Aioli(_) => "aioli",
+            Algorithm::Sjf(_) => "sjf",
+            Algorithm::Mlf(_) => "mlf",
+            Algorithm::Sw(_) => "sw",
+            Algorithm::Wfq(_) => "wfq",
             Algorithm::Twins(_) => "twins",
+            Algorithm::Sfq(_) => "sfq",
+            Algorithm::SfqD(_) => "sfq-d",
+            Algorithm::SfqDPlus(_) => "sfq-d-plus",
+            Algorithm::Capped(_) => "capped",
         }
     }
 
@@ -192,7 +245,17 @@ pub fn build(config: &SchedulerConfig, site: Site) -> Box<dyn Scheduler> {
     match &config.algorithm {
         Algorithm::Noop(_) => Box::new(Fifo::new(Limits::OFF)),
         Algorithm::Fifo(_) => Box::new(Fifo::new(config.merge)),
+        Algorithm::Hbrr(c) => Box::new(Hbrr::new(c, config.merge)),
+        Algorithm::Aioli(c) => Box::new(Aioli::new(c, config.merge)),
+        Algorithm::Sjf(c) => Box::new(Sjf::new(c, config.merge)),
+        Algorithm::Mlf(c) => Box::new(Mlf::new(c, config.merge)),
+        Algorithm::Sw(c) => Box::new(Sw::new(c, config.merge)),
+        Algorithm::Wfq(c) => Box::new(Wfq::new(c, config.merge)),
         Algorithm::Twins(c) => Box::new(Twins::new(c, config.merge, site)),
+        Algorithm::Sfq(c) => Box::new(Sfq::new(c, config.merge)),
+        Algorithm::SfqD(c) => Box::new(Sfq::with_depth(c, config.merge)),
+        Algorithm::SfqDPlus(c) => Box::new(SfqPlus::new(c, config.merge)),
+        Algorithm::Capped(c) => Box::new(Capped::new(c, config.merge)),
     }
 }
 

@@ -3,15 +3,29 @@
 //! node holds ([`DispatchQueue`]). No clock, thread or socket: `now` is an argument.
 
 pub mod aggregate;
+pub mod aioli;
 mod batch;
+pub mod capped;
 mod config;
 pub mod fifo;
+pub mod hbrr;
+mod heap;
+pub mod mlf;
 mod queue;
 mod request;
 mod scheduler;
 pub mod service;
+pub mod sfq;
+pub mod sfq_plus;
+pub mod sjf;
+pub mod slots;
+pub mod sw;
+mod sweep;
+mod table;
+mod tags;
 pub mod twins;
 mod units;
+pub mod wfq;
 
 pub use batch::{Batch, Segment};
 pub use config::{Algorithm, ConfigError, Plain, SchedulerConfig, Site, build};

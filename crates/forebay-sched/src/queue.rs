@@ -130,7 +130,7 @@ impl DispatchQueue {
     /// Drops a flow that has ended: its counters and its weight.
     pub fn forget(&mut self, flow: FlowId) {
         self.accounts.forget(flow);
-        self.scheduler.set_weight(flow, 1);
+        self.scheduler.forget(flow);
     }
 
     /// The flows' counters.

@@ -41,12 +41,13 @@ impl Request {
     }
 
     /// Whether the two touch a common byte of a file and one of them writes: then their order counts.
+    /// An empty one counts as one byte.
     pub fn conflicts(&self, other: &Request) -> bool {
         let data = self.op != OpKind::Metadata && other.op != OpKind::Metadata;
         self.file == other.file
             && data
             && (self.op == OpKind::Write || other.op == OpKind::Write)
-            && self.offset < other.end()
-            && other.offset < self.end()
+            && self.offset < other.offset.saturating_add(other.len.max(1))
+            && other.offset < self.offset.saturating_add(self.len.max(1))
     }
 }

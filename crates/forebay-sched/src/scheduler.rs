@@ -13,7 +13,8 @@ pub trait Scheduler: Send {
     /// What may go now. `None`: nothing may, though requests can be waiting.
     fn dispatch(&mut self, now: Nanos) -> Option<Batch>;
 
-    /// When to ask again even if nothing arrives or completes before; `None`: there is no such time.
+    /// After [`dispatch`](Scheduler::dispatch) gave nothing: when to ask again even if nothing arrives or
+    /// completes before. `None`: there is no such time.
     fn next_wakeup(&self, now: Nanos) -> Option<Nanos>;
 
     /// A dispatched batch is done, well or badly.
@@ -34,6 +35,10 @@ pub trait Scheduler: Send {
     /// Other I/O nodes have served the flow so many more bytes: it waits accordingly here.
     /// Schedulers that do not share in proportion ignore it.
     fn credit_remote(&mut self, _flow: FlowId, _bytes: u64) {}
+
+    /// The flow has ended. What it still has waiting is served, but its weight and its past are
+    /// dropped where a scheduler keeps them.
+    fn forget(&mut self, _flow: FlowId) {}
 
     /// Takes over parameters in place, without touching what waits. `false`: they are of another
     /// scheduler, or cannot be changed in place; the caller drains and builds anew.

@@ -1,0 +1,135 @@
+//! `capped`: every flow has a bandwidth of its own, and is held back when it has used it up even if
+//! storage idles. Not work-conserving, and meant so: what one flow leaves is nobody's.
+
+use crate::aggregate::{Limits, Run};
+use crate::heap::SlotHeap;
+use crate::table::Table;
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use forebay_types::{FlowId, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// The parameters of `capped`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CappedConfig {
+    /// Bytes a second of a flow of weight 1.
+    #[serde(with = "units::size")]
+    pub rate: u64,
+    /// What a metadata operation costs.
+    #[serde(with = "units::size")]
+    pub metadata_cost: u64,
+}
+
+impl Default for CappedConfig {
+    fn default() -> CappedConfig {
+        CappedConfig { rate: 100_000_000, metadata_cost: METADATA_COST }
+    }
+}
+
+#[derive(Debug)]
+struct Flow {
+    requests: Run,
+    weight: u64,
+    /// When all it has sent is paid for, and it may send again.
+    ready: Nanos,
+}
+
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow { requests: Run::default(), weight: 1, ready: Nanos::ZERO }
+    }
+}
+
+/// Serves each flow at its own rate at most.
+#[derive(Debug)]
+pub struct Capped {
+    config: CappedConfig,
+    flows: Table<FlowId, Flow>,
+    /// Flows that hold something, by when they may send and, on a tie, whose first request came first.
+    ready: SlotHeap<(Nanos, Nanos)>,
+    len: usize,
+    merge: Limits,
+}
+
+impl Capped {
+    /// An empty one.
+    pub fn new(config: &CappedConfig, merge: Limits) -> Capped {
+        let config = CappedConfig { rate: config.rate.max(1), ..*config };
+        Capped { config, flows: Table::default(), ready: SlotHeap::default(), len: 0, merge }
+    }
+
+    fn price(&self, cost: u64, weight: u64) -> Nanos {
+        let rate = u128::from(self.config.rate) * u128::from(weight);
+        let nanos = (u128::from(cost) * 1_000_000_000).div_ceil(rate);
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Scheduler for Capped {
+    fn enqueue(&mut self, now: Nanos, r: Request) {
+        let slot = self.flows.slot(r.flow);
+        let flow = &mut self.flows[slot];
+        if flow.requests.is_empty() {
+            flow.ready = flow.ready.max(now);
+            self.ready.set(slot, (flow.ready, r.arrival));
+        }
+        flow.requests.push(r);
+        self.len += 1;
+    }
+
+    fn dispatch(&mut self, now: Nanos) -> Option<Batch> {
+        let ((ready, _), slot) = self.ready.peek()?;
+        if ready > now {
+            return None;
+        }
+        let batch = self.flows[slot].requests.pop(&self.merge)?;
+        let cost = batch.requests().iter().map(|r| r.cost(self.config.metadata_cost)).sum();
+        let price = self.price(cost, self.flows[slot].weight);
+        let flow = &mut self.flows[slot];
+        // From when it might have sent, not from when somebody asked: late wake-ups cost it nothing.
+        flow.ready = ready + price;
+        self.len -= batch.requests().len();
+        match flow.requests.front() {
+            Some(next) => self.ready.set(slot, (flow.ready, next.arrival)),
+            None => self.ready.remove(slot),
+        }
+        Some(batch)
+    }
+
+    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
+        self.ready.peek().map(|((ready, _), _)| ready)
+    }
+
+    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn set_weight(&mut self, flow: FlowId, weight: u32) {
+        let slot = self.flows.slot(flow);
+        self.flows[slot].weight = u64::from(weight.max(1));
+    }
+
+    fn forget(&mut self, flow: FlowId) {
+        if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].requests.is_empty()) {
+            self.flows[slot] = Flow::default();
+            self.flows.remove(&flow);
+        }
+    }
+
+    fn retune(&mut self, config: &SchedulerConfig) -> bool {
+        let Algorithm::Capped(capped) = &config.algorithm else { return false };
+        self.config = CappedConfig { rate: capped.rate.max(1), ..*capped };
+        self.merge = config.merge;
+        true
+    }
+
+    fn drain(&mut self) -> Vec<Request> {
+        let mut all: Vec<Request> = self.flows.values_mut().flat_map(|f| f.requests.drain()).collect();
+        self.ready = SlotHeap::default();
+        self.len = 0;
+        all.sort_by_key(|r| r.arrival);
+        all
+    }
+}

@@ -1,0 +1,174 @@
+//! `wfq`: byte credits. Flows take turns; at its turn a flow gets `quantum` bytes times its weight to
+//! spend, and keeps what is left while it has requests waiting.
+
+use crate::aggregate::{Limits, Run};
+use crate::table::Table;
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use forebay_types::{FlowId, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The parameters of `wfq`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct WfqConfig {
+    /// The credit of a flow of weight 1 at each turn.
+    #[serde(with = "units::size")]
+    pub quantum: u64,
+    /// What a metadata operation costs.
+    #[serde(with = "units::size")]
+    pub metadata_cost: u64,
+}
+
+impl Default for WfqConfig {
+    fn default() -> WfqConfig {
+        WfqConfig { quantum: 64 << 10, metadata_cost: METADATA_COST }
+    }
+}
+
+#[derive(Debug)]
+struct Flow {
+    requests: Run,
+    weight: u64,
+    credit: u64,
+}
+
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow { requests: Run::default(), weight: 1, credit: 0 }
+    }
+}
+
+/// Shares bytes among flows in proportion to their weights.
+#[derive(Debug)]
+pub struct Wfq {
+    config: WfqConfig,
+    flows: Table<FlowId, Flow>,
+    /// Flows that hold something; the first has its turn.
+    turns: VecDeque<u32>,
+    /// Whether the first has had this turn's credit.
+    credited: bool,
+    len: usize,
+    merge: Limits,
+}
+
+impl Wfq {
+    /// An empty one.
+    pub fn new(config: &WfqConfig, merge: Limits) -> Wfq {
+        let config = WfqConfig { quantum: config.quantum.max(1), ..*config };
+        Wfq { config, flows: Table::default(), turns: VecDeque::new(), credited: false, len: 0, merge }
+    }
+
+    fn head_cost(&self, slot: u32) -> u64 {
+        self.flows[slot].requests.front().map_or(0, |r| r.cost(self.config.metadata_cost))
+    }
+
+    /// Gives every waiting flow the credit of the rounds in which nobody could send, so that large
+    /// requests do not cost a walk for each.
+    fn skip_idle_rounds(&mut self) {
+        let rounds = |slot: &u32| {
+            let flow = &self.flows[*slot];
+            let missing = self.head_cost(*slot).saturating_sub(flow.credit);
+            missing.div_ceil(self.config.quantum.saturating_mul(flow.weight))
+        };
+        let idle = self.turns.iter().map(rounds).min().unwrap_or(0).saturating_sub(1);
+        if idle > 0 {
+            for slot in self.turns.iter() {
+                let flow = &mut self.flows[*slot];
+                let credit = self.config.quantum.saturating_mul(flow.weight).saturating_mul(idle);
+                flow.credit = flow.credit.saturating_add(credit);
+            }
+        }
+    }
+
+    fn next_turn(&mut self) {
+        self.turns.rotate_left(1);
+        self.credited = false;
+    }
+
+    fn send(&mut self, slot: u32) -> Option<Batch> {
+        let metadata = self.config.metadata_cost;
+        let flow = &mut self.flows[slot];
+        // A merged batch stays within the credit.
+        let limits = Limits { bytes: self.merge.bytes.min(flow.credit), ..self.merge };
+        let batch = flow.requests.pop(&limits)?;
+        let cost: u64 = batch.requests().iter().map(|r| r.cost(metadata)).sum();
+        flow.credit = flow.credit.saturating_sub(cost);
+        self.len -= batch.requests().len();
+        if flow.requests.is_empty() {
+            flow.credit = 0;
+            self.turns.pop_front();
+            self.credited = false;
+        }
+        Some(batch)
+    }
+}
+
+impl Scheduler for Wfq {
+    fn enqueue(&mut self, _now: Nanos, r: Request) {
+        let slot = self.flows.slot(r.flow);
+        if self.flows[slot].requests.is_empty() {
+            self.turns.push_back(slot);
+        }
+        self.flows[slot].requests.push(r);
+        self.len += 1;
+    }
+
+    fn dispatch(&mut self, _now: Nanos) -> Option<Batch> {
+        let mut passed = 0;
+        loop {
+            let slot = *self.turns.front()?;
+            if !self.credited {
+                let flow = &mut self.flows[slot];
+                flow.credit = flow.credit.saturating_add(self.config.quantum.saturating_mul(flow.weight));
+                self.credited = true;
+            }
+            if self.head_cost(slot) <= self.flows[slot].credit {
+                return self.send(slot);
+            }
+            self.next_turn();
+            passed += 1;
+            if passed == self.turns.len() {
+                self.skip_idle_rounds();
+                passed = 0;
+            }
+        }
+    }
+
+    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
+        None
+    }
+
+    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn set_weight(&mut self, flow: FlowId, weight: u32) {
+        let slot = self.flows.slot(flow);
+        self.flows[slot].weight = u64::from(weight.max(1));
+    }
+
+    fn forget(&mut self, flow: FlowId) {
+        if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].requests.is_empty()) {
+            self.flows[slot] = Flow::default();
+            self.flows.remove(&flow);
+        }
+    }
+
+    fn retune(&mut self, config: &SchedulerConfig) -> bool {
+        let Algorithm::Wfq(wfq) = &config.algorithm else { return false };
+        self.config = WfqConfig { quantum: wfq.quantum.max(1), ..*wfq };
+        self.merge = config.merge;
+        true
+    }
+
+    fn drain(&mut self) -> Vec<Request> {
+        let mut all: Vec<Request> = self.flows.values_mut().flat_map(|f| f.requests.drain()).collect();
+        self.turns.clear();
+        (self.credited, self.len) = (false, 0);
+        all.sort_by_key(|r| r.arrival);
+        all
+    }
+}
