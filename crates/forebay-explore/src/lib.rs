@@ -3,10 +3,14 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`scenario`] | what is to be run: FORGE's JSON, our TOML |
+//! | [`workload`] | the requests of each process, and the bytes they carry |
 //! | [`stats`] | quantiles, confidence intervals, Kruskal-Wallis, Dunn |
 //! | [`analysis`] | measurements in, verdicts and reports out |
 //! | [`curves`] | bandwidth curves: export, import, estimates for patterns not measured |
 
 pub mod analysis;
 pub mod curves;
+pub mod scenario;
 pub mod stats;
+pub mod workload;

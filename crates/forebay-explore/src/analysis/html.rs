@@ -79,10 +79,7 @@ fn cards(out: &mut String, r: &Report) {
     for (value, label) in [
         (most(&r.best.median), "I/O nodes: most often best (median)".to_owned()),
         (forebay_plot::percent(share.forwarding as f64 / of), "of scenarios best with forwarding".to_owned()),
-        (
-            format!("{one} of {}", r.scenarios),
-            "scenarios where the number makes no real difference".to_owned(),
-        ),
+        (format!("{one} of {}", r.scenarios), "scenarios with one distinct choice only".to_owned()),
         (r.warnings.to_string(), "warnings".to_owned()),
     ] {
         let _ = write!(out, "<div class=\"card\"><b>{value}</b><span>{label}</span></div>");

@@ -65,10 +65,12 @@ pub(super) fn warnings(runs: &BTreeMap<u32, Vec<f64>>) -> Vec<Warning> {
         }
         let median = stats::median(values);
         let off: Vec<f64> = values.iter().map(|v| (v - median).abs()).collect();
-        // Iglewicz and Hoaglin's modified z score; more than half of equal values leaves no scale.
+        // Iglewicz and Hoaglin's modified z score; more than half of equal values leaves no scale. Few
+        // values that happen to lie close together make it small, so the distance must also matter.
         let scale = stats::median(&off) / 0.6745;
         for (i, v) in values.iter().enumerate() {
-            if scale > 0.0 && values.len() >= 5 && (v - median).abs() / scale > 5.0 {
+            let far = (v - median).abs();
+            if scale > 0.0 && values.len() >= 5 && far / scale > 5.0 && far > 0.2 * median {
                 out.push(Warning::Outlier { io_nodes, repetition: i + 1, value: *v, median });
             }
         }

@@ -1,0 +1,338 @@
+//! What is to be run: jobs of processes that write, read, think and make files, on a machine with so
+//! many I/O nodes.
+//!
+//! | file | form |
+//! |---|---|
+//! | [`forge`] | FORGE's JSON, both its forms, unchanged |
+//! | [`native`] | our TOML, with one scenario or a matrix of factors |
+
+pub mod forge;
+pub mod native;
+mod units;
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// Why a scenario file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("{file}: {error}")]
+    Io {
+        /// Which file.
+        file: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The text is not what it should be.
+    #[error("{file}: {what}")]
+    Text {
+        /// Which file.
+        file: String,
+        /// What is wrong, and where.
+        what: String,
+    },
+}
+
+/// One scenario: jobs that run at the same time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// What results are filed under.
+    pub name: String,
+    /// The jobs; their first steps begin together.
+    pub jobs: Vec<Job>,
+    /// The numbers of I/O nodes to try; 0 is direct access. Empty: whatever the command line says.
+    pub io_nodes: Vec<u32>,
+    /// Repetitions of each number; `None`: whatever the command line says.
+    pub repetitions: Option<u32>,
+    /// Whether repetitions run in random order.
+    pub shuffle: bool,
+    /// Seed of everything random in it.
+    pub seed: u64,
+    /// The I/O nodes' scheduler and its parameters, in one line (`twins:window=2ms`).
+    pub scheduler: Option<String>,
+    /// Threads that carry out requests on an I/O node.
+    pub dispatchers: Option<u32>,
+}
+
+/// One job: the same steps on every process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// What it is called.
+    pub name: String,
+    /// Compute nodes; all processes of one talk to the same I/O node.
+    pub compute_nodes: u32,
+    /// Processes on each.
+    pub processes_per_node: u32,
+    /// How long after the scenario's start it begins.
+    pub delay: Duration,
+    /// What it does, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Job {
+    /// Processes on all compute nodes.
+    pub fn processes(&self) -> u32 {
+        self.compute_nodes.saturating_mul(self.processes_per_node)
+    }
+}
+
+/// One thing that all processes of a job do before any goes on to the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// Open a file.
+    Open(Target),
+    /// Close a file.
+    Close(Target),
+    /// Read or write data.
+    Data(Data),
+    /// Compute: no I/O for so long.
+    Think(Duration),
+    /// Make, look at or remove many files.
+    Metadata(Metadata),
+}
+
+/// Which file a process uses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Target {
+    /// The shared file, or the start of the name of each process' own.
+    pub path: String,
+    /// Who shares it.
+    pub layout: Layout,
+    /// Whether the page cache is bypassed (`O_DIRECT`).
+    pub direct_io: bool,
+}
+
+impl Target {
+    /// The file of process `rank`, as FORGE names it.
+    pub fn file(&self, rank: u32) -> String {
+        match self.layout {
+            Layout::Shared => self.path.clone(),
+            Layout::Individual => format!("{}-{rank:03}", self.path),
+        }
+    }
+}
+
+/// Who shares a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// All processes.
+    #[default]
+    Shared,
+    /// Nobody: each process has its own.
+    #[serde(alias = "file-per-process")]
+    Individual,
+}
+
+/// In which order a process walks through its part of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spatiality {
+    /// One piece per process, front to back.
+    #[default]
+    Contiguous,
+    /// Requests of all processes take turns in the file (1D-strided).
+    #[serde(alias = "1d-strided")]
+    Strided,
+    /// One piece per process, in random order, every request once.
+    Random,
+}
+
+impl Spatiality {
+    /// The number that result files have for it.
+    pub fn code(self) -> u8 {
+        match self {
+            Spatiality::Contiguous => 0,
+            Spatiality::Strided => 1,
+            Spatiality::Random => 2,
+        }
+    }
+}
+
+/// When written data must be on stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fsync {
+    /// Whenever the system likes.
+    #[default]
+    Never,
+    /// At the end of the step; part of its time.
+    End,
+    /// After every write.
+    Each,
+}
+
+/// A step that moves data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Data {
+    /// Which files.
+    pub target: Target,
+    /// The share of requests that read: 0 writes, 1 reads, between mixes.
+    pub read_share: f64,
+    /// In which order.
+    pub spatiality: Spatiality,
+    /// Bytes that all processes together move.
+    pub total_size: u64,
+    /// Sizes of requests, with their weights.
+    pub sizes: Vec<SizeShare>,
+    /// Pause of a process after each request.
+    pub think: Duration,
+    /// When to stop even if not all is done; zero: never.
+    pub stone_wall: Duration,
+    /// Whether every byte read is checked.
+    pub validation: bool,
+    /// When data must be stable.
+    pub fsync: Fsync,
+}
+
+impl Data {
+    /// `write`, `read` or `mixed`.
+    pub fn operation(&self) -> &'static str {
+        if self.read_share <= 0.0 {
+            "write"
+        } else if self.read_share >= 1.0 {
+            "read"
+        } else {
+            "mixed"
+        }
+    }
+
+    /// The mean request size in bytes.
+    pub fn mean_size(&self) -> f64 {
+        let weight: f64 = self.sizes.iter().map(|s| s.weight).sum();
+        self.sizes.iter().map(|s| s.size as f64 * s.weight).sum::<f64>() / weight
+    }
+
+    /// The largest request size in bytes.
+    pub fn largest(&self) -> u64 {
+        self.sizes.iter().map(|s| s.size).max().unwrap_or(0)
+    }
+}
+
+/// A request size and how often it occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeShare {
+    /// Bytes.
+    pub size: u64,
+    /// Relative frequency.
+    pub weight: f64,
+}
+
+/// A step on many small files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// What is done to each.
+    pub operation: MetaOperation,
+    /// The start of their names.
+    pub path: String,
+    /// Files of each process.
+    pub files: u32,
+    /// When to stop even if not all is done; zero: never.
+    pub stone_wall: Duration,
+}
+
+/// What is done to each of many files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetaOperation {
+    /// Made, empty.
+    Create,
+    /// Looked at.
+    Stat,
+    /// Removed.
+    Unlink,
+}
+
+impl MetaOperation {
+    /// As results name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MetaOperation::Create => "create",
+            MetaOperation::Stat => "stat",
+            MetaOperation::Unlink => "unlink",
+        }
+    }
+}
+
+/// The largest request: what a process' buffer may have to hold.
+pub const MAX_REQUEST: u64 = 1 << 30;
+/// The most processes a scenario may have.
+pub const MAX_PROCESSES: u32 = 1 << 20;
+
+impl Scenario {
+    /// Refuses what cannot be run, with the reason.
+    pub fn check(&self) -> Result<(), String> {
+        if self.jobs.is_empty() {
+            return Err("no job in it".into());
+        }
+        for job in &self.jobs {
+            let say = |what: String| Err(format!("job {}: {what}", job.name));
+            if job.processes() == 0 || job.processes() > MAX_PROCESSES {
+                return say(format!(
+                    "{} processes: between 1 and {MAX_PROCESSES} are possible",
+                    job.processes()
+                ));
+            }
+            if job.steps.is_empty() {
+                return say("it does nothing; give it a phase".into());
+            }
+            for step in &job.steps {
+                match step {
+                    Step::Data(d) => check_data(d, job.processes()).or_else(say)?,
+                    Step::Metadata(m) if m.files == 0 => return say("files: at least 1 is needed".into()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_data(d: &Data, processes: u32) -> Result<(), String> {
+    if d.sizes.is_empty() || d.sizes.iter().any(|s| s.size == 0 || s.size > MAX_REQUEST) {
+        return Err(format!("request_size: between 1 and {MAX_REQUEST} bytes are possible"));
+    }
+    if d.sizes.iter().any(|s| !s.weight.is_finite() || s.weight <= 0.0) {
+        return Err("request_size: weights must be above zero".into());
+    }
+    if !(0.0..=1.0).contains(&d.read_share) {
+        return Err(format!("read_share: {} is not between 0 and 1", d.read_share));
+    }
+    if d.target.layout == Layout::Individual && d.spatiality == Spatiality::Strided {
+        return Err(
+            "strided access to files of one's own makes no sense: use contiguous, or a shared file".into()
+        );
+    }
+    if d.total_size / u64::from(processes) < d.largest() {
+        return Err(format!(
+            "total_size: {} bytes leave {processes} processes less than one request of {} bytes each",
+            d.total_size,
+            d.largest()
+        ));
+    }
+    if d.target.direct_io && d.sizes.iter().any(|s| s.size % 512 != 0) {
+        return Err("direct_io: request sizes must be multiples of 512 bytes".into());
+    }
+    Ok(())
+}
+
+/// All scenarios of a file: FORGE's JSON or our TOML, told apart by the file's name.
+pub fn load(path: &Path) -> Result<Vec<Scenario>, ScenarioError> {
+    let file = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ScenarioError::Io { file: file.clone(), error })?;
+    let stem = path.file_stem().map_or_else(|| "scenario".into(), |s| s.to_string_lossy().into_owned());
+    let parsed = match path.extension().and_then(|e| e.to_str()) {
+        Some("json") => forge::parse(&text, &stem).map(|s| vec![s]),
+        Some("toml") => native::parse(&text, &stem),
+        _ => Err("not .json (FORGE's form) or .toml (ours)".to_owned()),
+    };
+    let scenarios = parsed.map_err(|what| ScenarioError::Text { file: file.clone(), what })?;
+    for s in &scenarios {
+        s.check()
+            .map_err(|e| ScenarioError::Text { file: file.clone(), what: format!("{}: {e}", s.name) })?;
+    }
+    Ok(scenarios)
+}
