@@ -4,7 +4,11 @@
 
 use crate::{Batch, Request};
 use forebay_types::OpKind;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
+
+/// Positions in a queue; as many as usual on the stack.
+type Places = SmallVec<[u32; 32]>;
 
 /// How far merging may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,47 +100,43 @@ impl<T: Entry> Run<T> {
     }
 
     fn gather(&mut self, head: Request, limits: &Limits) -> Batch {
+        let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
         // Twice the batch: room for strangers in between, and a bounded look-up.
         let reach = self.queue.len().min(limits.count.saturating_mul(2));
         let kin = |r: &Request| r.file == head.file && r.op == head.op;
-        let Some(first) = self.queue.range(..reach).position(|e| kin(e.request())) else {
+        // Most heads have no neighbour at all, and then this is the whole cost.
+        let (below, above) = (head.offset.saturating_sub(sieve), head.end().saturating_add(sieve));
+        let touches = |r: &Request| kin(r) && r.offset <= above && r.end() >= below;
+        if !self.queue.range(..reach).any(|e| touches(e.request())) {
             return Batch::one(head);
-        };
-        let mut near: Vec<u32> = Vec::with_capacity(reach - first);
-        near.extend((first as u32..reach as u32).filter(|&i| kin(self.at(i))));
+        }
+        let mut near: Places = (0..reach as u32).filter(|&i| kin(self.at(i))).collect();
         near.sort_unstable_by_key(|&i| (self.at(i).offset, i));
-        let chosen = self.extend(&head, &near, limits);
+        let chosen = self.extend(&head, &near, sieve, limits);
         if chosen.is_empty() { Batch::one(head) } else { self.take(head, chosen) }
     }
 
-    /// Which of `near` (positions in offset order) go with `head`.
-    fn extend(&self, head: &Request, near: &[u32], limits: &Limits) -> Vec<u32> {
-        let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
-        let mut chosen: Vec<u32> = Vec::new();
+    /// Which of `near` (in offset order) go with `head`.
+    fn extend(&self, head: &Request, near: &[u32], sieve: u64, limits: &Limits) -> Places {
+        let mut chosen = Places::new();
         let (mut start, mut end) = (head.offset, head.end());
         let split = near.partition_point(|&i| self.at(i).offset < head.offset);
-        let upwards = near[split..].iter().map(|&i| (i, true));
-        let downwards = near[..split].iter().rev().map(|&i| (i, false));
-        let mut upwards_done = false;
-        for (i, up) in upwards.chain(downwards) {
-            if up && upwards_done {
-                continue;
-            }
-            let r = self.at(i);
-            let hole = if up { r.offset.checked_sub(end) } else { start.checked_sub(r.end()) };
-            // What overlaps the batch is another batch's affair.
-            let Some(hole) = hole else { continue };
-            let span = end.max(r.end()) - start.min(r.offset);
-            let fits = chosen.len() + 1 < limits.count && span <= limits.bytes;
-            if hole > sieve || r.len == 0 || !fits || !self.may_overtake(i, &chosen) {
-                if up {
-                    upwards_done = true;
-                    continue;
+        for up in [true, false] {
+            let side = if up { &near[split..] } else { &near[..split] };
+            for step in 0..side.len() {
+                let i = if up { side[step] } else { side[side.len() - 1 - step] };
+                let r = self.at(i);
+                let hole = if up { r.offset.checked_sub(end) } else { start.checked_sub(r.end()) };
+                // What overlaps the batch is another batch's affair.
+                let Some(hole) = hole else { continue };
+                let span = end.max(r.end()) - start.min(r.offset);
+                let fits = chosen.len() + 1 < limits.count && span <= limits.bytes;
+                if hole > sieve || r.len == 0 || !fits || !self.may_overtake(i, &chosen) {
+                    break;
                 }
-                break;
+                (start, end) = (start.min(r.offset), end.max(r.end()));
+                chosen.push(i);
             }
-            (start, end) = (start.min(r.offset), end.max(r.end()));
-            chosen.push(i);
         }
         chosen
     }
@@ -147,14 +147,25 @@ impl<T: Entry> Run<T> {
         (0..i).all(|ahead| !r.conflicts(self.at(ahead)) || chosen.contains(&ahead))
     }
 
-    fn take(&mut self, head: Request, mut chosen: Vec<u32>) -> Batch {
-        chosen.sort_unstable_by(|a, b| b.cmp(a));
+    fn take(&mut self, head: Request, mut chosen: Places) -> Batch {
+        chosen.sort_unstable();
         let mut requests = Vec::with_capacity(chosen.len() + 1);
         requests.push(head);
-        for i in chosen {
-            requests.extend(self.queue.remove(i as usize).map(|e| *e.request()));
-        }
+        requests.extend(chosen.iter().map(|&i| *self.at(i)));
         requests.sort_unstable_by_key(|r| r.offset);
+        // Those that stay move up, in order, to close the gaps; the front is then free.
+        let taken = chosen.len();
+        let mut free = chosen.pop();
+        while let Some(to) = free {
+            // Between this gap and the next one below lie the requests to move.
+            let below = chosen.pop();
+            let shift = (taken - chosen.len() - usize::from(below.is_some())) as u32;
+            for i in (below.map_or(0, |b| b + 1)..to).rev() {
+                self.queue.swap(i as usize, (i + shift) as usize);
+            }
+            free = below;
+        }
+        self.queue.drain(..taken);
         Batch::many(requests)
     }
 }

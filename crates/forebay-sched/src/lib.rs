@@ -5,6 +5,7 @@
 pub mod aggregate;
 pub mod aioli;
 mod batch;
+pub mod bench;
 pub mod capped;
 mod config;
 pub mod fifo;

@@ -1,15 +1,19 @@
 //! A queue of one file and one operation in offset order. It is served in sweeps from low to high
-//! offsets; what arrives behind the sweep waits for the next one, so that nothing waits for ever,
-//! and so does a write that overlaps a waiting one, so that the two keep their order.
+//! offsets over the requests that came first; what arrives behind the sweep waits for the next one,
+//! so that nothing waits for ever, and so does a write that overlaps a waiting one, so that the two
+//! keep their order.
 
 use crate::aggregate::Limits;
 use crate::{Batch, Request};
 use forebay_types::OpKind;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// At most so many requests that were not there when a sweep began may join it, beyond one for each
 /// that was.
 const JOINERS: usize = 16;
+
+/// A sweep covers at most so many requests: enough to sort, few enough to insert into.
+const WIDEST: usize = 256;
 
 /// A waiting request and a note of its scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +25,14 @@ struct Waiting {
 /// Requests of one file and one operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sweep {
-    /// By offset, then order of arrival.
-    current: BTreeMap<(u64, u32), Waiting>,
-    /// In arrival order.
+    /// By offset, then arrival.
+    current: VecDeque<Waiting>,
+    /// By arrival.
     later: VecDeque<Waiting>,
     /// All of `later` lies within these offsets.
     later_span: (u64, u64),
     position: u64,
     may_join: usize,
-    sequence: u32,
 }
 
 impl Sweep {
@@ -37,84 +40,94 @@ impl Sweep {
         self.current.is_empty() && self.later.is_empty()
     }
 
-    /// Takes a request in, with a stamp that [`choose`](Sweep::choose) sees again.
+    /// Takes a request in, with a stamp that [`peek`](Sweep::peek) shows again.
     pub(crate) fn push(&mut self, request: Request, stamp: u32) {
         let waiting = Waiting { request, stamp };
         if self.is_empty() {
             self.begin(1);
-            self.insert(waiting);
-        } else if self.joins(&request) {
-            self.may_join -= 1;
-            self.insert(waiting);
-        } else {
-            let span = if self.later.is_empty() { (u64::MAX, 0) } else { self.later_span };
-            self.later_span = (span.0.min(request.offset), span.1.max(request.end()));
-            self.later.push_back(waiting);
+            self.current.push_back(waiting);
+            return;
         }
+        if request.offset >= self.position && self.may_join > 0 && self.current.len() < WIDEST {
+            let at = self.place(request.offset);
+            if request.op != OpKind::Write || self.fits(&request, at) {
+                self.may_join -= 1;
+                self.current.insert(at, waiting);
+                return;
+            }
+        }
+        let span = if self.later.is_empty() { (u64::MAX, 0) } else { self.later_span };
+        self.later_span = (span.0.min(request.offset), span.1.max(request.end()));
+        self.later.push_back(waiting);
     }
 
     fn begin(&mut self, size: usize) {
         self.position = 0;
-        self.sequence = 0;
         self.may_join = size.saturating_add(JOINERS);
     }
 
-    fn insert(&mut self, w: Waiting) {
-        self.current.insert((w.request.offset, self.sequence), w);
-        self.sequence = self.sequence.wrapping_add(1);
+    /// Where a request of this offset stands among the current ones. Often at the end.
+    fn place(&self, offset: u64) -> usize {
+        match self.current.back() {
+            Some(last) if last.request.offset > offset => {
+                self.current.partition_point(|w| w.request.offset <= offset)
+            }
+            _ => self.current.len(),
+        }
     }
 
-    fn joins(&self, r: &Request) -> bool {
-        if r.offset < self.position || self.may_join == 0 {
-            return false;
-        }
-        if r.op != OpKind::Write {
-            return true;
-        }
+    /// Whether a write overlaps neither what waits for later nor, at its place, a current one. Current
+    /// writes are disjoint, so the neighbours tell.
+    fn fits(&self, r: &Request, at: usize) -> bool {
+        let (low, high) = self.later_span;
         let clear_of_later =
-            self.later.is_empty() || r.end() <= self.later_span.0 || r.offset >= self.later_span.1;
-        clear_of_later && !self.overlaps_current(r)
+            self.later.is_empty() || r.offset.saturating_add(r.len.max(1)) <= low || r.offset >= high;
+        clear_of_later && !self.overlaps(r, at)
     }
 
-    /// Writes in `current` are disjoint, so the neighbours on both sides tell.
-    fn overlaps_current(&self, r: &Request) -> bool {
-        let below = self.current.range(..=(r.offset, u32::MAX)).next_back();
-        let above = self.current.range((r.offset, 0)..).next();
-        below.into_iter().chain(above).any(|(_, w)| r.conflicts(&w.request))
+    fn overlaps(&self, r: &Request, at: usize) -> bool {
+        let below = at.checked_sub(1).and_then(|b| self.current.get(b));
+        let above = self.current.get(at);
+        below.into_iter().chain(above).any(|w| r.conflicts(&w.request))
     }
 
-    /// Starts the next sweep if this one is over: all that waits, up to a write that overlaps one
-    /// before it.
+    /// Starts the next sweep if this one is over: those that came first, up to a write that overlaps
+    /// one before it.
     fn turn(&mut self) {
         if !self.current.is_empty() || self.later.is_empty() {
             return;
         }
-        self.begin(self.later.len());
+        self.begin(self.later.len().min(WIDEST));
         while let Some(w) = self.later.front().copied() {
-            if w.request.op == OpKind::Write && self.overlaps_current(&w.request) {
+            let at = self.place(w.request.offset);
+            let conflict = w.request.op == OpKind::Write && self.overlaps(&w.request, at);
+            if conflict || self.current.len() >= WIDEST {
                 break;
             }
             self.later.pop_front();
-            self.insert(w);
+            self.current.insert(at, w);
         }
+    }
+
+    /// The lowest requests of the sweep, and their stamps.
+    pub(crate) fn peek(&mut self) -> impl Iterator<Item = (&Request, u32)> {
+        self.turn();
+        self.current.iter().map(|w| (&w.request, w.stamp))
     }
 
     /// The lowest request of the sweep.
     pub(crate) fn front(&mut self) -> Option<&Request> {
-        self.turn();
-        self.current.first_key_value().map(|(_, w)| &w.request)
+        self.peek().next().map(|(r, _)| r)
     }
 
     /// How many requests, at most `most`, stand without a hole at the front.
     pub(crate) fn contiguous(&mut self, most: usize) -> usize {
-        self.turn();
         let mut end = None;
-        self.current
-            .values()
+        self.peek()
             .take(most)
-            .take_while(|w| {
-                let follows = end.is_none_or(|e| e == w.request.offset);
-                end = Some(w.request.end());
+            .take_while(|(r, _)| {
+                let follows = end.is_none_or(|e| e == r.offset);
+                end = Some(r.end());
                 follows
             })
             .count()
@@ -122,59 +135,48 @@ impl Sweep {
 
     /// Takes the lowest request, with those that continue it.
     pub(crate) fn pop(&mut self, limits: &Limits) -> Option<Batch> {
-        self.turn();
-        let (_, w) = self.current.pop_first()?;
-        let batch = self.gather(w.request, limits);
-        self.position = w.request.offset + batch.span();
-        Some(batch)
+        self.pop_at(0, limits)
     }
 
-    /// Takes the first of the lowest few requests that `fits` (told request and stamp) accepts, with
-    /// those that continue it.
-    pub(crate) fn choose(
-        &mut self,
-        limits: &Limits,
-        mut fits: impl FnMut(&Request, u32) -> bool,
-    ) -> Option<Batch> {
-        const FEW: usize = 16;
+    /// Takes a request by its place in [`peek`](Sweep::peek), with those that continue it.
+    pub(crate) fn pop_at(&mut self, at: usize, limits: &Limits) -> Option<Batch> {
         self.turn();
-        let key = self.current.iter().take(FEW).find(|(_, w)| fits(&w.request, w.stamp)).map(|(k, _)| *k)?;
-        // Those passed over keep their place: the position stays below them.
-        let lowest = self.current.first_key_value().is_some_and(|(k, _)| *k == key);
-        let w = self.current.remove(&key)?;
-        let batch = self.gather(w.request, limits);
-        if lowest {
-            self.position = w.request.offset + batch.span();
+        let head = self.current.get(at)?.request;
+        let end = at + self.chain(at, limits);
+        let batch = if end == at + 1 {
+            Batch::one(head)
+        } else {
+            Batch::many(self.current.range(at..end).map(|w| w.request).collect())
+        };
+        if at == 0 {
+            self.position = head.offset + batch.span();
         }
+        self.current.drain(at..end);
         Some(batch)
     }
 
-    fn gather(&mut self, head: Request, limits: &Limits) -> Batch {
-        if limits.count <= 1 || head.op == OpKind::Metadata || head.len == 0 {
-            return Batch::one(head);
+    /// How many from `at` on make one batch.
+    fn chain(&self, at: usize, limits: &Limits) -> usize {
+        let mut run = self.current.range(at..).map(|w| &w.request);
+        let Some(head) = run.next() else { return 0 };
+        if head.op == OpKind::Metadata || head.len == 0 {
+            return 1;
         }
         let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
-        let mut many: Vec<Request> = Vec::new();
         let mut end = head.end();
-        while many.len().max(1) < limits.count {
-            let next = self.current.range((end, 0)..).next();
-            let Some((key, r)) = next.map(|(k, w)| (*k, w.request)) else { break };
-            if r.offset - end > sieve || r.len == 0 || r.end() - head.offset > limits.bytes {
-                break;
-            }
-            if many.is_empty() {
-                many.push(head);
-            }
-            self.current.remove(&key);
+        let joined = run.take(limits.count.saturating_sub(1)).take_while(|r| {
+            let hole = r.offset.checked_sub(end);
+            let joins =
+                hole.is_some_and(|h| h <= sieve) && r.len > 0 && r.end() - head.offset <= limits.bytes;
             end = r.end();
-            many.push(r);
-        }
-        if many.is_empty() { Batch::one(head) } else { Batch::many(many) }
+            joins
+        });
+        1 + joined.count()
     }
 
     /// Takes everything, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Request> {
-        let current = std::mem::take(&mut self.current).into_values();
-        current.chain(std::mem::take(&mut self.later)).map(|w| w.request)
+        let current = std::mem::take(&mut self.current);
+        current.into_iter().chain(std::mem::take(&mut self.later)).map(|w| w.request)
     }
 }

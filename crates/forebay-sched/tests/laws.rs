@@ -133,9 +133,9 @@ fn offset_order_within_a_file_under_sjf_and_aioli() {
         }
         let out = outcome(&mut *s, T);
         let offsets: Vec<u64> = out.iter().flat_map(|b| b.requests()).map(|r| r.offset).collect();
-        // The first sweep began with the first arrival and takes a bounded number in; then all in order.
+        // A sweep covers 256 requests, the first one fewer: it began with the first arrival.
         let falls = offsets.windows(2).filter(|w| w[1] < w[0]).count();
-        assert!(offsets.len() == 500 && falls <= 1, "{name}: {falls} turns back");
+        assert!(offsets.len() == 500 && falls <= 2, "{name}: {falls} turns back");
     }
 }
 
