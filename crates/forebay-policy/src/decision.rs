@@ -4,7 +4,7 @@ use crate::dfra::Verdict;
 use crate::fixed;
 use crate::job::{Current, Job, Pool};
 use crate::policy::PolicyKind;
-use forebay_types::{Bandwidth, NodeId};
+use forebay_types::{Bandwidth, Nanos, NodeId};
 use serde::Serialize;
 
 /// One decision for all jobs.
@@ -21,6 +21,9 @@ pub struct Decision {
     /// Fair MCKP: the share of STATIC's bandwidth that every job is left with. Smaller than the one
     /// asked for when the pool does not allow that one.
     pub share: Option<f64>,
+    /// Fair MCKP: decide again after so long even if nothing changes, since by then some job has used
+    /// up what it can do without.
+    pub review: Option<Nanos>,
 }
 
 /// What one job gets.
@@ -134,7 +137,14 @@ impl Decision {
     pub(crate) fn new(policy: PolicyKind, jobs: &[Job], pool: &Pool, chosen: Vec<JobDecision>) -> Decision {
         debug_assert_eq!(jobs.len(), chosen.len());
         let total = chosen.iter().filter_map(|j| j.bandwidth).map(|b| b.0).sum();
-        Decision { policy, io_nodes: pool.available(), jobs: chosen, total: Bandwidth(total), share: None }
+        Decision {
+            policy,
+            io_nodes: pool.available(),
+            jobs: chosen,
+            total: Bandwidth(total),
+            share: None,
+            review: None,
+        }
     }
 
     /// I/O nodes handed out, the shared one counted once. More than [`Decision::io_nodes`] under a

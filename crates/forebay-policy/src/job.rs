@@ -2,7 +2,7 @@
 
 use crate::curve::BandwidthCurve;
 use crate::dfra::IoProfile;
-use forebay_types::{Bandwidth, NodeId};
+use forebay_types::{Bandwidth, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -20,6 +20,17 @@ pub struct Current {
     /// Which I/O nodes those are, where the caller knows.
     #[serde(default)]
     pub nodes: Vec<NodeId>,
+}
+
+/// How far a running job is with its I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Since it started, or started its I/O.
+    pub elapsed: Nanos,
+    /// Bytes read and written so far.
+    pub served_bytes: u64,
+    /// Bytes it will have read and written in the end, where its history tells.
+    pub volume_bytes: Option<u64>,
 }
 
 /// One job that runs or is about to.
@@ -41,6 +52,8 @@ pub struct Job {
     pub weight: f64,
     /// What it holds now; `None` before its first decision.
     pub current: Option<Current>,
+    /// How far it is; with it, fair MCKP's promise is about the whole run instead of every moment.
+    pub progress: Option<Progress>,
     /// What the latest run of the same application at this scale did. Only DFRA looks at it.
     pub history: Option<IoProfile>,
     /// The peak of what this run has done so far. Only DFRA looks at it, to judge a neighbour.
@@ -59,6 +72,7 @@ impl Job {
             curve: None,
             weight: 1.0,
             current: None,
+            progress: None,
             history: None,
             live: None,
         }

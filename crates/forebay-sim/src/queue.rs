@@ -3,8 +3,10 @@
 
 use crate::history;
 use forebay_policy::dfra::IoMode;
-use forebay_policy::{BandwidthCurve, Decision, Job, PolicyError, PolicyKind, Pool, Settings, placement};
-use forebay_types::NodeId;
+use forebay_policy::{
+    BandwidthCurve, Decision, Job, PolicyError, PolicyKind, Pool, Progress, Settings, placement,
+};
+use forebay_types::{Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -206,13 +208,22 @@ struct Running {
     paused: f64,
 }
 
-/// Runs the queue under one policy. A job whose I/O nodes change does no I/O for `move_seconds`.
-pub fn simulate(
-    file: &QueueFile,
-    kind: PolicyKind,
-    settings: &Settings,
-    move_seconds: f64,
-) -> Result<Outcome, QueueError> {
+impl Running {
+    /// The job as a policy sees it now. Its volume is known: applications run again and again.
+    fn at(&self, now: f64, outcome: &JobOutcome, plan: &Planned) -> Job {
+        let progress = Progress {
+            elapsed: Nanos(((now - outcome.start) * 1e9) as u64),
+            served_bytes: ((plan.megabytes - self.left) * 1e6) as u64,
+            volume_bytes: Some((plan.megabytes * 1e6) as u64),
+        };
+        Job { progress: Some(progress), ..self.job.clone() }
+    }
+}
+
+/// Runs the queue under one policy. A job whose I/O nodes change does no I/O for the `move_seconds` of
+/// the settings.
+pub fn simulate(file: &QueueFile, kind: PolicyKind, settings: &Settings) -> Result<Outcome, QueueError> {
+    let move_seconds = settings.fair.move_seconds;
     let curves = file.applications.values().map(|a| (&a.curve, a.compute_nodes));
     let policy = kind.build(&Settings { dfra: history::with_peaks(settings.dfra, curves), ..*settings })?;
     let pool =
@@ -225,6 +236,7 @@ pub fn simulate(
     let mut now = 0.0;
     let mut decisions = 0;
     let mut changed = false;
+    let mut review: Option<f64> = None;
     while waiting < plan.len() || !running.is_empty() {
         while let Some(next) = plan.get(waiting).filter(|p| p.arrival <= now && p.job.compute_nodes <= free) {
             free -= next.job.compute_nodes;
@@ -240,20 +252,23 @@ pub fn simulate(
             changed = true;
         }
         if std::mem::take(&mut changed) && !running.is_empty() {
-            let jobs: Vec<Job> = running.iter().map(|r| r.job.clone()).collect();
+            let jobs: Vec<Job> =
+                running.iter().map(|r| r.at(now, &outcomes[r.index], &plan[r.index])).collect();
             let decision = policy.decide(&jobs, &pool)?;
             decisions += 1;
+            review = decision.review.map(|after| now + after.as_secs_f64());
             apply(&decision, &jobs, &pool, &mut running, &mut outcomes, now, move_seconds)?;
         }
         let arrival = plan.get(waiting).map(|p| p.arrival).filter(|&a| a > now);
         let ends = running.iter().map(|r| r.paused.max(now) + r.left / r.rate);
-        let Some(next) = arrival.into_iter().chain(ends).min_by(f64::total_cmp) else {
+        let Some(next) = arrival.into_iter().chain(review).chain(ends).min_by(f64::total_cmp) else {
             return Err(QueueError::Invalid("nothing runs and nothing arrives, yet jobs wait".to_owned()));
         };
         for r in &mut running {
             r.left -= (next - r.paused.max(now)).max(0.0) * r.rate;
         }
         now = next;
+        changed |= review.is_some_and(|at| at <= now);
         running.retain(|r| {
             // A millionth of a MB is rounding, not data.
             let done = r.left <= 1e-6;

@@ -56,8 +56,8 @@ pub struct Study {
     pub scenarios: usize,
     /// Compute nodes of a set.
     pub compute_nodes: Summary,
-    /// The smallest pool on which MCKP's median total is ORACLE's.
-    pub mckp_reaches_oracle: Option<u32>,
+    /// The smallest pool on which MCKP does as well as ORACLE, set by set.
+    pub mckp_reaches_oracle: Summary,
     /// By pool size, then policy.
     pub cells: Vec<Cell>,
 }
@@ -156,7 +156,7 @@ pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> 
         scenarios: table.scenarios.len(),
         compute_nodes: Summary::of(sets.iter().map(|s| s.compute_nodes)),
         cells: cells.collect(),
-        mckp_reaches_oracle: reaches_oracle(&sets),
+        mckp_reaches_oracle: Summary::of(sets.iter().map(reaches_oracle)),
     })
 }
 
@@ -201,16 +201,7 @@ fn templates(table: &CurveTable) -> Vec<Job> {
     table.scenarios.iter().map(job).collect()
 }
 
-/// The smallest pool whose median over the sets is as good as ORACLE's, up to rounding in the sums.
-fn reaches_oracle(sets: &[SetTotals]) -> Option<u32> {
-    let oracle = Summary::of(sets.iter().map(|s| s.oracle)).median;
-    let longest = sets.iter().map(|s| s.mckp.len()).max().unwrap_or(0);
-    let median = |w: usize| Summary::of(sets.iter().map(|s| s.mckp[w.min(s.mckp.len() - 1)])).median;
-    // MCKP's total grows with the pool, so its median does.
-    let (mut low, mut high) = (0, longest);
-    while low < high {
-        let middle = (low + high) / 2;
-        if median(middle) >= oracle * (1.0 - 1e-9) { high = middle } else { low = middle + 1 }
-    }
-    (low < longest).then_some(low as u32)
+/// The smallest pool on which MCKP does as well as ORACLE for this set, up to rounding in the sums.
+fn reaches_oracle(set: &SetTotals) -> f64 {
+    set.mckp.partition_point(|&total| total < set.oracle * (1.0 - 1e-9)) as f64
 }

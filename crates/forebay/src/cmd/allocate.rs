@@ -130,7 +130,7 @@ impl Allocate {
             sharing: if self.sharing == "better" { Sharing::Better } else { Sharing::Needed },
             ..Pool::of(self.io_nodes)
         };
-        let fair = FairConfig { share: self.share, move_cost: self.move_cost };
+        let fair = FairConfig { share: self.share, move_cost: self.move_cost, ..FairConfig::default() };
         let settings = Settings { fair, ..Settings::default() };
         let decision = self.policy.build(&settings)?.decide(&jobs, &pool)?;
         let explained = decision.explain(&jobs, &pool);

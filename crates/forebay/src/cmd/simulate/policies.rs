@@ -126,10 +126,11 @@ fn print(study: &Study, pools: &[u32]) {
         percent(median(PolicyKind::One)),
         percent(median(PolicyKind::Oracle))
     );
-    match study.mckp_reaches_oracle {
-        Some(n) => println!("MCKP's median reaches ORACLE's with {n} I/O nodes."),
-        None => println!("MCKP's median does not reach ORACLE's."),
-    }
+    let reaches = study.mckp_reaches_oracle;
+    println!(
+        "MCKP reaches ORACLE with {} I/O nodes in the median set (quartiles {} and {}, at most {})",
+        reaches.median, reaches.q1, reaches.q3, reaches.max
+    );
 }
 
 fn percent(part: f64) -> String {

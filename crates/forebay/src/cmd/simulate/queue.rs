@@ -35,7 +35,7 @@ pub(crate) struct Queue {
     move_cost: f64,
 
     /// Seconds without I/O for a job whose I/O nodes change
-    #[arg(long, value_name = "S", default_value_t = 0.1)]
+    #[arg(long, value_name = "S", default_value_t = FairConfig::default().move_seconds)]
     move_seconds: f64,
 
     /// Print JSON instead of tables
@@ -57,16 +57,11 @@ impl Queue {
             None => QueueFile::parse(QueueFile::BUILT_IN).context("the built-in queue")?,
         };
         file.io_nodes = self.io_nodes.unwrap_or(file.io_nodes);
-        anyhow::ensure!(
-            self.move_seconds.is_finite() && self.move_seconds >= 0.0,
-            "--move-seconds {} is no time",
-            self.move_seconds
-        );
-        let fair = FairConfig { share: self.share, move_cost: self.move_cost };
+        let fair = FairConfig { share: self.share, move_cost: self.move_cost, move_seconds: self.move_seconds };
         let settings = Settings { fair, ..Settings::default() };
         let kinds = PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Zero || file.direct);
         let outcomes = kinds
-            .map(|k| queue::simulate(&file, k, &settings, self.move_seconds).with_context(|| k.to_string()))
+            .map(|k| queue::simulate(&file, k, &settings).with_context(|| k.to_string()))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let of = |kind| outcomes.iter().find(|o| o.policy == kind).context("every policy ran");
         let (fixed, mckp, fair) = (of(PolicyKind::Static)?, of(PolicyKind::Mckp)?, of(PolicyKind::Fair)?);
