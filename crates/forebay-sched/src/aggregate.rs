@@ -95,63 +95,35 @@ impl<T: Entry> Run<T> {
         Some(self.gather(head, limits))
     }
 
-    fn at(&self, i: u32) -> &Request {
-        self.queue[i as usize].request()
-    }
-
     fn gather(&mut self, head: Request, limits: &Limits) -> Batch {
         let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
-        // Twice the batch: room for strangers in between, and a bounded look-up.
-        let reach = self.queue.len().min(limits.count.saturating_mul(2));
-        let kin = |r: &Request| r.file == head.file && r.op == head.op;
-        // Most heads have no neighbour at all, and then this is the whole cost.
         let (below, above) = (head.offset.saturating_sub(sieve), head.end().saturating_add(sieve));
-        let touches = |r: &Request| kin(r) && r.offset <= above && r.end() >= below;
-        if !self.queue.range(..reach).any(|e| touches(e.request())) {
-            return Batch::one(head);
-        }
-        let mut near: Places = (0..reach as u32).filter(|&i| kin(self.at(i))).collect();
-        near.sort_unstable_by_key(|&i| (self.at(i).offset, i));
-        let chosen = self.extend(&head, &near, sieve, limits);
-        if chosen.is_empty() { Batch::one(head) } else { self.take(head, chosen) }
-    }
-
-    /// Which of `near` (in offset order) go with `head`.
-    fn extend(&self, head: &Request, near: &[u32], sieve: u64, limits: &Limits) -> Places {
-        let mut chosen = Places::new();
-        let (mut start, mut end) = (head.offset, head.end());
-        let split = near.partition_point(|&i| self.at(i).offset < head.offset);
-        for up in [true, false] {
-            let side = if up { &near[split..] } else { &near[..split] };
-            for step in 0..side.len() {
-                let i = if up { side[step] } else { side[side.len() - 1 - step] };
-                let r = self.at(i);
-                let hole = if up { r.offset.checked_sub(end) } else { start.checked_sub(r.end()) };
-                // What overlaps the batch is another batch's affair.
-                let Some(hole) = hole else { continue };
-                let span = end.max(r.end()) - start.min(r.offset);
-                let fits = chosen.len() + 1 < limits.count && span <= limits.bytes;
-                if hole > sieve || r.len == 0 || !fits || !self.may_overtake(i, &chosen) {
-                    break;
-                }
-                (start, end) = (start.min(r.offset), end.max(r.end()));
-                chosen.push(i);
+        // Twice the batch: room for strangers in between, and a bounded look-up.
+        let reach = limits.count.saturating_mul(2);
+        let mut near: SmallVec<[Near; 16]> = SmallVec::new();
+        let mut touched = false;
+        for (i, e) in self.queue.iter().take(reach).enumerate() {
+            let r = e.request();
+            if r.file == head.file {
+                let kin = r.op == head.op;
+                near.push(Near { offset: r.offset, end: r.end(), at: i as u32, op: r.op });
+                touched |= kin && r.offset <= above && r.end() >= below;
             }
         }
-        chosen
-    }
-
-    /// Whether the request at `i` conflicts with none that is ahead of it and stays behind.
-    fn may_overtake(&self, i: u32, chosen: &[u32]) -> bool {
-        let r = self.at(i);
-        (0..i).all(|ahead| !r.conflicts(self.at(ahead)) || chosen.contains(&ahead))
+        // Most heads have no neighbour at all.
+        if !touched {
+            return Batch::one(head);
+        }
+        near.sort_unstable_by_key(|n| (n.offset, n.at));
+        let chosen = extend(&head, &near, sieve, limits);
+        if chosen.is_empty() { Batch::one(head) } else { self.take(head, chosen) }
     }
 
     fn take(&mut self, head: Request, mut chosen: Places) -> Batch {
         chosen.sort_unstable();
         let mut requests = Vec::with_capacity(chosen.len() + 1);
         requests.push(head);
-        requests.extend(chosen.iter().map(|&i| *self.at(i)));
+        requests.extend(chosen.iter().map(|&i| *self.queue[i as usize].request()));
         requests.sort_unstable_by_key(|r| r.offset);
         // Those that stay move up, in order, to close the gaps; the front is then free.
         let taken = chosen.len();
@@ -168,4 +140,49 @@ impl<T: Entry> Run<T> {
         self.queue.drain(..taken);
         Batch::many(requests)
     }
+}
+
+/// A request of the head's file, by its position in the queue.
+struct Near {
+    offset: u64,
+    end: u64,
+    at: u32,
+    op: OpKind,
+}
+
+/// The positions of those of `near` (in offset order) that go with `head`.
+fn extend(head: &Request, near: &[Near], sieve: u64, limits: &Limits) -> Places {
+    let mut chosen = Places::new();
+    let (mut start, mut end) = (head.offset, head.end());
+    let split = near.partition_point(|n| n.offset < head.offset);
+    for up in [true, false] {
+        let side = if up { &near[split..] } else { &near[..split] };
+        for step in 0..side.len() {
+            let n = if up { &side[step] } else { &side[side.len() - 1 - step] };
+            let hole = if up { n.offset.checked_sub(end) } else { start.checked_sub(n.end) };
+            // What overlaps the batch, or does something else, is another batch's affair.
+            let Some(hole) = hole.filter(|_| n.op == head.op) else { continue };
+            let span = end.max(n.end) - start.min(n.offset);
+            let fits = chosen.len() + 1 < limits.count && span <= limits.bytes;
+            if hole > sieve || n.offset == n.end || !fits || !may_overtake(n, near, &chosen) {
+                break;
+            }
+            (start, end) = (start.min(n.offset), end.max(n.end));
+            chosen.push(n.at);
+        }
+    }
+    chosen
+}
+
+/// Whether a request conflicts with none of its file that is ahead of it and stays behind.
+fn may_overtake(n: &Near, near: &[Near], chosen: &[u32]) -> bool {
+    let conflicts = |ahead: &Near| {
+        ahead.at < n.at
+            && (ahead.op == OpKind::Write || (n.op == OpKind::Write && ahead.op == OpKind::Read))
+            && ahead.offset < n.end
+            && n.offset < ahead.end.max(ahead.offset.saturating_add(1))
+    };
+    // In offset order, those that start past its end are out of it.
+    let candidates = near.iter().take_while(|ahead| ahead.offset < n.end);
+    candidates.filter(|ahead| conflicts(ahead)).all(|ahead| chosen.contains(&ahead.at))
 }

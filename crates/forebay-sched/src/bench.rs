@@ -9,6 +9,7 @@ pub const QUEUED: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
 const SERVERS: u64 = 16;
 const STRIPE: u64 = 64 << 10;
+const FILES: usize = 256;
 /// Requests are drawn in blocks outside of the measured time.
 const BLOCK: usize = 16_384;
 
@@ -82,7 +83,7 @@ pub fn measure(
     rounds: usize,
     clock: &mut dyn FnMut() -> Nanos,
 ) -> Cost {
-    let mut workload = Workload::new((queued / 16).clamp(16, 4096));
+    let mut workload = Workload::new(FILES);
     let mut bench = Bench {
         scheduler: build(config, Site { node: 0, servers: SERVERS as u32 }),
         now: Nanos::from_secs(1),
