@@ -3,24 +3,40 @@
 
 mod allocate;
 mod analyze;
+mod explore;
+mod node;
+mod run;
 mod simulate;
+mod table;
 
 use std::process::ExitCode;
 
 /// What the user asked for.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    Run(run::Run),
+    Node(node::NodeArgs),
     Allocate(allocate::Allocate),
     Simulate(simulate::Simulate),
     Analyze(analyze::Analyze),
+    Explore(explore::Explore),
+    #[command(hide = true)]
+    ExploreWorker(explore::ExploreWorker),
+    #[command(hide = true)]
+    ExploreNode(explore::ExploreNode),
 }
 
 impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Command::Run(c) => c.run(),
+            Command::Node(c) => c.run(),
             Command::Allocate(c) => c.run(),
             Command::Simulate(c) => c.run(),
             Command::Analyze(c) => c.run(),
+            Command::Explore(c) => c.run(),
+            Command::ExploreWorker(c) => c.run(),
+            Command::ExploreNode(c) => c.run(),
         }
     }
 }

@@ -1,0 +1,408 @@
+//! The thread of one connection: handshake, then frame after frame until it ends.
+
+use crate::buffer::Buffer;
+use crate::conn::{Conn, SEND_SLICE, Stop};
+use crate::engine::{self, Turn, Work};
+use crate::fail::Failure;
+use crate::file::OpenFile;
+use crate::node::Node;
+use crate::rx::{Body, ROOM, Rx};
+use crate::serve::{self, data_op};
+use crate::session::{Arrival, Session};
+use crate::stats::Op;
+use crate::{control, sys};
+use forebay_types::Nanos;
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
+use forebay_wire::hello::{Greeting, Hello, Welcome};
+use forebay_wire::message::{Meta, append_to, decode};
+use forebay_wire::{MAX_DATA, VERSION_MAX, VERSION_MIN, WireError};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// A hello is short; nobody who has not proved anything gets more memory than this.
+const HELLO_LIMIT: usize = 4096;
+
+/// One connection, as its thread sees it.
+pub(crate) struct Client {
+    node: Arc<Node>,
+    conn: Arc<Conn>,
+    rx: Rx,
+    /// The reply being made.
+    frame: Vec<u8>,
+    /// The frame being handled, for the error that ends the connection.
+    current: (Opcode, u64),
+}
+
+/// Serves a connection to its end.
+pub(crate) fn serve(node: Arc<Node>, conn: Arc<Conn>) {
+    let stall = node.config.stall_timeout;
+    let tick = (stall / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let ready = set_socket_timeout(conn.fd(), Timeout::Recv, Some(tick))
+        .and_then(|()| set_socket_timeout(conn.fd(), Timeout::Send, Some(SEND_SLICE)))
+        .and_then(|()| Rx::new(stall));
+    let rx = match ready {
+        Ok(rx) => rx,
+        Err(e) => return tracing::warn!("cannot set a connection up: {e}"),
+    };
+    let current = (Opcode::Goodbye, 0);
+    let mut client = Client { node, conn, rx, frame: Vec::with_capacity(256), current };
+    let session = match client.shake_hands() {
+        Ok(session) => session,
+        Err(stop) => return client.end(&stop),
+    };
+    let stop = client.requests(&session);
+    if !matches!(stop, Stop::Goodbye) {
+        session.disconnected(&client.conn, sys::now());
+    }
+    client.end(&stop);
+}
+
+impl Client {
+    fn shake_hands(&mut self) -> Result<Arc<Session>, Stop> {
+        let mut challenge = [0u8; 16];
+        getrandom(&mut challenge).map_err(Stop::Broken)?;
+        let greeting = Greeting {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            node: self.node.config.id,
+            boot: self.node.boot,
+            challenge,
+        };
+        self.send_message(Header::request(Opcode::Greeting, 0, 0), &greeting)?;
+        self.rx.expect_within(self.node.config.handshake_timeout);
+        let (header, opcode) = self.next_header()?;
+        if opcode != Opcode::Hello || header.has(flag::REPLY) {
+            return Err(WireError::Unexpected("the first frame must be a hello").into());
+        }
+        if header.body_len() > HELLO_LIMIT {
+            let length = header.body_len() as u64;
+            return Err(
+                WireError::TooLong { opcode: opcode.name(), length, limit: HELLO_LIMIT as u64 }.into()
+            );
+        }
+        let body = self.rx.body(self.conn.fd(), &header, opcode, &self.node.pool)?;
+        let Body::Here(at, len) = body else { return Err(WireError::Malformed("hello").into()) };
+        let hello: Hello<'_> = decode(self.rx.bytes(at, len), "hello")?;
+        if !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
+            return Err(
+                WireError::Version { theirs: hello.version, min: VERSION_MIN, max: VERSION_MAX }.into()
+            );
+        }
+        let (job, admin) = self.node.jobs.authenticate(&challenge, &hello)?;
+        let version = hello.version;
+        let who = Arrival {
+            job,
+            id: hello.session,
+            pid: hello.pid,
+            admin,
+            stamp: header.stamp.get(),
+            lease: self.node.config.lease.into(),
+        };
+        let flow = who.job.flow();
+        let (session, resumed) = self.node.sessions.join(who, &self.conn, sys::now());
+        let welcome = Welcome {
+            version,
+            flow,
+            credits: self.node.config.credits,
+            max_data: MAX_DATA,
+            lease_ms: u32::try_from(self.node.config.lease.as_millis()).unwrap_or(u32::MAX),
+            exports: self.node.exports.iter().map(|e| e.name.clone()).collect(),
+            epoch: self.node.epoch(),
+            resumed,
+        };
+        let sent = self.send_message(self.node.reply(Opcode::Hello, header.id.get(), 0, 0), &welcome);
+        if let Err(stop) = sent {
+            session.disconnected(&self.conn, sys::now());
+            return Err(stop);
+        }
+        Ok(session)
+    }
+
+    fn send_message(&mut self, mut header: Header, message: &impl serde::Serialize) -> Result<(), Stop> {
+        self.frame.clear();
+        self.frame.extend_from_slice(&[0; HEADER_LEN]);
+        append_to(message, &mut self.frame);
+        header.set_body_len((self.frame.len() - HEADER_LEN) as u32);
+        self.frame[..HEADER_LEN].copy_from_slice(header.as_bytes());
+        self.conn.send(&self.frame)
+    }
+
+    fn next_header(&mut self) -> Result<(Header, Opcode), Stop> {
+        let raw = self.rx.header(self.conn.fd())?;
+        let decoded = Header::decode(&raw);
+        self.current = match &decoded {
+            Ok((header, opcode)) => (*opcode, header.id.get()),
+            // The id stands where it always does; the answer to nonsense is a goodbye.
+            Err(WireError::BadMagic(_)) => (Opcode::Goodbye, 0),
+            Err(_) => (Opcode::Goodbye, u64::from_le_bytes(raw[8..16].try_into().unwrap_or_default())),
+        };
+        Ok(decoded?)
+    }
+
+    fn requests(&mut self, session: &Arc<Session>) -> Stop {
+        loop {
+            if let Err(stop) = self.request(session) {
+                return stop;
+            }
+        }
+    }
+
+    fn request(&mut self, session: &Arc<Session>) -> Result<(), Stop> {
+        let (header, opcode) = self.next_header()?;
+        let received = sys::now();
+        self.conn.heard.store(received.0, Relaxed);
+        if header.has(flag::REPLY) {
+            return Err(WireError::Unexpected("a client sends no replies").into());
+        }
+        let credits = self.node.config.credits;
+        if self.conn.unanswered.fetch_add(1, Relaxed) >= credits {
+            return Err(Stop::Credits(credits));
+        }
+        match opcode {
+            Opcode::Read | Opcode::Write | Opcode::Append => self.data(session, &header, opcode, received),
+            Opcode::Meta => self.meta(session, &header, received),
+            Opcode::Ping => {
+                session.observe(received, header.stamp.get());
+                self.skip_body(&header, opcode)?;
+                self.reply(self.node.reply(Opcode::Ping, header.id.get(), 0, 0))
+            }
+            Opcode::Control => self.control(session, &header, received),
+            Opcode::Goodbye => {
+                self.skip_body(&header, opcode)?;
+                let grace = Nanos::from(self.node.config.grace);
+                let linger = header.has(flag::LINGER).then(|| received + grace);
+                let left = self.node.sessions.leave(session, linger);
+                for other in left.connections.iter().filter(|c| !Arc::ptr_eq(c, &self.conn)) {
+                    other.stop_receiving();
+                }
+                drop(left);
+                self.reply(self.node.reply(Opcode::Goodbye, header.id.get(), 0, 0))?;
+                Err(Stop::Goodbye)
+            }
+            Opcode::Greeting | Opcode::Hello => Err(WireError::Unexpected("the handshake is over").into()),
+        }
+    }
+
+    /// Sends a reply from this thread.
+    fn send(&self, frame: &[u8]) -> Result<(), Stop> {
+        let sent = self.conn.send(frame);
+        self.conn.unanswered.fetch_sub(1, Relaxed);
+        sent
+    }
+
+    fn reply(&self, header: Header) -> Result<(), Stop> {
+        self.send(header.as_bytes())
+    }
+
+    fn refuse(&mut self, opcode: Opcode, id: u64, failure: &Failure) -> Result<(), Stop> {
+        let header = self.node.failed(opcode, id, failure);
+        self.frame.clear();
+        self.frame.extend_from_slice(header.as_bytes());
+        self.frame.extend_from_slice(failure.why.as_bytes());
+        self.send(&self.frame)
+    }
+
+    fn skip_body(&mut self, header: &Header, opcode: Opcode) -> Result<(), Stop> {
+        self.rx.body(self.conn.fd(), header, opcode, &self.node.pool).map(drop)
+    }
+
+    fn data(
+        &mut self,
+        session: &Arc<Session>,
+        header: &Header,
+        opcode: Opcode,
+        received: Nanos,
+    ) -> Result<(), Stop> {
+        let body = self.rx.body(self.conn.fd(), header, opcode, &self.node.pool)?;
+        let found = session
+            .observe_and_find(received, header.stamp.get(), header.handle.get())
+            .and_then(|file| serve::permitted(&file, opcode).map(|()| file));
+        let file = match found {
+            Ok(file) => file,
+            Err(failure) => {
+                session.job.stats.record(data_op(opcode), 0, Nanos::ZERO, true);
+                return self.refuse(opcode, header.id.get(), &failure);
+            }
+        };
+        if opcode == Opcode::Append {
+            match session.begin(header.id.get()) {
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    self.node.stats.replayed.fetch_add(1, Relaxed);
+                    return self.send(&answer);
+                }
+                Err(failure) => return self.refuse(opcode, header.id.get(), &failure),
+            }
+        }
+        let request = engine::describe(&self.node, session, &file, header, opcode);
+        let node = Arc::clone(&self.node);
+        let own = |payload: Buffer| {
+            Box::new(Work {
+                conn: Arc::clone(&self.conn),
+                session: Arc::clone(session),
+                header: *header,
+                opcode,
+                file: Some(Arc::clone(&file)),
+                payload,
+                received,
+            })
+        };
+        // Memory of its own is needed by what is large, and by what will have to wait.
+        let size = if opcode == Opcode::Read { header.length.get() as usize } else { header.body_len() };
+        let (mut at, mut prepared) = (0, None);
+        match body {
+            Body::Own(payload) => prepared = Some(own(payload)),
+            Body::Here(start, _) => {
+                at = start;
+                let here = size <= ROOM && (opcode != Opcode::Read || self.rx.is_empty());
+                if !here || node.engine.contended() {
+                    let mut payload =
+                        node.pool.take(size, node.config.stall_timeout).map_err(Stop::NoMemory)?;
+                    if opcode != Opcode::Read {
+                        payload.payload_mut(size).copy_from_slice(self.rx.bytes(at, size));
+                    }
+                    prepared = Some(own(payload));
+                }
+            }
+        }
+        let rx = &self.rx;
+        let turn = node.engine.arrive(&node, request, prepared, || {
+            let mut payload = node.pool.take_over_budget(size).ok()?;
+            if opcode != Opcode::Read {
+                payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
+            }
+            Some(own(payload))
+        });
+        let (ticket, prepared) = match turn {
+            Ok(Turn::Queued) => return Ok(()),
+            Ok(Turn::Inline(ticket, prepared)) => (ticket, prepared),
+            Err(e) => return Err(Stop::NoMemory(e)),
+        };
+        node.stats.inline.fetch_add(1, Relaxed);
+        self.inline(session, &file, header, opcode, at, prepared, &ticket, received)
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call, from `data`
+    fn inline(
+        &mut self,
+        session: &Arc<Session>,
+        file: &OpenFile,
+        header: &Header,
+        opcode: Opcode,
+        at: usize,
+        mut prepared: Option<Box<Work>>,
+        ticket: &forebay_sched::Ticket,
+        received: Nanos,
+    ) -> Result<(), Stop> {
+        let node = Arc::clone(&self.node);
+        let moved = match (&mut prepared, opcode) {
+            (Some(work), Opcode::Read) => {
+                let len = work.len();
+                node.read(file, header, work.payload.payload_mut(len))
+            }
+            (None, Opcode::Read) => {
+                let len = header.length.get() as usize;
+                match self.rx.scratch() {
+                    Some(into) => node.read(file, header, &mut into[..len]),
+                    None => Err(rustix::io::Errno::NOMEM.into()),
+                }
+            }
+            (Some(work), _) => node.write(session, file, header, opcode, work.payload.payload(work.len())),
+            (None, _) => node.write(session, file, header, opcode, self.rx.bytes(at, header.body_len())),
+        };
+        node.engine.complete(&node, ticket);
+        let mut reply = node.data_reply(header, opcode, &moved);
+        node.remember(session, opcode, &reply, &moved);
+        let sent = match (&moved, opcode, prepared) {
+            (Ok((n, _)), Opcode::Read, Some(mut work)) => {
+                reply.set_body_len(*n as u32);
+                work.payload.set_header(reply.as_bytes());
+                self.send(work.payload.frame(*n))
+            }
+            (Ok((n, _)), Opcode::Read, None) => {
+                reply.set_body_len(*n as u32);
+                let sent = self.conn.send(self.rx.scratch_frame(reply.as_bytes(), *n));
+                self.conn.unanswered.fetch_sub(1, Relaxed);
+                sent
+            }
+            (Ok(_), ..) => self.reply(reply),
+            (Err(failure), ..) => {
+                self.frame.clear();
+                self.frame.extend_from_slice(reply.as_bytes());
+                self.frame.extend_from_slice(failure.why.as_bytes());
+                self.send(&self.frame)
+            }
+        };
+        let n = moved.as_ref().map_or(0, |m| m.0);
+        session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
+        sent
+    }
+
+    fn meta(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
+        let body = self.rx.body(self.conn.fd(), header, Opcode::Meta, &self.node.pool)?;
+        session.observe(received, header.stamp.get());
+        let bytes = match &body {
+            Body::Here(at, len) => self.rx.bytes(*at, *len),
+            Body::Own(buffer) => buffer.payload(header.body_len()),
+        };
+        let meta = Meta::decode(bytes)?;
+        let failed = self.node.run_meta(session, header, &meta, &mut self.frame);
+        let op = Op::meta(&meta);
+        let sent = self.send(&self.frame);
+        session.job.stats.record(op, 0, sys::now().since(received), failed);
+        sent
+    }
+
+    fn control(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
+        let body = self.rx.body(self.conn.fd(), header, Opcode::Control, &self.node.pool)?;
+        session.observe(received, header.stamp.get());
+        let bytes = match &body {
+            Body::Here(at, len) => self.rx.bytes(*at, *len),
+            Body::Own(buffer) => buffer.payload(header.body_len()),
+        };
+        let answer = control::answer(&self.node, session.admin, bytes);
+        let json = serde_json::to_vec(&answer).unwrap_or_default();
+        let status = if answer.error.is_some() { libc::EINVAL as u32 } else { 0 };
+        let reply = self.node.reply(Opcode::Control, header.id.get(), status, json.len() as u32);
+        self.frame.clear();
+        self.frame.extend_from_slice(reply.as_bytes());
+        self.frame.extend_from_slice(&json);
+        self.send(&self.frame)
+    }
+
+    /// Tells the client why, if it can still hear it, and closes.
+    fn end(&mut self, stop: &Stop) {
+        let Some(errno) = stop.errno() else {
+            return self.conn.cut();
+        };
+        tracing::info!("connection cut off: {stop}");
+        self.node.stats.cut_off.fetch_add(1, Relaxed);
+        let why = stop.to_string();
+        let (opcode, id) = self.current;
+        let opcode = if opcode == Opcode::Hello { Opcode::Hello } else { Opcode::Goodbye };
+        let header = self.node.reply(opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
+        let frame = [&header.as_bytes()[..], why.as_bytes()].concat();
+        if self.conn.send(&frame).is_ok() {
+            // Closing with unread bytes would reset the connection and take the sentence with it.
+            let _ = shutdown(self.conn.fd(), Shutdown::Write);
+            let until = Instant::now() + Duration::from_millis(500);
+            let mut sink = [0u8; 4096];
+            while Instant::now() < until {
+                match recv(self.conn.fd(), &mut sink[..], RecvFlags::empty()) {
+                    Ok((0, _)) => break,
+                    Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        self.conn.cut();
+    }
+}
+
+fn getrandom(out: &mut [u8]) -> Result<(), rustix::io::Errno> {
+    let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
+    if n == out.len() { Ok(()) } else { Err(rustix::io::Errno::IO) }
+}

@@ -1,0 +1,313 @@
+//! What an I/O node is told when it starts: as a value, and as the TOML file it can come from.
+
+use forebay_sched::SchedulerConfig;
+use forebay_types::NodeId;
+use forebay_wire::hello::Secret;
+use serde::Deserialize;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// `tcp:HOST:PORT`; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+            return Ok(Listen::Unix(path.into()));
+        }
+        if let Some(host) = text.strip_prefix("tcp:") {
+            let mut found = host.to_socket_addrs().map_err(|e| format!("`{text}`: {e}"))?;
+            return found.next().map(Listen::Tcp).ok_or_else(|| format!("`{text}` has no address"));
+        }
+        Err(format!("`{text}` is no address: write tcp:HOST:PORT or unix:PATH"))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(addr) => write!(f, "tcp:{addr}"),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A directory to export, and the name clients know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// The directory.
+    pub path: PathBuf,
+    /// Its name; the directory's own path unless given.
+    pub name: String,
+}
+
+impl FromStr for ExportConfig {
+    type Err = String;
+
+    /// `DIR` or `DIR=NAME`.
+    fn from_str(text: &str) -> Result<ExportConfig, String> {
+        let (path, name) = text.split_once('=').unwrap_or((text, text));
+        if path.is_empty() || name.is_empty() {
+            return Err(format!("`{text}` is no export: write DIR or DIR=NAME"));
+        }
+        Ok(ExportConfig { path: path.into(), name: name.into() })
+    }
+}
+
+/// A job that is known by name and has a secret of its own.
+#[derive(Clone, Debug)]
+pub struct JobConfig {
+    /// Its name.
+    pub name: String,
+    /// Proves that a client belongs to it.
+    pub secret: Secret,
+    /// Its share against other jobs, where the scheduler knows shares.
+    pub weight: u32,
+}
+
+/// Everything an I/O node is told.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its number among the I/O nodes.
+    pub id: NodeId,
+    /// Where it listens.
+    pub listen: Vec<Listen>,
+    /// What it exports.
+    pub exports: Vec<ExportConfig>,
+    /// The secret that opens the node to any job, and to control; see also `job`.
+    pub secret: Option<Secret>,
+    /// With `secret`: only a job of this name.
+    pub job: Option<String>,
+    /// Jobs with their own secrets. They have no control over the node.
+    pub jobs: Vec<JobConfig>,
+    /// How requests are scheduled.
+    pub scheduler: SchedulerConfig,
+    /// How many data servers the file system has.
+    pub servers: u32,
+    /// How many requests are at the storage at the same time.
+    pub dispatchers: usize,
+    /// How many requests a connection may have unanswered.
+    pub credits: u32,
+    /// How many connections are taken.
+    pub max_connections: usize,
+    /// How many files a session may have open.
+    pub max_handles_per_session: usize,
+    /// How many files a job may have open.
+    pub max_handles: usize,
+    /// Bytes of memory for payloads.
+    pub memory: usize,
+    /// How long a request stays valid after its client's last sign of life.
+    pub lease: Duration,
+    /// How long a session is kept when its connections broke.
+    pub grace: Duration,
+    /// How long a client may stall within a frame.
+    pub stall_timeout: Duration,
+    /// How long a client may take to shake hands.
+    pub handshake_timeout: Duration,
+    /// How long the node waits for accepted work and for clients to leave when it is to end.
+    pub drain_timeout: Duration,
+}
+
+impl Default for NodeConfig {
+    fn default() -> NodeConfig {
+        NodeConfig {
+            id: NodeId(0),
+            listen: Vec::new(),
+            exports: Vec::new(),
+            secret: None,
+            job: None,
+            jobs: Vec::new(),
+            scheduler: "fifo".parse().expect("fifo is a scheduler"),
+            servers: 1,
+            dispatchers: 16,
+            credits: 32,
+            max_connections: 4096,
+            max_handles_per_session: 65_536,
+            max_handles: 1 << 20,
+            memory: 256 << 20,
+            lease: Duration::from_secs(2),
+            grace: Duration::from_secs(1),
+            stall_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {reason}")]
+pub struct ConfigError {
+    file: String,
+    reason: String,
+}
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    id: Option<u32>,
+    listen: Option<Vec<String>>,
+    export: Option<Vec<String>>,
+    secret_file: Option<PathBuf>,
+    job: Option<Jobs>,
+    scheduler: Option<SchedulerConfig>,
+    servers: Option<u32>,
+    dispatchers: Option<usize>,
+    credits: Option<u32>,
+    max_connections: Option<usize>,
+    max_handles_per_session: Option<usize>,
+    max_handles: Option<usize>,
+    memory_mib: Option<usize>,
+    lease_ms: Option<u64>,
+    grace_ms: Option<u64>,
+    stall_timeout_ms: Option<u64>,
+    handshake_timeout_ms: Option<u64>,
+    drain_timeout_ms: Option<u64>,
+}
+
+/// One name, or a table per job.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Jobs {
+    Name(String),
+    Tables(Vec<JobTable>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct JobTable {
+    name: String,
+    secret_file: PathBuf,
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// An example of the file, with every setting at its default.
+pub const EXAMPLE: &str = include_str!("../example.toml");
+
+/// Reads a secret: 64 hexadecimal digits in a file.
+pub fn read_secret(path: &Path) -> Result<Secret, ConfigError> {
+    let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read the secret: {e}")))?;
+    Secret::from_hex(&text).ok_or_else(|| {
+        fail(
+            "holds no secret: 64 hexadecimal digits are one (for example from `openssl rand -hex 32`)".into(),
+        )
+    })
+}
+
+impl NodeConfig {
+    /// Reads a configuration file; what it does not say is as by default.
+    pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
+        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
+        NodeConfig::from_toml(&text, path.parent().unwrap_or(Path::new("."))).map_err(|e| match e {
+            Problem::Here(reason) => fail(reason),
+            Problem::There(e) => e,
+        })
+    }
+
+    fn from_toml(text: &str, base: &Path) -> Result<NodeConfig, Problem> {
+        let file: File = toml::from_str(text).map_err(|e| Problem::Here(e.to_string()))?;
+        let mut c = NodeConfig::default();
+        let parse_all = |texts: Option<Vec<String>>| texts.unwrap_or_default();
+        for text in parse_all(file.listen) {
+            c.listen.push(text.parse().map_err(Problem::Here)?);
+        }
+        for text in parse_all(file.export) {
+            c.exports.push(text.parse().map_err(Problem::Here)?);
+        }
+        if let Some(path) = file.secret_file {
+            c.secret = Some(read_secret(&base.join(path)).map_err(Problem::There)?);
+        }
+        match file.job {
+            Some(Jobs::Name(name)) => c.job = Some(name),
+            Some(Jobs::Tables(tables)) => {
+                for t in tables {
+                    let secret = read_secret(&base.join(t.secret_file)).map_err(Problem::There)?;
+                    c.jobs.push(JobConfig { name: t.name, secret, weight: t.weight });
+                }
+            }
+            None => {}
+        }
+        fn set<T>(to: &mut T, from: Option<T>) {
+            if let Some(value) = from {
+                *to = value;
+            }
+        }
+        set(&mut c.id, file.id.map(NodeId));
+        set(&mut c.scheduler, file.scheduler);
+        set(&mut c.servers, file.servers);
+        set(&mut c.dispatchers, file.dispatchers);
+        set(&mut c.credits, file.credits);
+        set(&mut c.max_connections, file.max_connections);
+        set(&mut c.max_handles_per_session, file.max_handles_per_session);
+        set(&mut c.max_handles, file.max_handles);
+        set(&mut c.memory, file.memory_mib.map(|m| m.saturating_mul(1 << 20)));
+        set(&mut c.lease, file.lease_ms.map(Duration::from_millis));
+        set(&mut c.grace, file.grace_ms.map(Duration::from_millis));
+        set(&mut c.stall_timeout, file.stall_timeout_ms.map(Duration::from_millis));
+        set(&mut c.handshake_timeout, file.handshake_timeout_ms.map(Duration::from_millis));
+        set(&mut c.drain_timeout, file.drain_timeout_ms.map(Duration::from_millis));
+        Ok(c)
+    }
+}
+
+/// What is wrong, in this file or in one it names.
+#[derive(Debug)]
+enum Problem {
+    Here(String),
+    There(ConfigError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_the_default() {
+        let c = NodeConfig::from_toml(EXAMPLE, Path::new("/")).unwrap();
+        let d = NodeConfig::default();
+        assert_eq!(c.scheduler, d.scheduler);
+        assert_eq!((c.credits, c.memory, c.lease, c.grace), (d.credits, d.memory, d.lease, d.grace));
+        assert_eq!(
+            (c.dispatchers, c.max_connections, c.max_handles),
+            (d.dispatchers, d.max_connections, d.max_handles)
+        );
+        assert_eq!((c.stall_timeout, c.drain_timeout), (d.stall_timeout, d.drain_timeout));
+        assert_eq!(c.listen.len(), 2);
+        assert_eq!(c.exports[0].name, "scratch");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = |text: &str| match NodeConfig::from_toml(text, Path::new("/")) {
+            Err(Problem::Here(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(wrong("lisen = []").contains("lisen"));
+        assert!(wrong("listen = [\"12\"]").contains("tcp:HOST:PORT"));
+        assert!(wrong("scheduler = \"none\"").contains("none"));
+        assert!("".parse::<ExportConfig>().is_err());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        std::fs::write(&path, "abc").unwrap();
+        assert!(read_secret(&path).unwrap_err().to_string().contains("64 hexadecimal"));
+    }
+}

@@ -1,0 +1,237 @@
+//! A connection's sending side, shared by its own thread and the dispatchers, and why it ends.
+
+use crate::buffer::Buffer;
+use forebay_wire::WireError;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long one `send` may block (the socket's time-out). A dispatcher that has waited so long hands
+/// the rest to a thread of the connection's own.
+pub(crate) const SEND_SLICE: Duration = Duration::from_millis(50);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    /// The client closed it.
+    #[error("closed by the client")]
+    Closed,
+    /// The socket failed.
+    #[error("the connection broke: {0}")]
+    Broken(Errno),
+    /// A frame was begun and not finished in time.
+    #[error("the client stalled within a frame, or did not shake hands in time")]
+    Stalled,
+    /// More requests unanswered than allowed.
+    #[error("more requests are unanswered than the {0} the welcome allowed")]
+    Credits(u32),
+    /// No memory for the payload came free in time.
+    #[error("this I/O node has no memory left for the request ({0})")]
+    NoMemory(Errno),
+    /// The bytes make no sense.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// The client said goodbye.
+    #[error("goodbye")]
+    Goodbye,
+}
+
+impl Stop {
+    /// What the client is told, if there is anything to tell.
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        Some(match self {
+            Stop::Closed | Stop::Broken(_) | Stop::Goodbye => return None,
+            Stop::Stalled => Errno::TIMEDOUT,
+            Stop::Credits(_) => Errno::DQUOT,
+            Stop::NoMemory(_) => Errno::NOBUFS,
+            Stop::Wire(WireError::Version { .. }) => Errno::PROTONOSUPPORT,
+            Stop::Wire(WireError::Credentials) => Errno::ACCESS,
+            Stop::Wire(WireError::UnknownOpcode(_)) => Errno::OPNOTSUPP,
+            Stop::Wire(WireError::TooLong { .. }) => Errno::MSGSIZE,
+            Stop::Wire(_) => Errno::PROTO,
+        })
+    }
+}
+
+/// A frame to send that does not live in anybody's buffer.
+pub(crate) enum Frame {
+    Bytes(Vec<u8>),
+    /// The header and so many bytes of payload.
+    Buffer(Buffer, usize),
+}
+
+impl Frame {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Frame::Bytes(b) => b,
+            Frame::Buffer(b, len) => b.frame(*len),
+        }
+    }
+}
+
+/// The shared part of a connection.
+pub(crate) struct Conn {
+    socket: OwnedFd,
+    out: Mutex<Out>,
+    out_free: Condvar,
+    /// Requests received and not answered yet.
+    pub(crate) unanswered: AtomicU32,
+    /// When the last frame came.
+    pub(crate) heard: AtomicU64,
+    dead: AtomicBool,
+    /// A client that does not take its answers for so long is cut off.
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct Out {
+    /// Somebody is sending; who it is also sends what is queued.
+    busy: bool,
+    queue: VecDeque<(Frame, usize)>,
+}
+
+impl Conn {
+    pub(crate) fn new(socket: OwnedFd, patience: Duration) -> Conn {
+        Conn {
+            socket,
+            out: Mutex::default(),
+            out_free: Condvar::new(),
+            unanswered: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+            patience,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the connection's thread read to the end of what has come, and stop.
+    pub(crate) fn stop_receiving(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Read);
+    }
+
+    /// Ends the connection at once.
+    pub(crate) fn cut(&self) {
+        self.dead.store(true, Relaxed);
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Sends what it can; `Ok(n)` with fewer bytes than given means the client does not take more now.
+    fn send_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match send(&self.socket, &bytes[sent..], SendFlags::NOSIGNAL) {
+                Ok(n) => sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Sends all, waiting for a slow client as long as it takes something now and then.
+    fn send_all(&self, bytes: &[u8]) -> Result<(), Stop> {
+        let mut sent = self.send_some(bytes).map_err(Stop::Broken)?;
+        let mut last = Instant::now();
+        while sent < bytes.len() {
+            let n = self.send_some(&bytes[sent..]).map_err(Stop::Broken)?;
+            sent += n;
+            if n > 0 {
+                last = Instant::now();
+            } else if last.elapsed() > self.patience || self.dead.load(Relaxed) {
+                return Err(Stop::Stalled);
+            }
+        }
+        Ok(())
+    }
+
+    /// From the connection's own thread: sends a frame, waiting its turn.
+    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Stop> {
+        let mut out = self.lock();
+        while out.busy {
+            out = self.out_free.wait(out).unwrap_or_else(PoisonError::into_inner);
+        }
+        out.busy = true;
+        drop(out);
+        let result = self.send_all(frame);
+        self.send_queued(result)
+    }
+
+    /// Sends what others have queued meanwhile, then lets go. After an error all is dropped.
+    fn send_queued(&self, mut result: Result<(), Stop>) -> Result<(), Stop> {
+        loop {
+            let mut out = self.lock();
+            if result.is_err() {
+                out.queue.clear();
+            }
+            let Some((frame, from)) = out.queue.pop_front() else {
+                out.busy = false;
+                drop(out);
+                self.out_free.notify_one();
+                break;
+            };
+            drop(out);
+            result = self.send_all(&frame.bytes()[from..]);
+            self.unanswered.fetch_sub(1, Relaxed);
+        }
+        if result.is_err() {
+            self.cut();
+        }
+        result
+    }
+
+    /// From any other thread: sends the answer to a request, or has it sent. Never waits long.
+    pub(crate) fn post(self: &Arc<Conn>, frame: Frame) {
+        let mut out = self.lock();
+        if self.dead.load(Relaxed) {
+            self.unanswered.fetch_sub(1, Relaxed);
+            return;
+        }
+        out.queue.push_back((frame, 0));
+        if out.busy {
+            return;
+        }
+        out.busy = true;
+        while let Some((frame, from)) = out.queue.pop_front() {
+            drop(out);
+            let bytes = &frame.bytes()[from..];
+            match self.send_some(bytes) {
+                Ok(n) if n == bytes.len() => {
+                    self.unanswered.fetch_sub(1, Relaxed);
+                    out = self.lock();
+                }
+                Ok(n) => {
+                    self.lock().queue.push_front((frame, from + n));
+                    let conn = Arc::clone(self);
+                    let flusher = move || drop(conn.send_queued(Ok(())));
+                    let spawned = std::thread::Builder::new()
+                        .name("flusher".into())
+                        .stack_size(64 << 10)
+                        .spawn(flusher);
+                    if spawned.is_err() {
+                        drop(self.send_queued(Err(Stop::Stalled)));
+                    }
+                    return;
+                }
+                Err(e) => {
+                    drop(self.send_queued(Err(Stop::Broken(e))));
+                    return;
+                }
+            }
+        }
+        out.busy = false;
+        drop(out);
+        self.out_free.notify_one();
+    }
+}

@@ -1,0 +1,98 @@
+//! Control of a running node: JSON in, JSON out, over the same connections as data.
+
+use crate::node::Node;
+use crate::stats::Report;
+use forebay_sched::SchedulerConfig;
+use forebay_types::Epoch;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a node can be asked or told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Command {
+    /// Are you there?
+    Ping,
+    /// What have you done?
+    Stats,
+    /// Which scheduler; with `set`, from now on this one.
+    Scheduler {
+        /// As in the configuration, for example `twins:window=1ms`.
+        set: Option<SchedulerConfig>,
+    },
+    /// Gives a job another share.
+    Weight {
+        /// The job's name.
+        job: String,
+        /// Its weight, at least 1.
+        weight: u32,
+    },
+    /// The mapping has a new version; clients learn it from every reply.
+    Epoch {
+        /// The version.
+        set: Epoch,
+    },
+    /// Finish what was accepted, tell clients to move, end.
+    Drain,
+}
+
+/// The answer to a [`Command`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// What was wrong with the command, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// To [`Command::Stats`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stats: Option<Box<Report>>,
+    /// To [`Command::Scheduler`]: the one in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerConfig>,
+}
+
+pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
+    let command: Command = match serde_json::from_slice(body) {
+        Ok(command) => command,
+        Err(e) => return Reply { error: Some(format!("no such command: {e}")), ..Reply::default() },
+    };
+    let harmless = matches!(command, Command::Ping);
+    if !admin && !harmless {
+        let error = Some("only sessions under the node's own secret may control it".to_owned());
+        return Reply { error, ..Reply::default() };
+    }
+    let mut reply = Reply::default();
+    match command {
+        Command::Ping => {}
+        Command::Stats => reply.stats = Some(Box::new(node.report())),
+        Command::Scheduler { set } => {
+            reply.scheduler = Some(node.engine.with_queue(node, |queue| {
+                if let Some(config) = set {
+                    queue.reconfigure(crate::sys::wall_clock(), config);
+                }
+                queue.config().clone()
+            }));
+        }
+        Command::Weight { job, weight } => match node.jobs.flow(&job) {
+            Some(flow) => node.engine.with_queue(node, |queue| queue.set_weight(flow, weight)),
+            None => reply.error = Some(format!("this node has not seen a job `{job}`")),
+        },
+        Command::Epoch { set } => node.set_epoch(set),
+        Command::Drain => node.begin_drain(),
+    }
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_as_people_write_them() {
+        let parse = |s: &str| serde_json::from_str::<Command>(s);
+        assert_eq!(parse(r#"{"cmd":"stats"}"#).unwrap(), Command::Stats);
+        let set = parse(r#"{"cmd":"scheduler","set":"fifo:merge=4"}"#).unwrap();
+        assert!(matches!(set, Command::Scheduler { set: Some(c) } if c.merge.count == 4));
+        assert!(matches!(parse(r#"{"cmd":"scheduler"}"#).unwrap(), Command::Scheduler { set: None }));
+        assert!(parse(r#"{"cmd":"reboot"}"#).is_err());
+    }
+}

@@ -1,0 +1,319 @@
+//! The data path: every read, write and append goes through the scheduler. A request that the
+//! scheduler lets go at once is carried out by the connection's own thread; others wait in the queue
+//! and are carried out by dispatchers, several as one system call where the scheduler merged them.
+
+use crate::buffer::Buffer;
+use crate::conn::{Conn, Frame};
+use crate::file::OpenFile;
+use crate::node::Node;
+use crate::session::Session;
+use crate::sys;
+use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
+use forebay_types::{Nanos, OpKind, RequestId};
+use forebay_wire::frame::{Header, Opcode};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Threads beyond the dispatchers for work that is not counted by the scheduler (`fsync`).
+const ASIDE: usize = 32;
+
+/// A request on its own feet: it can be carried out by any thread.
+pub(crate) struct Work {
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) header: Header,
+    pub(crate) opcode: Opcode,
+    /// The file of a data request.
+    pub(crate) file: Option<Arc<OpenFile>>,
+    /// Its payload, or room for the payload of its answer.
+    pub(crate) payload: Buffer,
+    pub(crate) received: Nanos,
+}
+
+impl Work {
+    /// Bytes of payload, coming or going.
+    pub(crate) fn len(&self) -> usize {
+        match self.opcode {
+            Opcode::Read => self.header.length.get() as usize,
+            _ => self.header.body_len(),
+        }
+    }
+}
+
+/// Who carries a request out.
+pub(crate) enum Turn {
+    /// The caller, now; the ticket goes back to [`Engine::complete`].
+    Inline(Ticket, Option<Box<Work>>),
+    /// Somebody else.
+    Queued,
+}
+
+/// The queue and its dispatchers.
+pub(crate) struct Engine {
+    state: Mutex<State>,
+    wake: Condvar,
+    limit: usize,
+    /// The scheduler lets requests wait though nothing else is there: prepare for it.
+    withholds: AtomicBool,
+    busy: AtomicBool,
+}
+
+struct State {
+    queue: DispatchQueue,
+    waiting: HashMap<u64, Box<Work>, foldhash::fast::RandomState>,
+    ready: VecDeque<Job>,
+    issued: u64,
+    active: usize,
+    threads: usize,
+    idle: usize,
+    /// One of the idle dispatchers sleeps no longer than the scheduler says.
+    timekeeper: bool,
+    stop: bool,
+}
+
+/// What a dispatcher takes on.
+enum Job {
+    Ticket(Ticket),
+    Aside(Box<Work>),
+}
+
+impl Engine {
+    pub(crate) fn new(scheduler: SchedulerConfig, site: Site, dispatchers: usize) -> Engine {
+        Engine {
+            state: Mutex::new(State {
+                queue: DispatchQueue::new(scheduler, site),
+                waiting: HashMap::default(),
+                ready: VecDeque::new(),
+                issued: 0,
+                active: 0,
+                threads: 0,
+                idle: 0,
+                timekeeper: false,
+                stop: false,
+            }),
+            wake: Condvar::new(),
+            limit: dispatchers.max(1),
+            withholds: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request that comes now will probably have to wait, and so needs memory of its own.
+    pub(crate) fn contended(&self) -> bool {
+        self.withholds.load(Relaxed) || self.busy.load(Relaxed)
+    }
+
+    /// Takes a request in. `work` makes it independent of the caller's buffers; it is called only if
+    /// the request has to wait, and `prepared` was not given.
+    pub(crate) fn arrive(
+        &self,
+        node: &Arc<Node>,
+        mut request: Request,
+        prepared: Option<Box<Work>>,
+        work: impl FnOnce() -> Option<Box<Work>>,
+    ) -> Result<Turn, rustix::io::Errno> {
+        let now = request.arrival;
+        let mut s = self.lock();
+        s.issued += 1;
+        let id = s.issued;
+        request.id = RequestId(id);
+        node.stats.queue.record(s.queue.len() as u64);
+        s.queue.enqueue(now, request);
+        if s.active < self.limit {
+            match s.queue.dispatch(now) {
+                Some(ticket) => {
+                    s.active += 1;
+                    if ticket.batch.sole().is_some_and(|r| r.id.0 == id) {
+                        return Ok(Turn::Inline(ticket, prepared));
+                    }
+                    s.ready.push_back(Job::Ticket(ticket));
+                }
+                None => self.withholds.store(true, Relaxed),
+            }
+        }
+        let work = prepared.or_else(work);
+        // Without memory for it the request still has to leave the scheduler: it is dropped there.
+        let lost = work.is_none();
+        if let Some(work) = work {
+            s.waiting.insert(id, work);
+        }
+        self.busy.store(true, Relaxed);
+        self.hand_over(node, s);
+        if lost { Err(rustix::io::Errno::NOMEM) } else { Ok(Turn::Queued) }
+    }
+
+    /// Has a request carried out by another thread, past the scheduler.
+    pub(crate) fn aside(&self, node: &Arc<Node>, work: Box<Work>) {
+        let mut s = self.lock();
+        s.ready.push_back(Job::Aside(work));
+        self.hand_over(node, s);
+    }
+
+    /// Sees to it that somebody looks at the queue.
+    fn hand_over(&self, node: &Arc<Node>, mut s: MutexGuard<'_, State>) {
+        if s.idle > 0 {
+            drop(s);
+            self.wake.notify_one();
+        } else if s.threads < self.limit + ASIDE && !s.stop {
+            s.threads += 1;
+            drop(s);
+            let spawned =
+                std::thread::Builder::new().name("dispatcher".into()).stack_size(256 << 10).spawn({
+                    let node = Arc::clone(node);
+                    move || node.engine.dispatcher(&node)
+                });
+            if let Err(e) = spawned {
+                tracing::warn!("cannot start a dispatcher: {e}");
+                self.lock().threads -= 1;
+            }
+        }
+    }
+
+    /// What a ticket asked for is done; lets the next ones go.
+    pub(crate) fn complete(&self, node: &Arc<Node>, ticket: &Ticket) {
+        let mut s = self.lock();
+        if self.completed(&mut s, ticket) {
+            self.hand_over(node, s);
+        }
+    }
+
+    /// Whether there is something for a dispatcher to do afterwards.
+    fn completed(&self, s: &mut State, ticket: &Ticket) -> bool {
+        let now = sys::wall_clock();
+        s.queue.complete(now, ticket);
+        s.active -= 1;
+        let waits = !s.queue.is_empty();
+        self.busy.store(waits || s.active >= self.limit, Relaxed);
+        waits
+    }
+
+    fn dispatcher(&self, node: &Arc<Node>) {
+        let mut scratch = Vec::with_capacity(512);
+        let mut s = self.lock();
+        loop {
+            let job = match s.ready.pop_front() {
+                Some(job) => Some(job),
+                None if s.active < self.limit => {
+                    let ticket = s.queue.dispatch(sys::wall_clock());
+                    s.active += usize::from(ticket.is_some());
+                    ticket.map(Job::Ticket)
+                }
+                None => None,
+            };
+            match job {
+                Some(Job::Aside(work)) => {
+                    drop(s);
+                    node.serve_alone(*work, &mut scratch);
+                    s = self.lock();
+                }
+                Some(Job::Ticket(ticket)) => {
+                    let batch: Vec<Work> = ticket
+                        .batch
+                        .requests()
+                        .iter()
+                        .filter_map(|r| s.waiting.remove(&r.id.0))
+                        .map(|w| *w)
+                        .collect();
+                    // More may go now; somebody else can see to it.
+                    if !s.ready.is_empty() || !s.queue.is_empty() && s.active < self.limit {
+                        self.hand_over(node, s);
+                    } else {
+                        drop(s);
+                    }
+                    node.serve_batch(&ticket, batch, &mut scratch);
+                    s = self.lock();
+                }
+                None if s.stop => break,
+                None => s = self.sleep(s),
+            }
+        }
+        s.threads -= 1;
+        drop(s);
+        self.wake.notify_all();
+    }
+
+    fn sleep<'a>(&'a self, mut s: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let now = sys::wall_clock();
+        let wakeup = if s.timekeeper || s.queue.is_empty() { None } else { s.queue.next_wakeup(now) };
+        s.idle += 1;
+        let mut s = match wakeup {
+            Some(at) => {
+                s.timekeeper = true;
+                let (mut s, _) = self
+                    .wake
+                    .wait_timeout(s, at.since(now).max(Nanos(1)).into())
+                    .unwrap_or_else(PoisonError::into_inner);
+                s.timekeeper = false;
+                s
+            }
+            None => self.wake.wait(s).unwrap_or_else(PoisonError::into_inner),
+        };
+        s.idle -= 1;
+        s
+    }
+
+    /// Looks at the scheduler's queue; for statistics and parameters.
+    pub(crate) fn with_queue<T>(&self, node: &Arc<Node>, f: impl FnOnce(&mut DispatchQueue) -> T) -> T {
+        let mut s = self.lock();
+        let result = f(&mut s.queue);
+        self.withholds.store(false, Relaxed);
+        if s.queue.is_empty() {
+            return result;
+        }
+        self.hand_over(node, s);
+        result
+    }
+
+    /// Lets the dispatchers end once nothing waits.
+    pub(crate) fn stop(&self) {
+        self.lock().stop = true;
+        self.wake.notify_all();
+    }
+}
+
+/// The request as the scheduler sees it. Appends go where the end is: they are never contiguous to
+/// anything, so each counts as a file of its own.
+pub(crate) fn describe(
+    node: &Node,
+    session: &Session,
+    file: &OpenFile,
+    header: &Header,
+    opcode: Opcode,
+) -> Request {
+    let (op, len) = match opcode {
+        Opcode::Read => (OpKind::Read, header.length.get()),
+        _ => (OpKind::Write, header.body_len() as u64),
+    };
+    let mut file_id = file.file_id();
+    if appends(file, opcode) {
+        file_id.0 ^= header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    }
+    Request {
+        id: RequestId(0),
+        arrival: sys::wall_clock(),
+        file: file_id,
+        offset: header.offset.get(),
+        len,
+        flow: session.job.flow(),
+        server: node.server_of(file, header.offset.get()),
+        op,
+    }
+}
+
+/// Whether the data goes to the end of the file, wherever that is.
+pub(crate) fn appends(file: &OpenFile, opcode: Opcode) -> bool {
+    let append = forebay_wire::flags::OpenFlags::APPEND;
+    opcode == Opcode::Append || opcode == Opcode::Write && file.flags().has(append)
+}
+
+/// A reply that carries its payload in a buffer.
+pub(crate) fn with_payload(mut payload: Buffer, mut header: Header, len: usize) -> Frame {
+    header.set_body_len(len as u32);
+    payload.set_header(header.as_bytes());
+    Frame::Buffer(payload, len)
+}

@@ -1,0 +1,237 @@
+//! Open files on the node and the job-wide table of their handles.
+
+use crate::path;
+use forebay_types::{FileId, Nanos};
+use forebay_wire::flags::OpenFlags;
+use forebay_wire::message::Attr;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One open file (an open file description), shared by the sessions that hold its handle.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    fd: OwnedFd,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) directory: bool,
+    flags: AtomicU32,
+    /// The descriptor's position: appends and directory reading use it.
+    position: Mutex<Position>,
+}
+
+/// What the descriptor's position is known to be.
+#[derive(Debug, Default)]
+pub(crate) struct Position {
+    /// Where a directory stands, if it stands where the last page of entries ended.
+    pub(crate) cookie: Option<u64>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(fd: OwnedFd, attr: &Attr, flags: OpenFlags) -> OpenFile {
+        OpenFile {
+            fd,
+            dev: attr.dev,
+            ino: attr.ino,
+            directory: attr.mode & libc::S_IFMT == libc::S_IFDIR,
+            flags: AtomicU32::new(flags.0),
+            position: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn flags(&self) -> OpenFlags {
+        OpenFlags(self.flags.load(Relaxed))
+    }
+
+    /// Takes over what `F_SETFL` can change.
+    pub(crate) fn set_flags(&self, wanted: OpenFlags) -> Result<(), Errno> {
+        const SETTABLE: [OpenFlags; 3] = [OpenFlags::APPEND, OpenFlags::DIRECT, OpenFlags::NOATIME];
+        let flags = SETTABLE
+            .iter()
+            .fold(self.flags(), |flags, &f| if wanted.has(f) { flags | f } else { flags.without(f) });
+        let raw = OFlags::from_bits_retain(flags.to_linux() as _);
+        rustix::fs::fcntl_setfl(&self.fd, raw)?;
+        self.flags.store(flags.0, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn position(&self) -> MutexGuard<'_, Position> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells files apart that may be read or written together: the file, and how it was opened
+    /// as far as that changes what a write means. Hashed: whoever merges compares [`OpenFile::same`].
+    pub(crate) fn file_id(&self) -> FileId {
+        FileId(foldhash::fast::FixedState::default().hash_one((self.dev, self.ino, self.class())))
+    }
+
+    fn class(&self) -> u32 {
+        let how = OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC | OpenFlags::NOATIME;
+        self.flags().0 & how.0
+    }
+
+    /// Whether requests to both may go to storage in one system call.
+    pub(crate) fn same(&self, other: &OpenFile) -> bool {
+        (self.dev, self.ino, self.class()) == (other.dev, other.ino, other.class())
+    }
+}
+
+/// The descriptor that carries the byte-range locks of one client process on one file: the kernel
+/// keeps locks by open file, so a process is given one of its own.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    fd: OwnedFd,
+}
+
+impl LockFile {
+    pub(crate) fn new(file: &OpenFile) -> Result<LockFile, Errno> {
+        let writable = path::reopen(file.fd(), OFlags::RDWR);
+        let fd = match writable {
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => {
+                path::reopen(file.fd(), OFlags::RDONLY).or_else(|_| rustix::io::dup(file.fd()))
+            }
+            other => other,
+        }?;
+        Ok(LockFile { fd })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// All open files of one job by handle. Sessions hold references; the table closes a file when the
+/// last one is gone, or some time later if a forked process may still ask for it.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    issued: u64,
+    key: RandomState,
+}
+
+#[derive(Debug)]
+struct Entry {
+    file: Arc<OpenFile>,
+    references: u32,
+    /// With no reference left: when to close.
+    until: Nanos,
+}
+
+impl Handles {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a file with one reference; `None` if there are `limit` already. Handles are keyed
+    /// hashes of a counter, so that no client can guess another's.
+    pub(crate) fn enter(&self, file: &Arc<OpenFile>, limit: usize) -> Option<u64> {
+        let mut t = self.lock();
+        if t.files.len() >= limit {
+            return None;
+        }
+        loop {
+            t.issued += 1;
+            let handle = t.key.hash_one(t.issued);
+            if handle == 0 || t.files.contains_key(&handle) {
+                continue;
+            }
+            t.files.insert(handle, Entry { file: Arc::clone(file), references: 1, until: Nanos::ZERO });
+            return Some(handle);
+        }
+    }
+
+    /// One more reference to a file that is still open.
+    pub(crate) fn adopt(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        let mut t = self.lock();
+        let entry = t.files.get_mut(&handle)?;
+        entry.references += 1;
+        Some(Arc::clone(&entry.file))
+    }
+
+    /// One reference less. Without `linger` the last one takes the file out of the table; the caller
+    /// drops what it gets outside of any lock, since closing can take its time.
+    pub(crate) fn release(&self, handle: u64, linger: Option<Nanos>) -> Option<Arc<OpenFile>> {
+        let mut t = self.lock();
+        let entry = t.files.get_mut(&handle)?;
+        entry.references = entry.references.saturating_sub(1);
+        if entry.references > 0 {
+            return None;
+        }
+        match linger {
+            Some(until) => {
+                entry.until = until;
+                None
+            }
+            None => t.files.remove(&handle).map(|e| e.file),
+        }
+    }
+
+    /// Takes out the files that nobody asked for in time.
+    pub(crate) fn expire(&self, now: Nanos) -> Vec<Arc<OpenFile>> {
+        let mut t = self.lock();
+        let due: Vec<u64> =
+            t.files.iter().filter(|(_, e)| e.references == 0 && e.until <= now).map(|(h, _)| *h).collect();
+        due.iter().filter_map(|h| t.files.remove(h)).map(|e| e.file).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().files.len()
+    }
+}
+
+/// `flock` without waiting.
+pub(crate) fn flock(file: &OpenFile, operation: FlockOperation) -> Result<(), Errno> {
+    rustix::fs::flock(file.fd(), operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Arc<OpenFile> {
+        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
+        let attr = path::attr_of(fd.as_fd()).unwrap();
+        Arc::new(OpenFile::new(fd, &attr, OpenFlags::READ | OpenFlags::WRITE))
+    }
+
+    #[test]
+    fn references_are_counted() {
+        let handles = Handles::default();
+        let h = handles.enter(&file(), 2).unwrap();
+        assert!(handles.adopt(h).is_some());
+        assert!(handles.release(h, None).is_none(), "one is left");
+        assert!(handles.release(h, Some(Nanos(5))).is_none(), "it lingers");
+        assert!(handles.expire(Nanos(4)).is_empty());
+        assert!(handles.adopt(h).is_some());
+        assert!(handles.expire(Nanos(9)).is_empty(), "adopted in time");
+        assert!(handles.release(h, None).is_some());
+        assert!(handles.adopt(h).is_none());
+        handles.enter(&file(), 1).unwrap();
+        assert!(handles.enter(&file(), 1).is_none(), "the limit");
+    }
+
+    #[test]
+    fn flags_change_the_class() {
+        let (a, b) = (file(), file());
+        assert!(!a.same(&b));
+        let before = a.file_id();
+        a.set_flags(OpenFlags::APPEND).unwrap();
+        assert_eq!(a.file_id(), before);
+        assert!(a.flags().has(OpenFlags::APPEND | OpenFlags::READ));
+        a.set_flags(OpenFlags::default()).unwrap();
+        assert!(!a.flags().has(OpenFlags::APPEND));
+    }
+}

@@ -1,0 +1,211 @@
+//! Operations on open files.
+
+use super::{Call, DONE};
+use crate::fail::{Failure, Outcome};
+use crate::file::OpenFile;
+use crate::{path, sys};
+use forebay_types::Nanos;
+use forebay_wire::flags::OpenFlags;
+use forebay_wire::frame::flag;
+use forebay_wire::message::{Answer, Attr, Entry, Path, SeekKind, Target};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// The most directory entries of one page, in bytes as the kernel has them: encoded they stay below
+/// 128 KiB.
+const PAGE_LIMIT: usize = 64 << 10;
+const DIRENTS: usize = 32 << 10;
+
+impl<'a> Call<'a> {
+    pub(super) fn open(
+        &self,
+        path: &Path<'_>,
+        flags: OpenFlags,
+        mode: u32,
+        ino: u64,
+    ) -> Outcome<Answer<'static>> {
+        let checked = path::check(&self.node.exports, path)?;
+        let (raw, mode) = linux_flags(flags, mode);
+        if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
+            self.may_change()?;
+        }
+        let fd = checked.open(raw, mode)?;
+        let attr = path::attr_of(fd.as_fd())?;
+        if ino != 0 && attr.ino != ino {
+            return Err(Failure::new(Errno::STALE, "another file has this name now"));
+        }
+        self.opened(fd, attr, flags)
+    }
+
+    /// Enters a file that was opened or found.
+    pub(crate) fn opened(&self, fd: OwnedFd, attr: Attr, flags: OpenFlags) -> Outcome<Answer<'static>> {
+        let kind = attr.mode & libc::S_IFMT;
+        if kind != libc::S_IFREG && kind != libc::S_IFDIR && !flags.has(OpenFlags::PATH) {
+            return Err(Failure::new(Errno::OPNOTSUPP, "pipes, sockets and devices are not forwarded"));
+        }
+        let limits = &self.node.config;
+        let file = Arc::new(OpenFile::new(fd, &attr, flags));
+        let handle = self.session.enter(file, limits.max_handles_per_session, limits.max_handles)?;
+        Ok(Answer::Opened { handle, attr })
+    }
+
+    pub(super) fn close(&self, handle: u64) -> Outcome<Answer<'static>> {
+        self.session.close(handle, self.linger())?;
+        Ok(DONE)
+    }
+
+    /// Until when a file that was closed may still be adopted.
+    fn linger(&self) -> Option<Nanos> {
+        self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into())
+    }
+
+    pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {
+        let file = self.session.adopt(handle, self.node.config.max_handles_per_session)?;
+        Ok(Answer::Opened { handle, attr: path::attr_of(file.fd())? })
+    }
+
+    pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {
+        let file = self.file(handle)?;
+        if data_only {
+            rustix::fs::fdatasync(file.fd())?
+        } else {
+            rustix::fs::fsync(file.fd())?
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn truncate(&self, target: &Target<'_>, size: u64) -> Outcome<Answer<'static>> {
+        if size > i64::MAX as u64 {
+            return Err(Errno::INVAL.into());
+        }
+        let path = match target {
+            Target::Handle(h) => {
+                let file = self.file(*h)?;
+                self.may_change()?;
+                rustix::fs::ftruncate(file.fd(), size)?;
+                return Ok(DONE);
+            }
+            Target::Path(p) | Target::Link(p) => p,
+        };
+        let nofollow = if matches!(target, Target::Link(_)) { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let checked = path::check(&self.node.exports, path)?;
+        let fd = checked
+            .open(OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow, Mode::empty())
+            // A pipe without a reader, or a device: truncate(2) says this.
+            .map_err(|e| if e.errno == Errno::NXIO { Errno::INVAL.into() } else { e })?;
+        self.may_change()?;
+        rustix::fs::ftruncate(&fd, size)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        handle: u64,
+        mode: i32,
+        offset: u64,
+        len: u64,
+    ) -> Outcome<Answer<'static>> {
+        if offset > i64::MAX as u64 || len > i64::MAX as u64 {
+            return Err(Errno::FBIG.into());
+        }
+        let file = self.file(handle)?;
+        self.may_change()?;
+        rustix::fs::fallocate(file.fd(), FallocateFlags::from_bits_retain(mode as u32), offset, len)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn seek(&self, handle: u64, offset: u64, kind: SeekKind) -> Outcome<Answer<'static>> {
+        let file = self.file(handle)?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::NXIO.into());
+        }
+        let to = match kind {
+            SeekKind::Data => SeekFrom::Data(offset),
+            SeekKind::Hole => SeekFrom::Hole(offset),
+        };
+        let mut position = file.position();
+        position.cookie = None;
+        Ok(Answer::Offset(rustix::fs::seek(file.fd(), to)?))
+    }
+
+    pub(super) fn set_flags(&self, handle: u64, flags: OpenFlags) -> Outcome<Answer<'static>> {
+        self.file(handle)?.set_flags(flags)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn readdir(&self, handle: u64, cookie: u64, max: u32, out: &mut Vec<u8>) -> Outcome<()> {
+        let file = self.file(handle)?;
+        if !file.directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        let max = (max as usize).clamp(4096, PAGE_LIMIT);
+        let mut names: Vec<u8> = Vec::new();
+        let mut found: Vec<(u64, u64, u8, usize)> = Vec::new();
+        let mut end = true;
+        let mut position = file.position();
+        if position.cookie.take() != Some(cookie) {
+            // The kernel's cookies are whole 64-bit numbers on some file systems.
+            rustix::fs::seek(file.fd(), SeekFrom::Start(cookie))?;
+        }
+        let mut dirents: Vec<u8> = Vec::with_capacity(DIRENTS.min(max));
+        let mut dir = RawDir::new(file.fd(), dirents.spare_capacity_mut());
+        let mut bytes = 0;
+        let mut next = cookie;
+        while let Some(entry) = dir.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            next = entry.next_entry_cookie();
+            let kind = dirent_kind(entry.file_type());
+            bytes += name.len() + 24;
+            names.extend_from_slice(name);
+            found.push((entry.ino(), next, kind, names.len()));
+            if dir.is_buffer_empty() && bytes >= max {
+                end = false;
+                break;
+            }
+        }
+        position.cookie = Some(next);
+        drop(position);
+        let mut from = 0;
+        let entries = found
+            .iter()
+            .map(|&(ino, next, kind, to)| {
+                let name = &names[from..to];
+                from = to;
+                Entry { ino, next, kind, name }
+            })
+            .collect();
+        Answer::Entries { entries, end }.append_to(out);
+        Ok(())
+    }
+}
+
+/// What `openat2` is given. It refuses what `open` ignores, so that is left out here. Pipes must not
+/// block the node's thread.
+fn linux_flags(flags: OpenFlags, mode: u32) -> (OFlags, Mode) {
+    let mut raw = OFlags::from_bits_retain(flags.to_linux() as u32);
+    if flags.has(OpenFlags::PATH) {
+        raw &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    } else {
+        raw |= OFlags::NONBLOCK | OFlags::NOCTTY;
+    }
+    let creates = flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TMPFILE);
+    let mode = if creates && !flags.has(OpenFlags::PATH) { mode & 0o7777 } else { 0 };
+    (raw, Mode::from_raw_mode(mode))
+}
+
+fn dirent_kind(kind: rustix::fs::FileType) -> u8 {
+    use rustix::fs::FileType;
+    match kind {
+        FileType::RegularFile => libc::DT_REG,
+        FileType::Directory => libc::DT_DIR,
+        FileType::Symlink => libc::DT_LNK,
+        FileType::Fifo => libc::DT_FIFO,
+        FileType::Socket => libc::DT_SOCK,
+        FileType::CharacterDevice => libc::DT_CHR,
+        FileType::BlockDevice => libc::DT_BLK,
+        FileType::Unknown => libc::DT_UNKNOWN,
+    }
+}

@@ -1,0 +1,123 @@
+//! Metadata operations, one function each: [`files`] for what is open, [`names`] for directories'
+//! entries, [`attrs`] for attributes, [`locks`] for locks.
+
+mod attrs;
+mod files;
+mod locks;
+mod names;
+
+use crate::fail::Outcome;
+use crate::file::OpenFile;
+use crate::node::Node;
+use crate::path::{self, Checked};
+use crate::replay;
+use crate::session::Session;
+use crate::sys;
+use forebay_wire::frame::{Header, flag};
+use forebay_wire::message::{Answer, Meta, Path, Target};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// One metadata request and who asks.
+pub(crate) struct Call<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) header: &'a Header,
+}
+
+impl<'a> Call<'a> {
+    /// Carries the operation out and appends the encoded answer to `out`.
+    pub(crate) fn run(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+        let start = out.len();
+        if self.header.has(flag::REPLAY) {
+            replay::admit(meta)?;
+        }
+        let done = self.once(meta, out);
+        match done {
+            Err(failure) if self.header.has(flag::REPLAY) && !failure.not_tried() => {
+                out.truncate(start);
+                replay::outcome(self, meta, failure, out)
+            }
+            other => other,
+        }
+    }
+
+    fn once(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+        let answer = match *meta {
+            Meta::Open { path, flags, mode, ino } => self.open(&path, flags, mode, ino)?,
+            Meta::Close { handle } => self.close(handle)?,
+            Meta::Adopt { session: _, handle } => self.adopt(handle)?,
+            Meta::Fsync { handle, data_only } => self.fsync(handle, data_only)?,
+            Meta::Stat { target } => self.stat(&target)?,
+            Meta::Truncate { target, size } => self.truncate(&target, size)?,
+            Meta::Fallocate { handle, mode, offset, len } => self.fallocate(handle, mode, offset, len)?,
+            Meta::Unlink { path } => self.unlink(&path)?,
+            Meta::Rmdir { path } => self.rmdir(&path)?,
+            Meta::Mkdir { path, mode } => self.mkdir(&path, mode)?,
+            Meta::Mknod { path, mode, dev } => self.mknod(&path, mode, dev)?,
+            Meta::Rename { from, to, flags } => self.rename(&from, &to, flags)?,
+            Meta::Link { from, to } => self.link(&from, &to)?,
+            Meta::Symlink { target, path } => self.symlink(target, &path)?,
+            Meta::Readlink { path } => return self.readlink(&path, out),
+            Meta::Chmod { target, mode } => self.chmod(&target, mode)?,
+            Meta::Chown { target, uid, gid } => self.chown(&target, uid, gid)?,
+            Meta::Utimens { target, atime, mtime } => self.utimens(&target, atime, mtime)?,
+            Meta::Readdir { handle, cookie, max } => return self.readdir(handle, cookie, max, out),
+            Meta::Access { path, mode, follow } => self.access(&path, mode, follow)?,
+            Meta::Statfs { target } => self.statfs(&target)?,
+            Meta::Getxattr { target, name } => return self.getxattr(&target, name, out),
+            Meta::Setxattr { target, name, value, flags } => self.setxattr(&target, name, value, flags)?,
+            Meta::Listxattr { target } => return self.listxattr(&target, out),
+            Meta::Removexattr { target, name } => self.removexattr(&target, name)?,
+            Meta::Lock { handle, owner, range } => self.lock(handle, owner, range)?,
+            Meta::TestLock { handle, owner, range } => self.test_lock(handle, owner, range)?,
+            Meta::Flock { handle, kind } => self.flock(handle, kind)?,
+            Meta::Seek { handle, offset, kind } => self.seek(handle, offset, kind)?,
+            Meta::SetFlags { handle, flags } => self.set_flags(handle, flags)?,
+        };
+        answer.append_to(out);
+        Ok(())
+    }
+
+    pub(crate) fn path(&self, path: &'a Path<'a>) -> Outcome<Checked<'a>> {
+        path::check(&self.node.exports, path)
+    }
+
+    pub(crate) fn file(&self, handle: u64) -> Outcome<Arc<OpenFile>> {
+        self.session.find(handle)
+    }
+
+    /// To be asked right before a change.
+    pub(crate) fn may_change(&self) -> Outcome<()> {
+        self.session.may_change(sys::now())
+    }
+
+    /// What the operation is about, as a descriptor that may be of `O_PATH` kind.
+    pub(crate) fn object(&self, target: &'a Target<'a>) -> Outcome<Object> {
+        Ok(match target {
+            Target::Path(p) => Object::Located(self.path(p)?.locate(true)?),
+            Target::Link(p) => Object::Located(self.path(p)?.locate(false)?),
+            Target::Handle(h) => Object::Open(self.file(*h)?),
+        })
+    }
+}
+
+/// A file an operation is about.
+pub(crate) enum Object {
+    /// Found by name (`O_PATH`).
+    Located(OwnedFd),
+    /// Open in the session.
+    Open(Arc<OpenFile>),
+}
+
+impl Object {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Object::Located(fd) => fd.as_fd(),
+            Object::Open(file) => file.fd(),
+        }
+    }
+}
+
+/// The answer of operations that have nothing to tell.
+pub(crate) const DONE: Answer<'static> = Answer::Done;

@@ -1,0 +1,97 @@
+//! Operations on directories' entries.
+
+use super::{Call, DONE};
+use crate::fail::Outcome;
+use crate::path::{self, proc_name};
+use forebay_wire::message::{Answer, Path, Target};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+
+impl<'a> Call<'a> {
+    pub(super) fn unlink(&self, path: &Path<'_>) -> Outcome<Answer<'static>> {
+        let place = path::check(&self.node.exports, path)?.place(Errno::ISDIR)?;
+        self.may_change()?;
+        rustix::fs::unlinkat(place.dir(), place.name, AtFlags::empty())?;
+        Ok(DONE)
+    }
+
+    pub(super) fn rmdir(&self, path: &Path<'_>) -> Outcome<Answer<'static>> {
+        let place = path::check(&self.node.exports, path)?.place(Errno::BUSY)?;
+        self.may_change()?;
+        rustix::fs::unlinkat(place.dir(), place.name, AtFlags::REMOVEDIR)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn mkdir(&self, path: &Path<'_>, mode: u32) -> Outcome<Answer<'static>> {
+        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        self.may_change()?;
+        rustix::fs::mkdirat(place.dir(), place.name, Mode::from_raw_mode(mode & 0o7777))?;
+        Ok(DONE)
+    }
+
+    pub(super) fn mknod(&self, path: &Path<'_>, mode: u32, dev: u64) -> Outcome<Answer<'static>> {
+        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        // Without a type, mknod(2) makes a regular file.
+        let kind = match mode & libc::S_IFMT {
+            0 => FileType::RegularFile,
+            kind => FileType::from_raw_mode(kind),
+        };
+        self.may_change()?;
+        rustix::fs::mknodat(place.dir(), place.name, kind, Mode::from_raw_mode(mode & 0o7777), dev)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn rename(&self, from: &Path<'_>, to: &Path<'_>, flags: u32) -> Outcome<Answer<'static>> {
+        let from = path::check(&self.node.exports, from)?.place(Errno::BUSY)?;
+        let to = path::check(&self.node.exports, to)?.place(Errno::BUSY)?;
+        self.may_change()?;
+        if flags == 0 {
+            rustix::fs::renameat(from.dir(), from.name, to.dir(), to.name)?;
+        } else {
+            let flags = RenameFlags::from_bits_retain(flags);
+            rustix::fs::renameat_with(from.dir(), from.name, to.dir(), to.name, flags)?;
+        }
+        Ok(DONE)
+    }
+
+    pub(super) fn link(&self, from: &Target<'_>, to: &Path<'_>) -> Outcome<Answer<'static>> {
+        let place = path::check(&self.node.exports, to)?.place(Errno::EXIST)?;
+        if let Target::Link(path) = from {
+            if let Some(source) = path::check(&self.node.exports, path)?.entry()? {
+                self.may_change()?;
+                let flags = AtFlags::empty();
+                rustix::fs::linkat(source.dir(), source.name, place.dir(), place.name, flags)?;
+                return Ok(DONE);
+            }
+        }
+        let source = self.object(from)?;
+        self.may_change()?;
+        let name = proc_name(source.fd());
+        rustix::fs::linkat(CWD, name, place.dir(), place.name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(DONE)
+    }
+
+    pub(super) fn symlink(&self, target: &[u8], path: &Path<'_>) -> Outcome<Answer<'static>> {
+        if target.contains(&0) {
+            return Err(Errno::INVAL.into());
+        }
+        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        self.may_change()?;
+        rustix::fs::symlinkat(target, place.dir(), place.name)?;
+        Ok(DONE)
+    }
+
+    pub(crate) fn readlink(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+        let checked = path::check(&self.node.exports, path)?;
+        let Some(place) = checked.entry()? else {
+            // `.`, `..` and names that end in a slash are directories, if they are anything.
+            checked.locate(false)?.as_fd();
+            return Err(Errno::INVAL.into());
+        };
+        let mut target = [0u8; libc::PATH_MAX as usize];
+        let n = rustix::fs::readlinkat_raw(place.dir(), place.name, &mut target[..])?;
+        Answer::Bytes(&target[..n]).append_to(out);
+        Ok(())
+    }
+}

@@ -1,0 +1,387 @@
+//! The I/O node: what its threads share, and its life from start to drain.
+
+use crate::buffer::Pool;
+use crate::client;
+use crate::config::{Listen, NodeConfig};
+use crate::conn::Conn;
+use crate::engine::Engine;
+use crate::jobs::Jobs;
+use crate::path::{self, Export};
+use crate::session::Sessions;
+use crate::stats::{NodeStats, Report};
+use crate::storage::{Posix, Storage};
+use crate::sys;
+use forebay_sched::Site;
+use forebay_types::{Epoch, Nanos};
+use forebay_wire::frame::{Header, Opcode, flag};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A connection's thread needs little stack.
+const STACK: usize = 256 << 10;
+/// How often sessions and memory are looked after.
+const TICK: Duration = Duration::from_millis(100);
+/// While draining, a connection that has been quiet for so long is closed.
+const QUIET: Nanos = Nanos::from_millis(250);
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nothing to listen on.
+    #[error("no address to listen on: give at least one, as tcp:HOST:PORT or unix:PATH")]
+    NoListen,
+    /// Nothing to export.
+    #[error("no directory to export")]
+    NoExport,
+    /// Nobody could ever connect.
+    #[error("no secret: clients could not prove who they are")]
+    NoSecret,
+    /// A directory cannot be exported.
+    #[error("cannot export {path}: {reason}")]
+    Export {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What the threads of a node share.
+pub struct Node {
+    pub(crate) config: NodeConfig,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) jobs: Jobs,
+    pub(crate) sessions: Sessions,
+    pub(crate) engine: Engine,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) storage: Box<dyn Storage>,
+    pub(crate) stats: NodeStats,
+    pub(crate) boot: [u8; 16],
+    epoch: AtomicU64,
+    started: Nanos,
+    draining: AtomicBool,
+    drain_begun: (Mutex<()>, Condvar),
+    connections: Mutex<Vec<Arc<Conn>>>,
+    connection_count: AtomicUsize,
+}
+
+impl Node {
+    /// Opens the exports and sets everything up, without listening. The process's umask becomes 0:
+    /// clients apply their own.
+    pub fn new(config: NodeConfig) -> Result<Arc<Node>, StartError> {
+        if config.exports.is_empty() {
+            return Err(StartError::NoExport);
+        }
+        if config.secret.is_none() && config.jobs.is_empty() {
+            return Err(StartError::NoSecret);
+        }
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let mut exports = Vec::new();
+        for e in &config.exports {
+            let fail = |reason: String| StartError::Export { path: e.path.clone(), reason };
+            let export = Export::open(e.name.clone(), &e.path).map_err(|errno| {
+                fail(match errno {
+                    Errno::NOSYS => {
+                        "this kernel has no openat2 system call (Linux 5.6 has); without it paths \
+                                     cannot be kept inside the directory"
+                            .into()
+                    }
+                    other => other.to_string(),
+                })
+            })?;
+            if !path::has_proc(export.root.as_fd()) {
+                return Err(fail("/proc is not mounted here, and the I/O node needs it".into()));
+            }
+            exports.push(export);
+        }
+        let site = Site { node: config.id.0, servers: config.servers.max(1) };
+        let node = Arc::new(Node {
+            jobs: Jobs::new(&config),
+            sessions: Sessions::default(),
+            engine: Engine::new(config.scheduler.clone(), site, config.dispatchers),
+            pool: Arc::new(Pool::new(config.memory)),
+            storage: Box::new(Posix),
+            stats: NodeStats::default(),
+            boot: boot_id(),
+            epoch: AtomicU64::new(0),
+            started: sys::now(),
+            draining: AtomicBool::new(false),
+            drain_begun: (Mutex::new(()), Condvar::new()),
+            connections: Mutex::default(),
+            connection_count: AtomicUsize::new(0),
+            exports,
+            config,
+        });
+        for job in &node.config.jobs {
+            if let Some(flow) = node.jobs.flow(&job.name) {
+                node.engine.with_queue(&node, |q| q.set_weight(flow, job.weight));
+            }
+        }
+        Ok(node)
+    }
+
+    /// Listens and serves in threads of its own.
+    pub fn start(config: NodeConfig) -> Result<Running, StartError> {
+        if config.listen.is_empty() {
+            return Err(StartError::NoListen);
+        }
+        let node = Node::new(config)?;
+        let mut running = Running { node: Arc::clone(&node), addresses: Vec::new(), sockets: Vec::new() };
+        let mut acceptors: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for address in &node.config.listen {
+            let fail = |source| StartError::Listen { address: address.to_string(), source };
+            let n = Arc::clone(&node);
+            match address {
+                Listen::Tcp(at) => {
+                    let listener = TcpListener::bind(at).map_err(fail)?;
+                    let at = listener.local_addr().map_err(fail)?;
+                    // std's backlog of 128 is too short for a job that starts on many nodes at once.
+                    rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
+                    running.addresses.push(Listen::Tcp(at));
+                    acceptors.push(Box::new(move || {
+                        n.accept(&listener, || {
+                            let (socket, _) = listener.accept()?;
+                            socket.set_nodelay(true)?;
+                            Ok(socket.into())
+                        });
+                    }));
+                }
+                Listen::Unix(path) => {
+                    let listener = UnixListener::bind(path).map_err(fail)?;
+                    rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
+                    running.addresses.push(address.clone());
+                    running.sockets.push(path.clone());
+                    acceptors.push(Box::new(move || n.accept(&listener, || Ok(listener.accept()?.0.into()))));
+                }
+            }
+        }
+        for acceptor in acceptors {
+            spawn("acceptor", acceptor).map_err(StartError::Thread)?;
+        }
+        let n = Arc::clone(&node);
+        spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
+        Ok(running)
+    }
+
+    fn accept(self: &Arc<Node>, listener: &impl AsFd, next: impl Fn() -> std::io::Result<OwnedFd>) {
+        while !self.draining() {
+            let mut polled = [rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
+            let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            match rustix::event::poll(&mut polled, Some(&tick)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                _ => {}
+            }
+            match next() {
+                Ok(socket) => self.serve(socket),
+                Err(e) => {
+                    // Out of descriptors or memory, most likely: it may pass.
+                    tracing::warn!("cannot accept a connection: {e}");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// Serves one connected socket in a thread of its own.
+    pub fn serve(self: &Arc<Node>, socket: OwnedFd) {
+        let conn = Arc::new(Conn::new(socket, self.config.stall_timeout));
+        if self.connection_count.fetch_add(1, Relaxed) >= self.config.max_connections {
+            self.connection_count.fetch_sub(1, Relaxed);
+            self.stats.refused.fetch_add(1, Relaxed);
+            let why = "this I/O node has as many connections as it takes";
+            let header = self.reply(Opcode::Goodbye, 0, libc::EUSERS as u32, why.len() as u32);
+            let _ = conn.send(&[&header.as_bytes()[..], why.as_bytes()].concat());
+            return;
+        }
+        self.stats.accepted.fetch_add(1, Relaxed);
+        self.connections().push(Arc::clone(&conn));
+        let node = Arc::clone(self);
+        let thread_conn = Arc::clone(&conn);
+        let spawned = spawn("connection", move || {
+            client::serve(Arc::clone(&node), Arc::clone(&thread_conn));
+            node.closed(&thread_conn);
+        });
+        if let Err(e) = spawned {
+            tracing::warn!("cannot start a connection's thread: {e}");
+            self.closed(&conn);
+        }
+    }
+
+    fn closed(&self, conn: &Arc<Conn>) {
+        conn.cut();
+        let mut all = self.connections();
+        if let Some(at) = all.iter().position(|c| Arc::ptr_eq(c, conn)) {
+            all.swap_remove(at);
+        }
+        self.connection_count.fetch_sub(1, Relaxed);
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<Conn>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn housekeep(self: &Arc<Node>) {
+        let grace = Nanos::from(self.config.grace);
+        let mut ticks = 0u32;
+        while !self.stopped() {
+            std::thread::sleep(TICK.min(self.config.grace.max(Duration::from_millis(5))));
+            let now = sys::now();
+            drop(self.sessions.expire(now, grace));
+            self.jobs.expire(now);
+            ticks = ticks.wrapping_add(1);
+            if ticks % 16 == 0 {
+                self.pool.trim();
+            }
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.draining() && self.connection_count.load(Relaxed) == 0
+    }
+
+    /// A reply's header, with what every reply tells: the mapping's epoch, and whether to move.
+    pub(crate) fn reply(&self, opcode: Opcode, id: u64, status: u32, body: u32) -> Header {
+        let mut header = Header::reply(opcode, id, status, body);
+        header.stamp = self.epoch.load(Relaxed).into();
+        if self.draining() {
+            header.set(flag::MOVE);
+        }
+        header
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Relaxed))
+    }
+
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.fetch_max(epoch.0, Relaxed);
+    }
+
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Takes no more connections and tells clients to move.
+    pub fn begin_drain(&self) {
+        let _guard = self.drain_begun.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.draining.store(true, Relaxed);
+        self.drain_begun.1.notify_all();
+    }
+
+    /// The statistics since the start.
+    pub fn report(self: &Arc<Node>) -> Report {
+        let (scheduler, waiting, jain, service) = self.engine.with_queue(self, |q| {
+            let service = q.accounts().flows().into_iter().map(|(f, s)| (f.0, s)).collect();
+            (q.config().to_string(), q.len() as u64, q.accounts().jain(), service)
+        });
+        let s = &self.stats;
+        Report {
+            node: self.config.id.0,
+            uptime_ns: sys::now().since(self.started).0,
+            scheduler,
+            flows: self.jobs.reports(),
+            jain,
+            service,
+            issued_read: s.issued_read.report(),
+            issued_write: s.issued_write.report(),
+            merged_requests: s.merged.load(Relaxed),
+            inline_requests: s.inline.load(Relaxed),
+            dispatched_requests: s.dispatched.load(Relaxed),
+            queue_length: s.queue.report(),
+            waiting,
+            connections: self.connection_count.load(Relaxed) as u64,
+            sessions: self.sessions.len() as u64,
+            open_files: self.jobs.open_files() as u64,
+            connections_accepted: s.accepted.load(Relaxed),
+            connections_refused: s.refused.load(Relaxed),
+            connections_cut_off: s.cut_off.load(Relaxed),
+            requests_expired: s.expired.load(Relaxed),
+            requests_replayed: s.replayed.load(Relaxed),
+            payload_memory: self.pool.used() as u64,
+        }
+    }
+}
+
+/// A node that listens.
+pub struct Running {
+    node: Arc<Node>,
+    addresses: Vec<Listen>,
+    sockets: Vec<PathBuf>,
+}
+
+impl Running {
+    /// Where it listens, with the ports the system chose.
+    pub fn addresses(&self) -> &[Listen] {
+        &self.addresses
+    }
+
+    /// The node itself.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Waits until somebody begins the drain.
+    pub fn wait(&self) {
+        let (lock, begun) = &self.node.drain_begun;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(begun.wait_while(guard, |()| !self.node.draining()).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes no more connections, lets clients finish and move, and ends; says whether all had left
+    /// when the time was over.
+    pub fn drain(self) -> bool {
+        self.node.begin_drain();
+        let deadline = Instant::now() + self.node.config.drain_timeout;
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+        while self.node.connection_count.load(Relaxed) > 0 && Instant::now() < deadline {
+            let now = sys::now();
+            for conn in self.node.connections().iter() {
+                let quiet = now.since(Nanos(conn.heard.load(Relaxed))) >= QUIET;
+                if quiet && conn.unanswered.load(Relaxed) == 0 {
+                    conn.stop_receiving();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let clean = self.node.connection_count.load(Relaxed) == 0;
+        for conn in self.node.connections().iter() {
+            conn.cut();
+        }
+        self.node.engine.stop();
+        clean
+    }
+}
+
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f).map(drop)
+}
+
+/// The machine's boot id: clients that have the same are on the same machine.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut id = [0; 16];
+    let digits: Vec<u8> = text.bytes().filter_map(|b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    id
+}

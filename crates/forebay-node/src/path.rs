@@ -1,0 +1,284 @@
+//! The one place where a client's path becomes a place in the file system. Nothing here ever follows
+//! a path out of its export: whole paths go through `openat2` with `RESOLVE_BENEATH`, and a system
+//! call is given a bare name only where it does not follow a symbolic link of that name.
+
+use crate::fail::{Failure, Outcome};
+use crate::sys;
+use forebay_wire::message::{Attr, Path};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// An exported directory.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub(crate) name: String,
+    pub(crate) root: OwnedFd,
+}
+
+impl Export {
+    /// Opens the directory to be exported.
+    pub(crate) fn open(name: String, path: &std::path::Path) -> Result<Export, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        // The kernel must have openat2, or nothing here would be safe.
+        openat2(root.as_fd(), b"", flags, Mode::empty())?;
+        Ok(Export { name, root })
+    }
+}
+
+/// The directory part of a path, open, and the last name, which may be `.`, `..` or end in slashes:
+/// calls that create or remove a name treat those as they should.
+pub(crate) struct Place<'a> {
+    dir: Dir<'a>,
+    pub(crate) name: &'a [u8],
+}
+
+enum Dir<'a> {
+    Root(BorrowedFd<'a>),
+    Below(OwnedFd),
+}
+
+impl Place<'_> {
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        match &self.dir {
+            Dir::Root(fd) => *fd,
+            Dir::Below(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// A checked path: its export's root and the rest.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    root: BorrowedFd<'a>,
+    rel: &'a [u8],
+}
+
+/// Checks what a client sent.
+pub(crate) fn check<'a>(exports: &'a [Export], path: &Path<'a>) -> Outcome<Checked<'a>> {
+    path.check().map_err(|e| {
+        if e == libc::EXDEV { Failure::ESCAPES } else { Failure::from(Errno::from_raw_os_error(e)) }
+    })?;
+    let export = exports
+        .get(usize::from(path.export.0))
+        .ok_or(Failure::new(Errno::NOENT, "this node has no export of that number"))?;
+    Ok(Checked { root: export.root.as_fd(), rel: path.rel })
+}
+
+/// Whether `name` is one component that stands for an entry of its directory.
+fn simple(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/')
+}
+
+fn openat2(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let rel = if rel.is_empty() { b"." } else { rel };
+    // The kernel gives up on a `..` that races with a rename somewhere; it says EAGAIN.
+    for _ in 0..32 {
+        match rustix::fs::openat2(root, rel, flags | OFlags::CLOEXEC, mode, BENEATH) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+impl<'a> Checked<'a> {
+    /// Opens the file itself.
+    pub(crate) fn open(&self, flags: OFlags, mode: Mode) -> Outcome<OwnedFd> {
+        openat2(self.root, self.rel, flags, mode)
+            .map_err(|e| if e == Errno::XDEV { Failure::ESCAPES } else { e.into() })
+    }
+
+    /// A descriptor that stands for the file, without opening it.
+    pub(crate) fn locate(&self, follow: bool) -> Outcome<OwnedFd> {
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        self.open(OFlags::PATH | nofollow, Mode::empty())
+    }
+
+    /// The directory and the last name, for a call that creates, removes or renames it. The export
+    /// itself is no such name: that fails with `root`.
+    pub(crate) fn place(&self, root: Errno) -> Outcome<Place<'a>> {
+        let end = self.rel.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+        if end == 0 {
+            return Err(root.into());
+        }
+        let Some(slash) = self.rel[..end].iter().rposition(|&b| b == b'/') else {
+            return Ok(Place { dir: Dir::Root(self.root), name: self.rel });
+        };
+        let parent = Checked { root: self.root, rel: &self.rel[..slash] };
+        let dir = parent.open(OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(Place { dir: Dir::Below(dir), name: &self.rel[slash + 1..] })
+    }
+
+    /// As [`Checked::place`], but only where a call that does not follow links can take the name.
+    pub(crate) fn entry(&self) -> Outcome<Option<Place<'a>>> {
+        let last = self.rel.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
+        if simple(&self.rel[last..]) { self.place(Errno::INVAL).map(Some) } else { Ok(None) }
+    }
+
+    /// The file's attributes.
+    pub(crate) fn stat(&self, follow: bool) -> Outcome<Attr> {
+        if simple(self.rel) {
+            // One system call: a plain name cannot leave the directory, and what turns out to be a
+            // link to be followed takes the long way.
+            let attr = attr_at(self.root, self.rel, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !(follow && is_link(&attr)) {
+                return Ok(attr);
+            }
+        }
+        Ok(attr_of(self.locate(follow)?.as_fd())?)
+    }
+}
+
+/// Whether the attributes are a symbolic link's.
+pub(crate) fn is_link(attr: &Attr) -> bool {
+    attr.mode & libc::S_IFMT == libc::S_IFLNK
+}
+
+/// The attributes of an open file.
+pub(crate) fn attr_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
+    attr_at(fd, b"", AtFlags::EMPTY_PATH)
+}
+
+/// The attributes of an entry of a directory.
+pub(crate) fn attr_at(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Attr, Errno> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    rustix::fs::statx(dir, name, flags, mask).map(|s| attr(&s))
+}
+
+fn attr(s: &Statx) -> Attr {
+    let time = |t: &rustix::fs::StatxTimestamp| (t.tv_sec, t.tv_nsec);
+    let has_btime = s.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Attr {
+        dev: rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+        ino: s.stx_ino,
+        mode: s.stx_mode.into(),
+        nlink: s.stx_nlink,
+        uid: s.stx_uid,
+        gid: s.stx_gid,
+        rdev: rustix::fs::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+        size: s.stx_size,
+        blksize: s.stx_blksize,
+        blocks: s.stx_blocks,
+        atime: time(&s.stx_atime),
+        mtime: time(&s.stx_mtime),
+        ctime: time(&s.stx_ctime),
+        btime: has_btime.then(|| time(&s.stx_btime)),
+    }
+}
+
+/// A name under which the kernel finds what a descriptor stands for, for calls that take no
+/// descriptor, or none opened with `O_PATH`.
+pub(crate) fn proc_name(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Opens again what a descriptor stands for, as an open file of its own.
+pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(CWD, proc_name(fd), flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// Whether `/proc` is there, which [`proc_name`] needs.
+pub(crate) fn has_proc(fd: BorrowedFd<'_>) -> bool {
+    let _ = sys::PAGE;
+    rustix::fs::statx(CWD, proc_name(fd), AtFlags::empty(), StatxFlags::TYPE).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_wire::message::ExportId;
+    use proptest::prelude::*;
+    use std::os::unix::fs::symlink;
+
+    fn path(rel: &[u8]) -> Path<'_> {
+        Path { export: ExportId(0), rel }
+    }
+
+    fn tree() -> (tempfile::TempDir, Vec<Export>) {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("in/a/b")).unwrap();
+        std::fs::write(top.path().join("secret"), "s").unwrap();
+        std::fs::write(top.path().join("in/f"), "f").unwrap();
+        symlink("../secret", top.path().join("in/up")).unwrap();
+        symlink("/etc", top.path().join("in/abs")).unwrap();
+        symlink("..", top.path().join("in/a/dotdot")).unwrap();
+        symlink("../..", top.path().join("in/a/out")).unwrap();
+        symlink("f", top.path().join("in/l")).unwrap();
+        let exports = vec![Export::open("x".into(), &top.path().join("in")).unwrap()];
+        (top, exports)
+    }
+
+    #[test]
+    fn nothing_leads_out() {
+        let (_top, exports) = tree();
+        for rel in [
+            "..",
+            "../secret",
+            "a/../../secret",
+            "up",
+            "abs",
+            "abs/passwd",
+            "a/out",
+            "a/out/secret",
+            "a/dotdot/../secret",
+            "/etc/passwd",
+            "a/b/../../..",
+            "up/",
+            "./..",
+        ] {
+            let checked = check(&exports, &path(rel.as_bytes()));
+            let got = checked.and_then(|p| p.stat(true));
+            assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
+            let got =
+                check(&exports, &path(rel.as_bytes())).and_then(|p| p.open(OFlags::RDONLY, Mode::empty()));
+            assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
+        }
+        for rel in ["a/out/new", "abs/new", "../new"] {
+            let got = check(&exports, &path(rel.as_bytes())).and_then(|p| p.place(Errno::BUSY).map(|_| ()));
+            assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
+        }
+        // What stays inside is found, also upwards.
+        for rel in ["", ".", "f", "l", "a/..", "a/../f", "a/dotdot/f", "a/b/", "./a//b/../../l"] {
+            check(&exports, &path(rel.as_bytes()))
+                .unwrap()
+                .stat(true)
+                .unwrap_or_else(|e| panic!("{rel}: {e:?}"));
+        }
+        assert!(is_link(&check(&exports, &path(b"up")).unwrap().stat(false).unwrap()));
+    }
+
+    #[test]
+    fn names_as_linux_has_them() {
+        let (_top, exports) = tree();
+        let at = |rel: &'static [u8]| check(&exports, &path(rel)).unwrap();
+        assert_eq!(at(b"f/").stat(true).unwrap_err().errno, Errno::NOTDIR);
+        assert_eq!(at(b"l/").stat(false).unwrap_err().errno, Errno::NOTDIR);
+        assert_eq!(at(b"none").stat(true).unwrap_err().errno, Errno::NOENT);
+        assert_eq!(at(b"a/b//").place(Errno::BUSY).unwrap().name, b"b//");
+        assert_eq!(at(b"").place(Errno::BUSY).err().unwrap().errno, Errno::BUSY);
+        assert!(at(b"a/..").entry().unwrap().is_none());
+        assert!(at(b"a/b/").entry().unwrap().is_none());
+        assert_eq!(at(b"a/b").entry().unwrap().unwrap().name, b"b");
+    }
+
+    proptest! {
+        /// Whatever is asked for, what is found lies below the export.
+        #[test]
+        fn random_paths_stay_inside(parts in prop::collection::vec(
+            prop::sample::select(vec!["a", "b", "..", ".", "up", "abs", "out", "dotdot", "l", "f", "", "etc"]), 0..8))
+        {
+            let (top, exports) = tree();
+            let rel = parts.join("/");
+            for follow in [true, false] {
+                if let Ok(fd) = check(&exports, &path(rel.as_bytes())).and_then(|p| p.locate(follow)) {
+                    let real = std::fs::read_link(proc_name(fd.as_fd())).unwrap();
+                    prop_assert!(real.starts_with(top.path().canonicalize().unwrap().join("in")), "{} -> {:?}", rel, real);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Receiving frames: one page-aligned buffer per connection, in which a frame's payload lands on a
+//! page boundary and usually comes with its header in one system call.
+
+use crate::buffer::{Buffer, Pool};
+use crate::conn::Stop;
+use crate::sys::{Map, PAGE};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The payload that fits the connection's own buffer.
+pub(crate) const ROOM: usize = 64 << 10;
+/// Where a header stands so that its payload begins a page.
+const HEAD: usize = PAGE - HEADER_LEN;
+/// From here on it pays to have the payload on a page boundary (and direct I/O demands it).
+const ALIGN_FROM: usize = 512;
+/// A client must not be slower than this, in bytes a second, beyond the first stall.
+const SLOWEST: u64 = 256 << 10;
+
+/// The receiving side of a connection.
+pub(crate) struct Rx {
+    map: Map,
+    start: usize,
+    end: usize,
+    stall: Duration,
+    deadline: Option<Instant>,
+    /// The last payload did not fit: fetch headers alone, the payload goes elsewhere.
+    large: bool,
+}
+
+/// A frame's body.
+pub(crate) enum Body {
+    /// In the connection's buffer: so many bytes from there.
+    Here(usize, usize),
+    /// In a buffer of its own.
+    Own(Buffer),
+}
+
+impl Rx {
+    pub(crate) fn new(stall: Duration) -> Result<Rx, Errno> {
+        Ok(Rx { map: Map::new(PAGE + ROOM)?, start: HEAD, end: HEAD, stall, deadline: None, large: false })
+    }
+
+    /// Whether nothing is buffered: the buffer may be used for something else until the next receive.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The page-aligned part of the buffer, with room for a header before it, if nothing is buffered.
+    pub(crate) fn scratch(&mut self) -> Option<&mut [u8]> {
+        if self.is_empty() { Some(&mut self.map[PAGE..]) } else { None }
+    }
+
+    /// The reply in the scratch space: `header`, then `len` bytes that are there already.
+    pub(crate) fn scratch_frame(&mut self, header: &[u8; HEADER_LEN], len: usize) -> &[u8] {
+        self.map[HEAD..PAGE].copy_from_slice(header);
+        &self.map[HEAD..PAGE + len]
+    }
+
+    /// The bytes of a [`Body::Here`].
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        &self.map[at..at + len]
+    }
+
+    /// The next header, and its raw bytes if it cannot be understood. Waits as long as the client is
+    /// silent between frames, but not within one.
+    pub(crate) fn header(&mut self, fd: BorrowedFd<'_>) -> Result<[u8; HEADER_LEN], Stop> {
+        if self.is_empty() {
+            (self.start, self.end) = (HEAD, HEAD);
+        }
+        while self.end - self.start < HEADER_LEN {
+            if self.map.len() - self.start < HEADER_LEN {
+                self.compact();
+            }
+            let to = if self.large { self.start + HEADER_LEN } else { self.map.len() };
+            self.fill(fd, to)?;
+            if self.end - self.start < HEADER_LEN {
+                self.partial()?;
+            }
+        }
+        let mut header = [0; HEADER_LEN];
+        header.copy_from_slice(&self.map[self.start..self.start + HEADER_LEN]);
+        self.start += HEADER_LEN;
+        Ok(header)
+    }
+
+    /// The body of the frame whose header was just taken.
+    pub(crate) fn body(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        header: &Header,
+        opcode: Opcode,
+        pool: &Arc<Pool>,
+    ) -> Result<Body, Stop> {
+        let len = header.body_len();
+        let payload = matches!(opcode, Opcode::Write | Opcode::Append);
+        if len > ROOM {
+            return self.large_body(fd, len, payload, pool).map(Body::Own);
+        }
+        self.large = false;
+        let misplaced = payload && len >= ALIGN_FROM && self.start % PAGE != 0;
+        if misplaced || self.map.len() - self.start < len {
+            let held = self.end - self.start;
+            self.map.copy_within(self.start..self.end, PAGE);
+            (self.start, self.end) = (PAGE, PAGE + held);
+        }
+        while self.end - self.start < len {
+            self.fill(fd, self.map.len())?;
+            if self.end - self.start < len {
+                self.partial()?;
+            }
+        }
+        let at = self.start;
+        self.start += len;
+        self.deadline = None;
+        Ok(Body::Here(at, len))
+    }
+
+    fn large_body(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        len: usize,
+        payload: bool,
+        pool: &Arc<Pool>,
+    ) -> Result<Buffer, Stop> {
+        self.large = payload;
+        let mut buffer = pool.take(len, self.stall).map_err(Stop::NoMemory)?;
+        let into = buffer.payload_mut(len);
+        let held = (self.end - self.start).min(len);
+        into[..held].copy_from_slice(&self.map[self.start..self.start + held]);
+        self.start += held;
+        let mut done = held;
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.stall);
+        let deadline = deadline + Duration::from_secs(len as u64 / SLOWEST);
+        while done < len {
+            match recv(fd, &mut into[done..], RecvFlags::WAITALL) {
+                Ok((0, _)) => return Err(Stop::Closed),
+                Ok((n, _)) => done += n,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(e) => return Err(Stop::Broken(e)),
+            }
+            if done < len && Instant::now() >= deadline {
+                return Err(Stop::Stalled);
+            }
+        }
+        self.deadline = None;
+        Ok(buffer)
+    }
+
+    /// Moves what is buffered to where a header belongs.
+    fn compact(&mut self) {
+        let held = self.end - self.start;
+        self.map.copy_within(self.start..self.end, HEAD);
+        (self.start, self.end) = (HEAD, HEAD + held);
+    }
+
+    /// Receives something, into the buffer up to `to`. The socket's receive time-out makes it come
+    /// back now and then.
+    fn fill(&mut self, fd: BorrowedFd<'_>, to: usize) -> Result<(), Stop> {
+        loop {
+            match recv(fd, &mut self.map[self.end..to], RecvFlags::empty()) {
+                Ok((0, _)) => return Err(Stop::Closed),
+                Ok((n, _)) => {
+                    self.end += n;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.silent(fd)?,
+                Err(e) => return Err(Stop::Broken(e)),
+            }
+        }
+    }
+
+    /// Nothing came for a while.
+    fn silent(&mut self, fd: BorrowedFd<'_>) -> Result<(), Stop> {
+        let within = self.deadline.is_some() || !self.is_empty() || self.start != HEAD;
+        if within {
+            return self.partial();
+        }
+        // An idle connection costs no memory and no wake-ups.
+        self.map.discard();
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(Stop::Broken(e)),
+        }
+    }
+
+    /// A frame has begun and is not complete: that must not take for ever, not even byte by byte.
+    fn partial(&mut self) -> Result<(), Stop> {
+        let now = Instant::now();
+        let deadline = *self.deadline.get_or_insert(now + self.stall);
+        if now >= deadline { Err(Stop::Stalled) } else { Ok(()) }
+    }
+
+    /// From now on the client has this long for its next frame (the handshake).
+    pub(crate) fn expect_within(&mut self, patience: Duration) {
+        self.deadline = Some(Instant::now() + patience);
+    }
+}

@@ -1,0 +1,280 @@
+//! Sessions: what one client process holds on this node, across its connections, and the jobs they
+//! belong to.
+
+use crate::conn::Conn;
+use crate::fail::{Failure, Outcome};
+use crate::file::{Handles, LockFile, OpenFile};
+use crate::stats::FlowStats;
+use forebay_types::{FlowId, Nanos};
+use forebay_wire::hello::SessionId;
+use forebay_wire::session::lease::Lease;
+use forebay_wire::session::replies::{Known, Replies};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long a repeated request waits for the first one's answer.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// One job: its flow, its counters and its open files.
+pub(crate) struct Job {
+    pub(crate) stats: FlowStats,
+    pub(crate) handles: Handles,
+}
+
+impl Job {
+    pub(crate) fn flow(&self) -> FlowId {
+        self.stats.flow
+    }
+}
+
+/// One client process.
+pub(crate) struct Session {
+    pub(crate) job: Arc<Job>,
+    pub(crate) pid: u32,
+    /// May change the node's parameters.
+    pub(crate) admin: bool,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+struct State {
+    lease: Lease,
+    files: HashMap<u64, Arc<OpenFile>, foldhash::fast::RandomState>,
+    locks: HashMap<(u64, u64), Arc<LockFile>>,
+    replies: Replies,
+    connections: Vec<Weak<Conn>>,
+    /// When the last connection broke.
+    alone_since: Option<Nanos>,
+    gone: bool,
+}
+
+/// What a session held; dropping it closes files and releases locks.
+#[derive(Default)]
+pub(crate) struct Left {
+    _files: Vec<Arc<OpenFile>>,
+    _locks: Vec<Arc<LockFile>>,
+    pub(crate) connections: Vec<Arc<Conn>>,
+}
+
+impl Session {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A frame stamped `stamp` came at `now`.
+    pub(crate) fn observe(&self, now: Nanos, stamp: u64) {
+        self.lock().lease.observe(now, Nanos(stamp));
+    }
+
+    /// As [`Session::observe`], and the open file of `handle`.
+    pub(crate) fn observe_and_find(&self, now: Nanos, stamp: u64, handle: u64) -> Outcome<Arc<OpenFile>> {
+        let mut s = self.lock();
+        s.lease.observe(now, Nanos(stamp));
+        s.files.get(&handle).cloned().ok_or(Failure::STALE)
+    }
+
+    /// The open file of `handle`.
+    pub(crate) fn find(&self, handle: u64) -> Outcome<Arc<OpenFile>> {
+        self.lock().files.get(&handle).cloned().ok_or(Failure::STALE)
+    }
+
+    /// Says that a change may be made now, or why not. To be asked right before making it.
+    pub(crate) fn may_change(&self, now: Nanos) -> Outcome<()> {
+        if self.lock().lease.holds(now) { Ok(()) } else { Err(Failure::EXPIRED) }
+    }
+
+    /// Enters a newly opened file.
+    pub(crate) fn enter(&self, file: Arc<OpenFile>, per_session: usize, per_job: usize) -> Outcome<u64> {
+        const FULL: &str = "too many open files on this I/O node";
+        let mut s = self.lock();
+        if s.gone || s.files.len() >= per_session {
+            return Err(Failure::new(Errno::MFILE, FULL));
+        }
+        let handle = self.job.handles.enter(&file, per_job).ok_or(Failure::new(Errno::NFILE, FULL))?;
+        s.files.insert(handle, file);
+        Ok(handle)
+    }
+
+    /// Takes a reference to a file of another session of the job.
+    pub(crate) fn adopt(&self, handle: u64, per_session: usize) -> Outcome<Arc<OpenFile>> {
+        let mut s = self.lock();
+        if let Some(file) = s.files.get(&handle) {
+            return Ok(Arc::clone(file));
+        }
+        if s.gone || s.files.len() >= per_session {
+            return Err(Failure::new(Errno::MFILE, "too many open files on this I/O node"));
+        }
+        let file = self.job.handles.adopt(handle).ok_or(Failure::STALE)?;
+        s.files.insert(handle, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Drops the session's reference, and as `close(2)` does the process's locks on the file.
+    pub(crate) fn close(&self, handle: u64, linger: Option<Nanos>) -> Outcome<()> {
+        let mut s = self.lock();
+        let file = s.files.remove(&handle).ok_or(Failure::STALE)?;
+        let locks = if s.locks.is_empty() { None } else { s.locks.remove(&(file.dev, file.ino)) };
+        let last = self.job.handles.release(handle, linger);
+        drop(s);
+        drop((file, locks, last));
+        Ok(())
+    }
+
+    /// The descriptor for the process's locks on the file.
+    pub(crate) fn lock_file(&self, file: &OpenFile) -> Outcome<Arc<LockFile>> {
+        let key = (file.dev, file.ino);
+        if let Some(found) = self.lock().locks.get(&key) {
+            return Ok(Arc::clone(found));
+        }
+        let new = Arc::new(LockFile::new(file)?);
+        let mut s = self.lock();
+        if s.gone {
+            return Err(Failure::STALE);
+        }
+        Ok(Arc::clone(s.locks.entry(key).or_insert(new)))
+    }
+
+    fn locks_on(&self, file: &OpenFile) -> bool {
+        self.lock().locks.contains_key(&(file.dev, file.ino))
+    }
+
+    /// Notes a request that must not be done twice. `Some` is the answer it already had.
+    pub(crate) fn begin(&self, id: u64) -> Outcome<Option<Vec<u8>>> {
+        let mut s = self.lock();
+        match s.replies.begin(id) {
+            Known::New => return Ok(None),
+            Known::Answered(frame) => return Ok(Some(frame.to_vec())),
+            Known::Running => {}
+        }
+        let (mut s, timeout) = self
+            .answered
+            .wait_timeout_while(s, RUNNING_PATIENCE, |s| matches!(s.replies.begin(id), Known::Running))
+            .unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(Failure::new(Errno::IO, "the request's first try is still running on this I/O node"));
+        }
+        match s.replies.begin(id) {
+            Known::Answered(frame) => Ok(Some(frame.to_vec())),
+            // The wait above noted it as new: the first try turned out not to have been made.
+            Known::New | Known::Running => Ok(None),
+        }
+    }
+
+    /// The outcome of a request that [`Session::begin`] noted; `None`: it was not carried out.
+    pub(crate) fn end(&self, id: u64, frame: Option<&[u8]>) {
+        let mut s = self.lock();
+        match frame {
+            Some(frame) => s.replies.answered(id, frame.to_vec()),
+            None => s.replies.forget(id),
+        }
+        drop(s);
+        self.answered.notify_all();
+    }
+
+    /// A connection ended.
+    pub(crate) fn disconnected(&self, conn: &Arc<Conn>, now: Nanos) {
+        let mut s = self.lock();
+        s.connections.retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(conn)));
+        if s.connections.is_empty() {
+            s.alone_since = Some(now);
+        }
+    }
+
+    /// Gives up all it holds.
+    fn leave(&self, linger: Option<Nanos>) -> Left {
+        let mut s = self.lock();
+        s.gone = true;
+        let mut files: Vec<Arc<OpenFile>> = Vec::new();
+        for (handle, file) in s.files.drain() {
+            files.push(file);
+            files.extend(self.job.handles.release(handle, linger));
+        }
+        Left {
+            _files: files,
+            _locks: s.locks.drain().map(|(_, l)| l).collect(),
+            connections: s.connections.drain(..).filter_map(|c| c.upgrade()).collect(),
+        }
+    }
+}
+
+/// All sessions of the node, by job and id.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    table: Mutex<HashMap<(FlowId, SessionId), Arc<Session>>>,
+}
+
+/// Who wants a session, as proved in the handshake.
+pub(crate) struct Arrival {
+    pub(crate) job: Arc<Job>,
+    pub(crate) id: SessionId,
+    pub(crate) pid: u32,
+    pub(crate) admin: bool,
+    pub(crate) stamp: u64,
+    pub(crate) lease: Nanos,
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(FlowId, SessionId), Arc<Session>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins a connection to its session, which is new (`false`) or was still here (`true`).
+    pub(crate) fn join(&self, who: Arrival, conn: &Arc<Conn>, now: Nanos) -> (Arc<Session>, bool) {
+        let mut table = self.lock();
+        let key = (who.job.flow(), who.id);
+        if let Some(session) = table.get(&key) {
+            let mut s = session.lock();
+            s.lease.observe(now, Nanos(who.stamp));
+            s.connections.push(Arc::downgrade(conn));
+            s.alone_since = None;
+            drop(s);
+            return (Arc::clone(session), true);
+        }
+        let session = Arc::new(Session {
+            job: who.job,
+            pid: who.pid,
+            admin: who.admin,
+            state: Mutex::new(State {
+                lease: Lease::new(who.lease, now, Nanos(who.stamp)),
+                files: HashMap::default(),
+                locks: HashMap::default(),
+                replies: Replies::default(),
+                connections: vec![Arc::downgrade(conn)],
+                alone_since: None,
+                gone: false,
+            }),
+            answered: Condvar::new(),
+        });
+        table.insert(key, Arc::clone(&session));
+        (session, false)
+    }
+
+    /// The client said goodbye.
+    pub(crate) fn leave(&self, session: &Arc<Session>, linger: Option<Nanos>) -> Left {
+        self.lock().retain(|_, s| !Arc::ptr_eq(s, session));
+        session.leave(linger)
+    }
+
+    /// Releases the sessions whose clients have been away for longer than `grace`.
+    pub(crate) fn expire(&self, now: Nanos, grace: Nanos) -> Vec<Left> {
+        let mut table = self.lock();
+        let away = |s: &Session| s.lock().alone_since.is_some_and(|since| now.since(since) >= grace);
+        let due: Vec<_> = table.extract_if(|_, s| away(s)).map(|(_, s)| s).collect();
+        drop(table);
+        due.iter().map(|s| s.leave(None)).collect()
+    }
+
+    /// The process id of the one session that holds byte-range locks on the file, besides `except`.
+    pub(crate) fn lock_holder(&self, file: &OpenFile, except: &Arc<Session>) -> Option<u32> {
+        let table = self.lock();
+        let mut holders = table.values().filter(|s| !Arc::ptr_eq(s, except) && s.locks_on(file));
+        let first = holders.next()?;
+        holders.next().is_none().then_some(first.pid)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}

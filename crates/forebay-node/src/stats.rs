@@ -1,0 +1,305 @@
+//! What the node counts: per flow and operation how many, how many bytes, how long they took; and
+//! the sizes of requests as they came and as they went to storage. Recording is a few relaxed atomic
+//! additions; reading gives a [`Report`] that goes out as JSON.
+
+use forebay_types::{FlowId, Nanos};
+use forebay_wire::message::Meta;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Sub-buckets per power of two: values are told apart to 1/8.
+const SUB_BITS: u32 = 3;
+const BUCKETS: usize = 40 << SUB_BITS;
+
+/// A histogram with log-linear buckets; the last one takes whatever is larger.
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+        }
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    let small = 1 << SUB_BITS;
+    if value < small {
+        return value as usize;
+    }
+    let shift = value.ilog2() - SUB_BITS;
+    let index = ((shift as usize + 1) << SUB_BITS) + ((value >> shift) as usize - small as usize);
+    index.min(BUCKETS - 1)
+}
+
+/// The smallest value that falls into the bucket.
+fn floor(index: usize) -> u64 {
+    let small = 1usize << SUB_BITS;
+    if index < small {
+        return index as u64;
+    }
+    let shift = (index >> SUB_BITS) - 1;
+    ((index & (small - 1)) + small) as u64 * (1 << shift)
+}
+
+impl Histogram {
+    pub(crate) fn record(&self, value: u64) {
+        self.buckets[bucket(value)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+        if value > self.max.load(Relaxed) {
+            self.max.fetch_max(value, Relaxed);
+        }
+    }
+
+    pub(crate) fn report(&self) -> Distribution {
+        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
+        let count: u64 = counts.iter().sum();
+        let max = self.max.load(Relaxed);
+        let quantile = |q: f64| {
+            let rank = (q * count as f64).ceil().max(1.0) as u64;
+            let mut seen = 0;
+            let at = counts.iter().position(|n| {
+                seen += n;
+                seen >= rank
+            });
+            // The middle of the bucket.
+            at.map_or(0, |i| u64::midpoint(floor(i), floor(i + 1)).min(max))
+        };
+        let buckets =
+            counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (floor(i), *n)).collect();
+        let sum = self.sum.load(Relaxed);
+        Distribution {
+            count,
+            mean: if count == 0 { 0.0 } else { sum as f64 / count as f64 },
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max,
+            buckets,
+        }
+    }
+}
+
+/// A histogram as reported.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+    /// Smallest value of each non-empty bucket, and how many fell into it.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// An operation, as counted: data by its direction, metadata by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op(usize);
+
+impl Op {
+    pub(crate) const READ: Op = Op(0);
+    pub(crate) const WRITE: Op = Op(1);
+    pub(crate) const APPEND: Op = Op(2);
+    const DATA: [&str; 3] = ["read", "write", "append"];
+    const COUNT: usize = Op::DATA.len() + Meta::NAMES.len();
+
+    pub(crate) fn meta(meta: &Meta<'_>) -> Op {
+        Op(Op::DATA.len() + meta.index())
+    }
+
+    fn name(self) -> &'static str {
+        Op::DATA.get(self.0).copied().unwrap_or_else(|| Meta::NAMES[self.0 - Op::DATA.len()])
+    }
+}
+
+#[derive(Default)]
+struct OpStats {
+    errors: AtomicU64,
+    bytes: AtomicU64,
+    latency: Histogram,
+    size: OnceLock<Box<Histogram>>,
+}
+
+/// The counters of one flow.
+pub(crate) struct FlowStats {
+    pub(crate) flow: FlowId,
+    pub(crate) job: String,
+    ops: [OnceLock<Box<OpStats>>; Op::COUNT],
+}
+
+impl FlowStats {
+    pub(crate) fn new(flow: FlowId, job: String) -> FlowStats {
+        FlowStats { flow, job, ops: std::array::from_fn(|_| OnceLock::new()) }
+    }
+
+    /// An operation was answered: `bytes` moved, in `latency` from receipt to answer.
+    pub(crate) fn record(&self, op: Op, bytes: u64, latency: Nanos, failed: bool) {
+        let stats = self.ops[op.0].get_or_init(Box::default);
+        stats.latency.record(latency.0);
+        if failed {
+            stats.errors.fetch_add(1, Relaxed);
+        }
+        if op.0 < Op::DATA.len() {
+            stats.bytes.fetch_add(bytes, Relaxed);
+            stats.size.get_or_init(Box::default).record(bytes);
+        }
+    }
+
+    fn report(&self) -> FlowReport {
+        let mut operations = BTreeMap::new();
+        for (i, slot) in self.ops.iter().enumerate() {
+            if let Some(s) = slot.get() {
+                let report = OpReport {
+                    count: 0,
+                    errors: s.errors.load(Relaxed),
+                    bytes: s.bytes.load(Relaxed),
+                    latency_ns: s.latency.report(),
+                    size: s.size.get().map(|h| h.report()),
+                };
+                operations
+                    .insert(Op(i).name().to_owned(), OpReport { count: report.latency_ns.count, ..report });
+            }
+        }
+        FlowReport { flow: self.flow, job: self.job.clone(), operations }
+    }
+}
+
+/// One operation of one flow, as reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpReport {
+    /// How many were answered.
+    pub count: u64,
+    /// How many of them with an error.
+    pub errors: u64,
+    /// Payload bytes moved.
+    pub bytes: u64,
+    /// From receipt of the request to its answer.
+    pub latency_ns: Distribution,
+    /// Bytes moved by each, for data.
+    pub size: Option<Distribution>,
+}
+
+/// One flow, as reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// Its number on this node.
+    pub flow: FlowId,
+    /// The job's name.
+    pub job: String,
+    /// By the operation's name.
+    pub operations: BTreeMap<String, OpReport>,
+}
+
+/// The counters of the whole node that are not a flow's.
+#[derive(Default)]
+pub(crate) struct NodeStats {
+    /// Bytes of each system call that reached storage.
+    pub(crate) issued_read: Histogram,
+    pub(crate) issued_write: Histogram,
+    /// Requests that went out in a system call with others.
+    pub(crate) merged: AtomicU64,
+    /// Requests served where they were received, and by the dispatchers.
+    pub(crate) inline: AtomicU64,
+    pub(crate) dispatched: AtomicU64,
+    /// How many waited when a request came.
+    pub(crate) queue: Histogram,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) cut_off: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) replayed: AtomicU64,
+}
+
+/// The node's statistics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names say it
+pub struct Report {
+    pub node: u32,
+    pub uptime_ns: u64,
+    pub scheduler: String,
+    pub flows: Vec<FlowReport>,
+    /// Jain's index over the flows' service by weight.
+    pub jain: f64,
+    /// What the scheduler has booked for each flow.
+    pub service: BTreeMap<u32, forebay_sched::service::FlowService>,
+    /// Sizes of the system calls that reached storage, after merging.
+    pub issued_read: Distribution,
+    pub issued_write: Distribution,
+    pub merged_requests: u64,
+    pub inline_requests: u64,
+    pub dispatched_requests: u64,
+    /// How many requests waited whenever one came.
+    pub queue_length: Distribution,
+    pub waiting: u64,
+    pub connections: u64,
+    pub sessions: u64,
+    pub open_files: u64,
+    pub connections_accepted: u64,
+    pub connections_refused: u64,
+    pub connections_cut_off: u64,
+    pub requests_expired: u64,
+    pub requests_replayed: u64,
+    pub payload_memory: u64,
+}
+
+pub(crate) fn flow_reports<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Vec<FlowReport> {
+    let mut all: Vec<FlowReport> = flows.into_iter().map(FlowStats::report).collect();
+    all.sort_by_key(|f| f.flow);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_value_lies_in_its_bucket(v in 0u64..1 << 41) {
+            let b = bucket(v);
+            prop_assert!(floor(b) <= v && v < floor(b + 1), "{} in {}..{}", v, floor(b), floor(b + 1));
+        }
+    }
+
+    #[test]
+    fn huge_values_are_kept_and_quantiles_are_within_an_eighth() {
+        let h = Histogram::default();
+        for v in 1..=1000u64 {
+            h.record(v * 1000);
+        }
+        let r = h.report();
+        assert_eq!((r.count, r.max), (1000, 1_000_000));
+        assert!((r.p50 as f64 / 500_000.0 - 1.0).abs() < 0.125, "{}", r.p50);
+        assert!((r.p99 as f64 / 990_000.0 - 1.0).abs() < 0.125, "{}", r.p99);
+        h.record(u64::MAX);
+        assert_eq!(h.report().max, u64::MAX);
+    }
+
+    #[test]
+    fn operations_are_named() {
+        let f = FlowStats::new(FlowId(1), "j".into());
+        f.record(Op::WRITE, 4096, Nanos(10), false);
+        f.record(Op::meta(&Meta::Close { handle: 1 }), 0, Nanos(10), true);
+        let r = f.report();
+        assert_eq!(r.operations["write"].bytes, 4096);
+        assert_eq!((r.operations["close"].count, r.operations["close"].errors), (1, 1));
+    }
+}

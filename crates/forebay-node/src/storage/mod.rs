@@ -1,0 +1,34 @@
+//! The seam to the storage: how payload gets into and out of open files.
+
+mod posix;
+
+pub(crate) use posix::Posix;
+
+use forebay_types::ServerId;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+
+/// Where a transfer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    /// The open file.
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Where in it.
+    pub(crate) offset: u64,
+    /// The data server that holds the first byte.
+    pub(crate) server: ServerId,
+}
+
+/// Moves data. Calls block until the file system has taken or given the bytes; several run at once.
+pub(crate) trait Storage: Send + Sync {
+    /// Fills the buffers one after the other; fewer bytes than asked for mean the end of the file.
+    fn read(&self, at: Target<'_>, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// Writes the buffers one after the other; says how many bytes went.
+    fn write(&self, at: Target<'_>, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
+
+    /// Writes at the end of the file, wherever others move it; says how many bytes, and the offset
+    /// behind them. Nobody else uses the descriptor's position meanwhile.
+    fn append(&self, at: Target<'_>, from: &[u8]) -> Result<(usize, u64), Errno>;
+}

@@ -1,0 +1,167 @@
+//! System calls that need `unsafe` or that rustix does not have: page-aligned memory, open-file-
+//! description locks, signals. Every other call goes through rustix where it is used.
+
+use forebay_types::Nanos;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::time::ClockId;
+use std::ptr::NonNull;
+
+/// The page size that buffers are aligned to.
+pub(crate) const PAGE: usize = 4096;
+
+fn clock(id: ClockId) -> Nanos {
+    let t = rustix::time::clock_gettime(id);
+    // Neither clock is ever negative on a machine that runs.
+    Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
+}
+
+/// The monotonic clock: leases, latencies, time-outs.
+pub(crate) fn now() -> Nanos {
+    clock(ClockId::Monotonic)
+}
+
+/// Time since the Unix epoch: what schedulers on several nodes agree on.
+pub(crate) fn wall_clock() -> Nanos {
+    clock(ClockId::Realtime)
+}
+
+/// Anonymous memory, page-aligned, zero until written; pages take room only once touched.
+#[derive(Debug)]
+pub(crate) struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Map` owns its memory; nothing about it is tied to a thread.
+unsafe impl Send for Map {}
+// SAFETY: shared access only reads (`Deref`), writing takes `&mut`.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps `len` bytes.
+    pub(crate) fn new(len: usize) -> Result<Map, Errno> {
+        // SAFETY: a fresh private mapping at an address of the kernel's choice touches nobody's memory.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        NonNull::new(start.cast()).map(|start| Map { start, len }).ok_or(Errno::NOMEM)
+    }
+
+    /// Gives the pages back to the kernel; the content becomes zeros.
+    pub(crate) fn discard(&mut self) {
+        // SAFETY: the range is this mapping's own, and `&mut self` says nobody looks at it.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
+    }
+}
+
+impl std::ops::Deref for Map {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points to `len` mapped, initialised (zeroed by the kernel) bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl std::ops::DerefMut for Map {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and no borrow of it can outlive it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A lock as `fcntl` wants it: kind (`F_RDLCK`…), first byte, number of bytes (0: to the end).
+pub(crate) type RawLock = (i32, i64, i64);
+
+fn ofd(fd: BorrowedFd<'_>, command: i32, lock: RawLock) -> Result<libc::flock, Errno> {
+    // SAFETY: `flock` is plain data, all zeros is valid.
+    let mut arg: libc::flock = unsafe { std::mem::zeroed() };
+    arg.l_type = lock.0 as libc::c_short;
+    arg.l_whence = libc::SEEK_SET as libc::c_short;
+    (arg.l_start, arg.l_len) = (lock.1, lock.2);
+    // SAFETY: the descriptor is open for the call and `arg` is a valid `flock` for it to read and fill.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut arg) };
+    if result == -1 { Err(last_error()) } else { Ok(arg) }
+}
+
+fn last_error() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+/// Takes or releases a lock that belongs to the open file, without waiting.
+pub(crate) fn ofd_set(fd: BorrowedFd<'_>, lock: RawLock) -> Result<(), Errno> {
+    ofd(fd, libc::F_OFD_SETLK, lock).map(drop)
+}
+
+/// The lock that keeps `lock` from being taken, if there is one.
+pub(crate) fn ofd_get(fd: BorrowedFd<'_>, lock: RawLock) -> Result<Option<RawLock>, Errno> {
+    let found = ofd(fd, libc::F_OFD_GETLK, lock)?;
+    let kind = i32::from(found.l_type);
+    Ok((kind != libc::F_UNLCK).then_some((kind, found.l_start, found.l_len)))
+}
+
+fn termination() -> libc::sigset_t {
+    // SAFETY: a signal set is plain data, and the calls fill in the one they are given.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        set
+    }
+}
+
+/// Blocks SIGTERM and SIGINT in this thread and those it starts, so that [`wait_for_termination`]
+/// gets them.
+pub fn block_termination() {
+    let set = termination();
+    // SAFETY: `set` is a valid set; no old set is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Has the process ended by SIGTERM when the thread that started it ends.
+pub fn die_with_parent() -> std::io::Result<()> {
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    // It may have ended before it was asked for.
+    if rustix::process::getppid() != parent {
+        return Err(std::io::Error::other("the parent process has ended"));
+    }
+    Ok(())
+}
+
+/// Waits until SIGTERM or SIGINT comes, and says which.
+pub fn wait_for_termination() -> i32 {
+    let set = termination();
+    let mut signal = 0;
+    // SAFETY: both pointers are to valid locals.
+    while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+    signal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_aligned_and_zero_again_after_discard() {
+        let mut m = Map::new(3 * PAGE).unwrap();
+        assert_eq!(m.as_ptr() as usize % PAGE, 0);
+        m.fill(7);
+        m.discard();
+        assert!(m.iter().all(|&b| b == 0));
+    }
+}

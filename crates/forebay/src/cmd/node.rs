@@ -1,0 +1,189 @@
+//! `forebay node`: runs an I/O node until it is told to end.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use forebay_node::config::{ExportConfig, Listen, NodeConfig, read_secret};
+use forebay_node::{Node, Running};
+use forebay_sched::SchedulerConfig;
+use forebay_types::NodeId;
+use serde::Serialize;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Run an I/O node: export directories to the clients of a job.
+///
+/// The node listens on the given addresses, lets in clients that prove to know the secret, and
+/// carries out their file operations below the exported directories, as the user it runs as. It
+/// keeps no dirty data: when a write is answered, the file system has it.
+///
+/// SIGTERM or SIGINT drains the node: it takes no more connections, finishes what it has accepted,
+/// tells its clients to go to another I/O node, and ends with status 0, at the latest after the
+/// drain time-out. A second signal ends it at once.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  openssl rand -hex 32 > secret
+  forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
+  forebay node --config /etc/forebay/node.toml
+  forebay node --example-config > node.toml")]
+pub(crate) struct NodeArgs {
+    /// Listen here: `tcp:HOST:PORT` (port 0: any free one) or `unix:PATH`. May be repeated.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<Listen>,
+    /// Export this directory, under a name of its own if given. May be repeated.
+    #[arg(long, value_name = "DIR[=NAME]", value_hint = ValueHint::DirPath)]
+    export: Vec<ExportConfig>,
+    /// The secret, 64 hexadecimal digits in a file, that clients must know.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    secret_file: Option<PathBuf>,
+    /// Let in only this job. Without it, any job that knows the secret, each a flow of its own.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Read settings from this file; the command line goes before it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Print a configuration file with every setting and its default, and end.
+    #[arg(long, exclusive = true)]
+    example_config: bool,
+    /// This node's number among the I/O nodes.
+    #[arg(long, value_name = "N")]
+    id: Option<u32>,
+    /// The request scheduler and its parameters, for example `fifo`, `twins:window=1ms`.
+    #[arg(long, value_name = "SPEC")]
+    scheduler: Option<SchedulerConfig>,
+    /// How many requests are at the storage at the same time [default: 16].
+    #[arg(long, value_name = "N")]
+    dispatchers: Option<usize>,
+    /// How long a request stays valid after its client's last sign of life [default: 2000].
+    #[arg(long, value_name = "MS")]
+    lease_ms: Option<u64>,
+    /// How long to wait for clients to leave when the node is to end [default: 5].
+    #[arg(long, value_name = "SECONDS")]
+    drain_timeout: Option<f64>,
+    /// Once it listens, write the addresses as a line of JSON to this file, which appears whole.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    ready_file: Option<PathBuf>,
+    /// The same to an inherited file descriptor, which is then closed.
+    #[arg(long, value_name = "N")]
+    ready_fd: Option<i32>,
+    /// Write the statistics as JSON to this file at the end.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    stats_file: Option<PathBuf>,
+    /// End when the process that started this one ends.
+    #[arg(long)]
+    die_with_parent: bool,
+}
+
+/// What is told once the node listens.
+#[derive(Serialize)]
+struct Ready {
+    pid: u32,
+    node: u32,
+    addresses: Vec<String>,
+}
+
+impl NodeArgs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.example_config {
+            print!("{}", forebay_node::config::EXAMPLE);
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.die_with_parent {
+            forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
+        }
+        let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let config = self.configure()?;
+        forebay_node::block_termination();
+        let running = Node::start(config)?;
+        self.announce(&running)?;
+        let node = std::sync::Arc::clone(running.node());
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+            forebay_node::wait_for_termination();
+            node.begin_drain();
+            forebay_node::wait_for_termination();
+            std::process::exit(130);
+        })?;
+        running.wait();
+        let node = std::sync::Arc::clone(running.node());
+        running.drain();
+        if let Some(path) = &self.stats_file {
+            let json = serde_json::to_vec_pretty(&node.report())?;
+            write_whole(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn configure(&self) -> Result<NodeConfig> {
+        let mut c = match &self.config {
+            Some(path) => NodeConfig::from_file(path)?,
+            None => NodeConfig::default(),
+        };
+        if !self.listen.is_empty() {
+            c.listen = self.listen.clone();
+        }
+        if !self.export.is_empty() {
+            c.exports = self.export.clone();
+        }
+        if let Some(path) = &self.secret_file {
+            c.secret = Some(read_secret(path)?);
+        }
+        if c.secret.is_none() && c.jobs.is_empty() {
+            bail!("no secret: give --secret-file, or jobs with secrets in the configuration file");
+        }
+        if self.job.is_some() {
+            c.job = self.job.clone();
+        }
+        if let Some(id) = self.id {
+            c.id = NodeId(id);
+        }
+        if let Some(scheduler) = &self.scheduler {
+            c.scheduler = scheduler.clone();
+        }
+        c.dispatchers = self.dispatchers.unwrap_or(c.dispatchers);
+        c.lease = self.lease_ms.map_or(c.lease, Duration::from_millis);
+        if let Some(seconds) = self.drain_timeout {
+            c.drain_timeout = Duration::try_from_secs_f64(seconds).context("--drain-timeout")?;
+        }
+        Ok(c)
+    }
+
+    fn announce(&self, running: &Running) -> Result<()> {
+        let ready = Ready {
+            pid: std::process::id(),
+            node: self.id.unwrap_or(0),
+            addresses: running.addresses().iter().map(ToString::to_string).collect(),
+        };
+        let mut line = serde_json::to_vec(&ready)?;
+        line.push(b'\n');
+        if let Some(path) = &self.ready_file {
+            write_whole(path, &line).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(fd) = self.ready_fd {
+            if fd <= 2 {
+                bail!("--ready-fd {fd}: give a descriptor of its own");
+            }
+            // SAFETY: the caller passed this descriptor on for us to own; nothing here uses the number
+            // otherwise, since descriptors opened by this process are other ones.
+            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            file.write_all(&line).with_context(|| format!("cannot write to descriptor {fd}"))?;
+        }
+        if self.ready_file.is_none() && self.ready_fd.is_none() {
+            eprintln!("listening on {}", ready.addresses.join(", "));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file so that readers see nothing or all of it.
+fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    std::fs::write(&new, bytes)?;
+    std::fs::rename(&new, path)
+}
