@@ -8,6 +8,7 @@ mod batch;
 pub mod bench;
 pub mod capped;
 mod config;
+pub mod emulate;
 pub mod fifo;
 pub mod hbrr;
 mod heap;
