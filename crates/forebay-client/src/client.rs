@@ -86,6 +86,11 @@ impl Client {
         self.pool.owns_fd(fd)
     }
 
+    /// Its sockets.
+    pub fn fds(&self) -> Vec<i32> {
+        self.pool.fds()
+    }
+
     /// The program wants the descriptor number `fd`: moves a socket that has it.
     pub fn vacate_fd(&self, fd: i32) {
         self.pool.for_each_idle(|t| t.relocate(fd));

@@ -60,6 +60,10 @@ pub struct ExportMap {
     pub dir: PathBuf,
     /// The export's name on the I/O nodes.
     pub export: String,
+    /// Where this machine sees the same directory itself, if it does: for shared mappings of files
+    /// and for [`Fallback::Direct`].
+    #[serde(default)]
+    pub local: Option<PathBuf>,
 }
 
 /// What a call does when no I/O node answers.

@@ -81,6 +81,10 @@ impl Pool {
         self.slots.iter().any(|s| s.fd.load(Ordering::Relaxed) == fd)
     }
 
+    pub(crate) fn fds(&self) -> Vec<i32> {
+        self.slots.iter().map(|s| s.fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0).collect()
+    }
+
     /// Takes every idle connection in turn.
     pub(crate) fn for_each_idle(&self, mut f: impl FnMut(&mut Taken<'_>)) {
         for slot in &self.slots {

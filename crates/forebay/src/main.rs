@@ -1,6 +1,7 @@
 //! The command line. Each subcommand is one file in `cmd/`; what it does lives in the crates.
 
 mod cmd;
+mod report;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,0 +1,110 @@
+//! From the wire's attributes to the structures of `stat`, `statx` and `statfs`.
+
+use forebay_client::{Attr, FsStat};
+
+/// What programs (`tail`, `df`, `cp`) take for a network file system.
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+
+pub(crate) fn stat(a: &Attr) -> libc::stat {
+    // SAFETY: a plain struct of integers.
+    let mut s: libc::stat = unsafe { std::mem::zeroed() };
+    s.st_dev = a.dev;
+    s.st_ino = a.ino;
+    s.st_mode = a.mode;
+    s.st_nlink = a.nlink as _;
+    s.st_uid = a.uid;
+    s.st_gid = a.gid;
+    s.st_rdev = a.rdev;
+    s.st_size = a.size as i64;
+    s.st_blksize = a.blksize as _;
+    s.st_blocks = a.blocks as i64;
+    s.st_atime = a.atime.0;
+    s.st_atime_nsec = i64::from(a.atime.1);
+    s.st_mtime = a.mtime.0;
+    s.st_mtime_nsec = i64::from(a.mtime.1);
+    s.st_ctime = a.ctime.0;
+    s.st_ctime_nsec = i64::from(a.ctime.1);
+    s
+}
+
+pub(crate) fn statx(a: &Attr) -> libc::statx {
+    // SAFETY: a plain struct of integers.
+    let mut s: libc::statx = unsafe { std::mem::zeroed() };
+    let time = |(sec, nsec): (i64, u32)| {
+        // SAFETY: a plain struct of integers.
+        let mut t: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        t.tv_sec = sec;
+        t.tv_nsec = nsec;
+        t
+    };
+    s.stx_mask = libc::STATX_BASIC_STATS;
+    s.stx_blksize = a.blksize;
+    s.stx_nlink = a.nlink;
+    s.stx_uid = a.uid;
+    s.stx_gid = a.gid;
+    s.stx_mode = a.mode as u16;
+    s.stx_ino = a.ino;
+    s.stx_size = a.size;
+    s.stx_blocks = a.blocks;
+    s.stx_atime = time(a.atime);
+    s.stx_mtime = time(a.mtime);
+    s.stx_ctime = time(a.ctime);
+    if let Some(b) = a.btime {
+        s.stx_btime = time(b);
+        s.stx_mask |= libc::STATX_BTIME;
+    }
+    s.stx_dev_major = libc::major(a.dev);
+    s.stx_dev_minor = libc::minor(a.dev);
+    s.stx_rdev_major = libc::major(a.rdev);
+    s.stx_rdev_minor = libc::minor(a.rdev);
+    s
+}
+
+pub(crate) fn statfs(f: &FsStat) -> libc::statfs64 {
+    // SAFETY: a plain struct of integers.
+    let mut s: libc::statfs64 = unsafe { std::mem::zeroed() };
+    s.f_type = FUSE_SUPER_MAGIC as _;
+    s.f_bsize = f.bsize as _;
+    s.f_frsize = f.frsize as _;
+    s.f_blocks = f.blocks;
+    s.f_bfree = f.bfree;
+    s.f_bavail = f.bavail;
+    s.f_files = f.files;
+    s.f_ffree = f.ffree;
+    s.f_namelen = f.namelen as _;
+    s.f_flags = f.flags as _;
+    // SAFETY: fsid_t is two integers.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const f.fsid).cast::<u8>(), (&raw mut s.f_fsid).cast::<u8>(), 8) };
+    s
+}
+
+pub(crate) fn statvfs(f: &FsStat) -> libc::statvfs {
+    // SAFETY: a plain struct of integers.
+    let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
+    s.f_bsize = f.bsize as _;
+    s.f_frsize = f.frsize as _;
+    s.f_blocks = f.blocks;
+    s.f_bfree = f.bfree;
+    s.f_bavail = f.bavail;
+    s.f_files = f.files;
+    s.f_ffree = f.ffree;
+    s.f_favail = f.ffree;
+    s.f_fsid = f.fsid as _;
+    s.f_flag = f.flags as _;
+    s.f_namemax = f.namelen as _;
+    s
+}
+
+/// The attributes of a directory above a forwarded one that this machine does not have.
+pub(crate) fn above(path: &[u8]) -> Attr {
+    // A stable inode number that no file system hands out: the path's hash with the top bit set.
+    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    Attr {
+        dev: libc::makedev(0xfb, 0xa1),
+        ino: hash | 1 << 63,
+        mode: libc::S_IFDIR | 0o755,
+        nlink: 2,
+        blksize: 4096,
+        ..Attr::default()
+    }
+}

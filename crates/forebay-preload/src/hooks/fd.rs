@@ -1,0 +1,315 @@
+//! Descriptors: open, close, dup, fcntl.
+
+use super::{fail, fail_errno, hooks, lock};
+use crate::path::{self, Place, Remote};
+use crate::place;
+use crate::state::state;
+use crate::sys::{self, Raw, sys};
+use crate::table::{self, Kind, Open};
+use crate::notes;
+use forebay_client::{Error, Meta, OpenFlags};
+use std::ffi::{c_char, c_int, c_uint};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+hooks! {
+    c"open" => open, c"open64" => open, c"openat" => openat, c"openat64" => openat,
+    c"creat" => creat, c"close" => close, c"_IO_file_close" => io_file_close,
+    c"close_range" => close_range, c"closefrom" => closefrom,
+    c"dup" => dup, c"dup2" => dup2, c"dup3" => dup3, c"fcntl" => fcntl, c"fcntl64" => fcntl,
+    c"umask" => umask,
+}
+
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    open_at(libc::AT_FDCWD, path, flags, mode) as c_int
+}
+
+unsafe extern "C" fn creat(path: *const c_char, mode: c_uint) -> c_int {
+    open_at(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, mode) as c_int
+}
+
+unsafe extern "C" fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    open_at(dirfd, path, flags, mode) as c_int
+}
+
+/// `openat`, with libc's convention.
+pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uint) -> isize {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let Some(bytes) = (unsafe { sys::bytes(path) }) else {
+        return sys::ret(sys!(openat, dirfd, path, flags, mode));
+    };
+    let mut place = path::place(dirfd, bytes);
+    for _ in 0..40 {
+        match place {
+            Place::Local => return opened_locally(sys!(openat, dirfd, path, flags, mode)),
+            Place::LocalAt(p) => return opened_locally(sys::open(&p, flags, mode)),
+            Place::Above(p) => return open_above(p, flags, mode),
+            Place::Remote(r) => match open_remote(&r, flags, mode) {
+                Ok(fd) => return fd,
+                Err(Error::Escapes) => match path::follow_out(&r, flags & libc::O_NOFOLLOW == 0) {
+                    Ok(p) => place = path::place_of_absolute(&p),
+                    Err(e) => return fail(&e, &r.full),
+                },
+                Err(e) => {
+                    if matches!(e, Error::NoNode { .. })
+                        && state().fallback_direct()
+                        && let Some(p) = r.local()
+                    {
+                        notes::note("direct", &r.full, &e.to_string());
+                        return opened_locally(sys::open(&p, flags, mode));
+                    }
+                    return fail(&e, &r.full);
+                }
+            },
+        }
+    }
+    fail_errno(libc::ELOOP)
+}
+
+/// The kernel handed out this number, so whatever the table has for it is old.
+fn opened_locally(fd: Raw) -> isize {
+    if fd >= 0 {
+        drop(table::take(fd as i32));
+    }
+    sys::ret(fd)
+}
+
+fn open_above(path: Vec<u8>, flags: c_int, mode: c_uint) -> isize {
+    let fd = sys::open(&path, flags, mode);
+    if fd >= 0 {
+        drop(table::take(fd as i32));
+        if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 && !state().is_passing_child() {
+            let _ = table::put(fd as i32, Open::new(Kind::LocalAbove(path.clone()), path));
+        }
+        return fd;
+    }
+    if fd != -(libc::ENOENT as Raw) {
+        return sys::ret(fd);
+    }
+    if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_CREAT != 0 {
+        return fail_errno(libc::EISDIR);
+    }
+    stand_for(Open::new(Kind::Above(path.clone()), path), flags)
+}
+
+fn open_remote(r: &Remote, flags: c_int, mode: c_uint) -> Result<isize, Error> {
+    let client = state().client();
+    let wire = OpenFlags::from_linux(flags);
+    let mode = mode & 0o7777 & !state().umask.load(Ordering::Relaxed);
+    let (file, attr) = client.open(r.wire(), wire, mode)?;
+    if attr.mode & libc::S_IFMT == libc::S_IFIFO || attr.mode & libc::S_IFMT == libc::S_IFSOCK {
+        notes::note("special", &r.full, "pipes and sockets cannot be used through an I/O node");
+    }
+    Ok(stand_for(Open::new(Kind::Remote(file), r.full.clone()), flags))
+}
+
+/// Gives `open` a descriptor.
+fn stand_for(open: Arc<Open>, flags: c_int) -> isize {
+    let fd = place::create(&open, flags & libc::O_CLOEXEC != 0);
+    if fd < 0 || table::put(fd as i32, Arc::clone(&open)).is_err() {
+        if let Some(f) = open.remote() {
+            // Nothing was written through it; its close has no outcome.
+            let _ = state().client().close(f);
+        }
+        if fd >= 0 {
+            sys::close(fd as i32);
+            return fail_errno(libc::EMFILE);
+        }
+    }
+    sys::ret(fd)
+}
+
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    close_fd(fd) as c_int
+}
+
+/// What `fclose` calls: libc closes the descriptor by a way of its own there.
+unsafe extern "C" fn io_file_close(stream: *mut u8) -> c_int {
+    const FILENO: usize = 112;
+    // SAFETY: `_fileno` of glibc's FILE, whose layout is part of its ABI.
+    let fd = unsafe { stream.add(FILENO).cast::<c_int>().read() };
+    close_fd(fd) as c_int
+}
+
+pub(crate) fn close_fd(fd: i32) -> isize {
+    let state = state();
+    if let Some(client) = state.client_if_any()
+        && client.owns_fd(fd)
+    {
+        // A program that closes everything does not know of our sockets.
+        return fail_errno(libc::EBADF);
+    }
+    if table::get_any(fd).is_none() || state.is_passing_child() {
+        return sys::ret(sys!(close, fd));
+    }
+    let open = table::take(fd);
+    let r = sys!(close, fd);
+    match open {
+        Some(open) if !matches!(open.kind, Kind::LocalAbove(_)) => {
+            let outcome = forget(open);
+            if r < 0 { sys::ret(r) } else { outcome }
+        }
+        _ => sys::ret(r),
+    }
+}
+
+/// A descriptor is gone; closes the file with the last one.
+fn forget(open: Arc<Open>) -> isize {
+    let Some(file) = open.remote() else { return 0 };
+    let client = state().client();
+    lock::on_close(client, file);
+    let path = open.path.clone();
+    match Arc::try_unwrap(open) {
+        Ok(last) => match last.remote().map(|f| client.close(f)) {
+            Some(Err(e)) => fail(&e, &path),
+            _ => 0,
+        },
+        Err(_) => 0,
+    }
+}
+
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags != 0 {
+        // Close-on-exec only: ours is set already, and placeholders follow the kernel's rule.
+        return sys::ret(sys!(close_range, first, last, flags)) as c_int;
+    }
+    let last = last.min(table::MAX_FD as c_uint * 16);
+    close_all(first, last);
+    0
+}
+
+unsafe extern "C" fn closefrom(first: c_int) {
+    close_all(first.max(0) as c_uint, c_uint::MAX - 1);
+}
+
+/// Closes a range around our own descriptors.
+fn close_all(first: c_uint, last: c_uint) {
+    for (fd, _) in table::all() {
+        if fd as c_uint >= first && fd as c_uint <= last {
+            close_fd(fd);
+        }
+    }
+    let mut own: Vec<c_uint> = Vec::new();
+    if let Some(client) = state().client_if_any() {
+        own = client.fds().iter().map(|&f| f as c_uint).filter(|f| (first..=last).contains(f)).collect();
+        own.sort_unstable();
+    }
+    let mut from = first;
+    for fd in own {
+        if fd > from {
+            sys!(close_range, from, fd - 1, 0);
+        }
+        from = fd + 1;
+    }
+    if from <= last {
+        sys!(close_range, from, last, 0);
+    }
+}
+
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    duplicated(fd, sys!(dup, fd)) as c_int
+}
+
+unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if fd == to {
+        return sys::ret(match sys!(fcntl, fd, libc::F_GETFD) {
+            r if r < 0 => r,
+            _ => to as Raw,
+        }) as c_int;
+    }
+    dup_to(fd, to, 0)
+}
+
+unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    dup_to(fd, to, flags)
+}
+
+fn dup_to(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    let state = state();
+    if let Some(client) = state.client_if_any()
+        && client.owns_fd(to)
+    {
+        client.vacate_fd(to);
+    }
+    let passing = state.is_passing_child();
+    let gone = if passing { None } else { table::take(to) };
+    let r = sys!(dup3, fd, to, flags);
+    if passing {
+        return sys::ret(r) as c_int;
+    }
+    if let Some(open) = gone {
+        if r < 0 {
+            let _ = table::put(to, open);
+        } else if !matches!(open.kind, Kind::LocalAbove(_)) {
+            forget(open);
+        }
+    }
+    duplicated(fd, r) as c_int
+}
+
+/// The kernel made `new` of `fd`.
+fn duplicated(fd: c_int, new: Raw) -> isize {
+    if new >= 0 && !state().is_passing_child() {
+        match table::get_any(fd) {
+            Some(open) => {
+                if table::put(new as i32, open).is_err() {
+                    sys::close(new as i32);
+                    return fail_errno(libc::EMFILE);
+                }
+            }
+            None => drop(table::take(new as i32)),
+        }
+    }
+    sys::ret(new)
+}
+
+unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
+    if !state().is_passing_child() {
+        state().umask.store(mask & 0o777, Ordering::Relaxed);
+    }
+    sys!(umask, mask) as c_uint
+}
+
+unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    control(fd, cmd, arg) as c_int
+}
+
+pub(crate) fn control(fd: c_int, cmd: c_int, arg: usize) -> isize {
+    let raw = || sys!(fcntl, fd, cmd, arg);
+    match cmd {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, raw()),
+        libc::F_GETFL | libc::F_SETFL => match table::get(fd) {
+            Some(open) => file_flags(&open, cmd, arg as c_int),
+            None => sys::ret(raw()),
+        },
+        libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW | libc::F_OFD_GETLK => {
+            match table::get(fd) {
+                Some(open) => lock::fcntl_lock(fd, &open, cmd, arg as *mut libc::flock),
+                None => sys::ret(raw()),
+            }
+        }
+        _ => sys::ret(raw()),
+    }
+}
+
+fn file_flags(open: &Open, cmd: c_int, arg: c_int) -> isize {
+    let Some(file) = open.remote() else {
+        return if cmd == libc::F_GETFL { (libc::O_RDONLY | libc::O_DIRECTORY) as isize } else { 0 };
+    };
+    if cmd == libc::F_GETFL {
+        return file.flags().to_linux() as isize;
+    }
+    let settable = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::NOATIME;
+    let asked = OpenFlags::from_linux(arg & (libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME));
+    let flags = OpenFlags(file.flags().0 & !settable.0 | asked.0 & settable.0);
+    if flags == file.flags() {
+        return 0;
+    }
+    match state().client().meta_on(file, |handle| Meta::SetFlags { handle, flags }, |_| Some(())) {
+        Ok(()) => {
+            file.set_flags(flags);
+            0
+        }
+        Err(e) => fail(&e, &open.path),
+    }
+}

@@ -1,0 +1,166 @@
+//! Locks: byte ranges and whole files. The node only tries; waiting is done here.
+
+use super::{fail, fail_errno, hooks};
+use crate::state::state;
+use crate::sys::{self, sys};
+use crate::table::{self, Open};
+use forebay_client::{Answer, Client, Error, File, LockKind, LockOwner, LockRange, Meta};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+hooks! {
+    c"flock" => flock, c"lockf" => lockf, c"lockf64" => lockf,
+}
+
+/// Whether this process ever took a byte-range lock: closing files need not look for any otherwise.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Tries until it works, the call fails, or a signal comes.
+fn insist(wait: bool, path: &[u8], mut attempt: impl FnMut() -> Result<(), Error>) -> isize {
+    let mut nap_us = 200u64;
+    loop {
+        match attempt() {
+            Ok(()) => return 0,
+            Err(e) if wait && (e.errno() == libc::EAGAIN || e.errno() == libc::EACCES) => {
+                let t = libc::timespec { tv_sec: 0, tv_nsec: (nap_us * 1000) as i64 };
+                if sys!(nanosleep, &raw const t, 0) == -(libc::EINTR as isize) {
+                    return fail_errno(libc::EINTR);
+                }
+                nap_us = (nap_us * 2).min(20_000);
+            }
+            Err(e) => return fail(&e, path),
+        }
+    }
+}
+
+pub(crate) fn fcntl_lock(fd: c_int, open: &Open, cmd: c_int, arg: *mut libc::flock) -> isize {
+    let Some(file) = open.remote() else { return fail_errno(libc::EBADF) };
+    if arg.is_null() {
+        return fail_errno(libc::EFAULT);
+    }
+    // SAFETY: the program's own argument to a lock command.
+    let asked = unsafe { &mut *arg };
+    let range = match range_of(fd, file, asked) {
+        Ok(r) => r,
+        Err(e) => return fail_errno(e),
+    };
+    let owner = match cmd {
+        libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK => LockOwner::Process,
+        _ => LockOwner::Handle,
+    };
+    let client = state().client();
+    if cmd == libc::F_GETLK || cmd == libc::F_OFD_GETLK {
+        let found = client.meta_on(
+            file,
+            |handle| Meta::TestLock { handle, owner, range },
+            |a| match a {
+                Answer::Lock(l) => Some(l),
+                _ => None,
+            },
+        );
+        return match found {
+            Ok(None) => {
+                asked.l_type = libc::F_UNLCK as i16;
+                0
+            }
+            Ok(Some((held, pid))) => {
+                asked.l_type = if held.kind == LockKind::Read { libc::F_RDLCK } else { libc::F_WRLCK } as i16;
+                asked.l_whence = libc::SEEK_SET as i16;
+                asked.l_start = held.start as i64;
+                asked.l_len = held.len as i64;
+                asked.l_pid = pid as i32;
+                0
+            }
+            Err(e) => fail(&e, &open.path),
+        };
+    }
+    let wait = cmd == libc::F_SETLKW || cmd == libc::F_OFD_SETLKW;
+    if owner == LockOwner::Process {
+        ANY.store(true, Ordering::Relaxed);
+    }
+    insist(wait, &open.path, || client.lock(file, owner, range, false))
+}
+
+/// The range in absolute terms.
+fn range_of(fd: c_int, file: &File, l: &libc::flock) -> Result<LockRange, i32> {
+    let kind = match i32::from(l.l_type) {
+        libc::F_RDLCK => LockKind::Read,
+        libc::F_WRLCK => LockKind::Write,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(libc::EINVAL),
+    };
+    let base = match i32::from(l.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => sys!(lseek, fd, 0, libc::SEEK_CUR) as i64,
+        libc::SEEK_END => super::io::size(file).map_err(|e| e.errno())? as i64,
+        _ => return Err(libc::EINVAL),
+    };
+    let mut start = base.checked_add(l.l_start).ok_or(libc::EOVERFLOW)?;
+    let mut len = l.l_len;
+    if len < 0 {
+        start = start.checked_add(len).ok_or(libc::EINVAL)?;
+        len = -len;
+    }
+    if start < 0 {
+        return Err(libc::EINVAL);
+    }
+    Ok(LockRange { kind, start: start as u64, len: len as u64 })
+}
+
+/// POSIX: closing any descriptor of a file releases the process's locks on it.
+pub(crate) fn on_close(client: &Client, file: &File) {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
+    let all = LockRange { kind: LockKind::Unlock, start: 0, len: 0 };
+    let release = |f: &File| {
+        if f.ino == file.ino && f.has_process_locks() {
+            // A node that is gone holds no lock either.
+            let _ = client.lock(f, LockOwner::Process, all, false);
+        }
+    };
+    release(file);
+    for (_, open) in table::all() {
+        if let Some(f) = open.remote() {
+            release(f);
+        }
+    }
+}
+
+unsafe extern "C" fn flock(fd: c_int, op: c_int) -> c_int {
+    let Some(open) = table::get(fd) else { return sys::ret(sys!(flock, fd, op)) as c_int };
+    let Some(file) = open.remote() else { return fail_errno(libc::EBADF) as c_int };
+    let kind = match op & !libc::LOCK_NB {
+        libc::LOCK_SH => LockKind::Read,
+        libc::LOCK_EX => LockKind::Write,
+        libc::LOCK_UN => LockKind::Unlock,
+        _ => return fail_errno(libc::EINVAL) as c_int,
+    };
+    let range = LockRange { kind, start: 0, len: 0 };
+    insist(op & libc::LOCK_NB == 0, &open.path, || {
+        state().client().lock(file, LockOwner::Handle, range, true)
+    }) as c_int
+}
+
+unsafe extern "C" fn lockf(fd: c_int, cmd: c_int, len: i64) -> c_int {
+    // SAFETY: a plain struct of integers.
+    let mut l: libc::flock = unsafe { std::mem::zeroed() };
+    l.l_whence = libc::SEEK_CUR as i16;
+    l.l_len = len;
+    l.l_type = libc::F_WRLCK as i16;
+    let command = match cmd {
+        libc::F_ULOCK => {
+            l.l_type = libc::F_UNLCK as i16;
+            libc::F_SETLK
+        }
+        libc::F_LOCK => libc::F_SETLKW,
+        libc::F_TLOCK => libc::F_SETLK,
+        libc::F_TEST => libc::F_GETLK,
+        _ => return fail_errno(libc::EINVAL) as c_int,
+    };
+    let r = super::fd::control(fd, command, &raw mut l as usize);
+    if r == 0 && cmd == libc::F_TEST && i32::from(l.l_type) != libc::F_UNLCK && l.l_pid != sys::getpid() {
+        return fail_errno(libc::EACCES) as c_int;
+    }
+    r as c_int
+}

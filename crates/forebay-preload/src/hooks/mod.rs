@@ -1,0 +1,120 @@
+//! The functions that take the place of libc's, by family. Each asks whether the path or descriptor
+//! is forwarded; if not, it makes the system call libc would have made.
+
+pub(crate) mod copy;
+pub(crate) mod dir;
+pub(crate) mod exec;
+pub(crate) mod fd;
+pub(crate) mod io;
+pub(crate) mod lock;
+pub(crate) mod map;
+pub(crate) mod meta;
+pub(crate) mod names;
+pub(crate) mod stat;
+pub(crate) mod syscall;
+pub(crate) mod xattr;
+
+use crate::notes;
+use crate::patch::Hook;
+use crate::path::{self, Place, Remote};
+use crate::state::state;
+use crate::sys::{self, Raw};
+use forebay_client::{Client, Error};
+use std::ffi::c_char;
+
+/// Every function that is replaced.
+pub(crate) fn all() -> Vec<Hook> {
+    let mut hooks = Vec::with_capacity(160);
+    for family in [
+        fd::HOOKS, io::HOOKS, lock::HOOKS, stat::HOOKS, names::HOOKS, meta::HOOKS, xattr::HOOKS, dir::HOOKS,
+        map::HOOKS, copy::HOOKS, exec::HOOKS, syscall::HOOKS,
+    ] {
+        hooks.extend(family.iter().map(|&(name, to)| Hook { name, to: to.0 }));
+    }
+    hooks
+}
+
+/// A function's address in a table.
+#[derive(Clone, Copy)]
+pub(crate) struct To(pub(crate) *const std::ffi::c_void);
+// SAFETY: the address of code.
+unsafe impl Sync for To {}
+
+/// `hooks! { c"read" => read, … }`: a family's table.
+macro_rules! hooks {
+    ($($name:literal => $to:expr),* $(,)?) => {
+        pub(crate) static HOOKS: &[(&std::ffi::CStr, $crate::hooks::To)] =
+            &[$(($name, $crate::hooks::To($to as *const std::ffi::c_void))),*];
+    };
+}
+pub(crate) use hooks;
+
+/// Fails as a C function does. What is not the file system's own answer also goes into the report.
+pub(crate) fn fail(e: &Error, path: &[u8]) -> isize {
+    if !matches!(e, Error::Refused { .. } | Error::Escapes) {
+        notes::note("error", path, &e.to_string());
+    }
+    fail_errno(e.errno())
+}
+
+pub(crate) fn fail_errno(errno: i32) -> isize {
+    sys::set_errno(errno);
+    -1
+}
+
+/// An operation on a path: on this machine by `local`, forwarded by `remote`, or on a directory
+/// above a forwarded one that this machine does not have by `above` (`None`: as the kernel says).
+/// `follow`: whether the operation follows a link at the end of the path.
+pub(crate) fn at(
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    local: impl Fn(i32, *const c_char) -> Raw,
+    remote: impl Fn(&'static Client, &Remote) -> Result<isize, Error>,
+    above: impl Fn(&[u8]) -> Option<Raw>,
+) -> isize {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let Some(bytes) = (unsafe { sys::bytes(path) }) else { return sys::ret(local(dirfd, path)) };
+    let mut place = path::place(dirfd, bytes);
+    for _ in 0..40 {
+        match place {
+            Place::Local => return sys::ret(local(dirfd, path)),
+            Place::LocalAt(p) => return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast())),
+            Place::Above(p) => {
+                let r = local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast());
+                if r != -(libc::ENOENT as Raw) {
+                    return sys::ret(r);
+                }
+                return sys::ret(above(&p).unwrap_or(r));
+            }
+            Place::Remote(r) => match remote(state().client(), &r) {
+                Ok(v) => return v,
+                Err(Error::Escapes) => match path::follow_out(&r, follow) {
+                    Ok(p) => place = path::place_of_absolute(&p),
+                    Err(e) => return fail(&e, &r.full),
+                },
+                Err(e) => {
+                    if matches!(e, Error::NoNode { .. })
+                        && state().fallback_direct()
+                        && let Some(p) = r.local()
+                    {
+                        notes::note("direct", &r.full, &e.to_string());
+                        return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast()));
+                    }
+                    return fail(&e, &r.full);
+                }
+            },
+        }
+    }
+    fail_errno(libc::ELOOP)
+}
+
+/// For operations that have no meaning on a directory that is not there.
+pub(crate) fn no_above(_: &[u8]) -> Option<Raw> {
+    None
+}
+
+/// A negative errno as [`at`]'s `above` returns it.
+pub(crate) fn neg(errno: i32) -> Option<Raw> {
+    Some(-(errno as Raw))
+}

@@ -1,0 +1,315 @@
+//! Names: making, removing, renaming, linking.
+
+use super::{at, fail, fail_errno, hooks, neg, no_above};
+use crate::path::{self, Place, Remote};
+use crate::state::state;
+use crate::sys::{self, sys};
+use crate::table;
+use forebay_client::{Error, Meta, Target};
+use std::ffi::{c_char, c_int, c_uint};
+use std::sync::atomic::Ordering;
+
+hooks! {
+    c"mkdir" => mkdir, c"mkdirat" => mkdirat, c"rmdir" => rmdir, c"unlink" => unlink, c"unlinkat" => unlinkat,
+    c"rename" => rename, c"renameat" => renameat, c"renameat2" => renameat2, c"link" => link,
+    c"linkat" => linkat, c"symlink" => symlink, c"symlinkat" => symlinkat, c"mknod" => mknod,
+    c"mknodat" => mknodat, c"mkfifo" => mkfifo, c"mkfifoat" => mkfifoat, c"__xmknod" => xmknod,
+}
+
+fn masked(mode: c_uint) -> u32 {
+    mode & 0o7777 & !state().umask.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
+    make_dir(libc::AT_FDCWD, path, mode)
+}
+
+unsafe extern "C" fn mkdirat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+    make_dir(dirfd, path, mode)
+}
+
+fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+    // A directory above a forwarded one counts as there, even where this machine has none.
+    // SAFETY: the program's own argument to a function that takes a C string.
+    if let Some(p) = unsafe { sys::bytes(path) }
+        && let Place::Above(_) = path::place(dirfd, p)
+    {
+        return fail_errno(libc::EEXIST) as c_int;
+    }
+    at(
+        dirfd,
+        path,
+        false,
+        |d, p| sys!(mkdirat, d, p, mode),
+        |client, r| client.meta(Meta::Mkdir { path: r.wire(), mode: masked(mode) }, |_| Some(0)),
+        |_| neg(libc::EEXIST),
+    ) as c_int
+}
+
+unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+    remove_at(libc::AT_FDCWD, path, libc::AT_REMOVEDIR)
+}
+
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    remove_at(libc::AT_FDCWD, path, 0)
+}
+
+unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    remove_at(dirfd, path, flags)
+}
+
+fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    at(
+        dirfd,
+        path,
+        false,
+        |d, p| sys!(unlinkat, d, p, flags),
+        |client, r| {
+            if r.rel.is_empty() {
+                return Err(Error::local(libc::EBUSY));
+            }
+            let op = if flags & libc::AT_REMOVEDIR != 0 {
+                Meta::Rmdir { path: r.wire() }
+            } else {
+                Meta::Unlink { path: r.wire() }
+            };
+            client.meta(op, |_| Some(0))
+        },
+        |_| neg(libc::EBUSY),
+    ) as c_int
+}
+
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    rename_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
+}
+
+unsafe extern "C" fn renameat(fd: c_int, from: *const c_char, td: c_int, to: *const c_char) -> c_int {
+    rename_at(fd, from, td, to, 0)
+}
+
+unsafe extern "C" fn renameat2(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_uint) -> c_int {
+    rename_at(fd, from, td, to, flags)
+}
+
+/// Both names, resolved until neither leaves its export.
+enum Pair {
+    Local(Vec<u8>, Vec<u8>),
+    Remote(Remote, Remote),
+    Mixed,
+}
+
+/// Where two names lead. `attempt` is the forwarded operation; it is tried again after a link that
+/// leads out of the export was followed.
+fn pair(
+    (fd, from): (c_int, *const c_char),
+    (td, to): (c_int, *const c_char),
+    follow_from: bool,
+    raw: impl Fn(c_int, *const c_char, c_int, *const c_char) -> sys::Raw,
+    remote: impl Fn(&Remote, &Remote) -> Result<isize, Error>,
+) -> isize {
+    // SAFETY: the program's own arguments to a function that takes C strings.
+    let (a, b) = unsafe { (sys::bytes(from), sys::bytes(to)) };
+    let (Some(a), Some(b)) = (a, b) else { return sys::ret(raw(fd, from, td, to)) };
+    let (pa, pb) = (path::place(fd, a), path::place(td, b));
+    if matches!((&pa, &pb), (Place::Local, Place::Local)) {
+        return sys::ret(raw(fd, from, td, to));
+    }
+    let full = |place: Place, dirfd: c_int, given: &[u8]| -> Result<Result<Remote, Vec<u8>>, i32> {
+        Ok(match place {
+            Place::Remote(r) => Ok(r),
+            Place::LocalAt(p) => Err(p),
+            Place::Local if given.first() == Some(&b'/') => Err(given.to_vec()),
+            Place::Local if dirfd == libc::AT_FDCWD => Err(path::join(&state().cwd().path, given)),
+            Place::Local => {
+                let dir = sys::readlink(format!("/proc/self/fd/{dirfd}").as_bytes()).ok_or(libc::EBADF)?;
+                Err(path::join(&dir, given))
+            }
+            Place::Above(_) => return Err(libc::EBUSY),
+        })
+    };
+    let (mut ra, mut rb) = match (full(pa, fd, a), full(pb, td, b)) {
+        (Ok(x), Ok(y)) => (x, y),
+        (Err(e), _) | (_, Err(e)) => return fail_errno(e),
+    };
+    for _ in 0..40 {
+        let now = match (ra, rb) {
+            (Ok(x), Ok(y)) => Pair::Remote(x, y),
+            (Err(x), Err(y)) => Pair::Local(x, y),
+            _ => Pair::Mixed,
+        };
+        match now {
+            Pair::Mixed => return fail_errno(libc::EXDEV),
+            Pair::Local(x, y) => {
+                let (x, y) = (sys::cstring(&x), sys::cstring(&y));
+                return sys::ret(raw(libc::AT_FDCWD, x.as_ptr().cast(), libc::AT_FDCWD, y.as_ptr().cast()));
+            }
+            Pair::Remote(x, y) => match remote(&x, &y) {
+                Ok(v) => return v,
+                Err(Error::Escapes) => {
+                    // Either may be the one: follow whichever has a link that leads out.
+                    let out = |r: &Remote, follow| path::follow_out(r, follow).ok().map(|p| path::place_of_absolute(&p));
+                    let step = |r: Remote, follow: bool| match out(&r, follow) {
+                        Some(Place::Remote(n)) => (Ok(n), true),
+                        Some(Place::LocalAt(p) | Place::Above(p)) => (Err(p), true),
+                        _ => (Ok(r), false),
+                    };
+                    let (na, moved_a) = step(x, follow_from);
+                    let (nb, moved_b) = step(y, false);
+                    if !moved_a && !moved_b {
+                        return fail_errno(libc::EXDEV);
+                    }
+                    (ra, rb) = (na, nb);
+                }
+                Err(e) => return fail(&e, &x.full),
+            },
+        }
+    }
+    fail_errno(libc::ELOOP)
+}
+
+pub(crate) fn rename_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_uint) -> c_int {
+    pair(
+        (fd, from),
+        (td, to),
+        false,
+        |fd, from, td, to| sys!(renameat2, fd, from, td, to, flags),
+        |a, b| {
+            if a.rel.is_empty() || b.rel.is_empty() {
+                return Err(Error::local(libc::EBUSY));
+            }
+            if a.export != b.export {
+                return Err(Error::local(libc::EXDEV));
+            }
+            state().client().meta(Meta::Rename { from: a.wire(), to: b.wire(), flags }, |_| Some(0))?;
+            renamed(a, b, flags);
+            Ok(0)
+        },
+    ) as c_int
+}
+
+/// Open files below the old name are to be found under the new one should they move.
+fn renamed(a: &Remote, b: &Remote, flags: c_uint) {
+    let trim = |p: &[u8]| p.strip_suffix(b"/").unwrap_or(p).to_vec();
+    let (old, new) = (trim(&a.rel), trim(&b.rel));
+    for (_, open) in table::all() {
+        let Some(file) = open.remote() else { continue };
+        if usize::from(file.export) != a.export {
+            continue;
+        }
+        let moved = |from: &[u8], to: &[u8]| {
+            path::below(file.rel(), from).map(|rest| if rest.is_empty() { to.to_vec() } else { [to, b"/", rest].concat() })
+        };
+        if let Some(rel) = moved(&old, &new) {
+            file.set_rel(rel);
+        } else if flags & libc::RENAME_EXCHANGE != 0
+            && let Some(rel) = moved(&new, &old)
+        {
+            file.set_rel(rel);
+        }
+    }
+}
+
+unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    link_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
+}
+
+unsafe extern "C" fn linkat(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
+    link_at(fd, from, td, to, flags)
+}
+
+fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let source = unsafe { sys::bytes(from) }.unwrap_or_default();
+    // An unnamed file (O_TMPFILE) is given a name by its descriptor, in one of two ways.
+    let by_fd = if source.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+        table::get(fd)
+    } else {
+        path::proc_fd(source).filter(|(_, rest)| rest.is_empty()).and_then(|(n, _)| table::get(n))
+    };
+    if let Some(open) = by_fd
+        && let Some(file) = open.remote()
+    {
+        return at(
+            td,
+            to,
+            false,
+            |_, _| -(libc::EXDEV as isize),
+            |client, r| {
+                client.meta_on(file, |h| Meta::Link { from: Target::Handle(h), to: r.wire() }, |_| Some(()))?;
+                file.set_rel(r.rel.clone());
+                Ok(0)
+            },
+            no_above,
+        ) as c_int;
+    }
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    pair(
+        (fd, from),
+        (td, to),
+        follow,
+        |fd, from, td, to| sys!(linkat, fd, from, td, to, flags),
+        |a, b| {
+            if a.export != b.export {
+                return Err(Error::local(libc::EXDEV));
+            }
+            let from = if follow { Target::Path(a.wire()) } else { Target::Link(a.wire()) };
+            state().client().meta(Meta::Link { from, to: b.wire() }, |_| Some(0))
+        },
+    ) as c_int
+}
+
+unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+    symlink_at(target, libc::AT_FDCWD, path)
+}
+
+unsafe extern "C" fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+    symlink_at(target, dirfd, path)
+}
+
+fn symlink_at(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let Some(text) = (unsafe { sys::bytes(target) }) else { return fail_errno(libc::EFAULT) as c_int };
+    at(
+        dirfd,
+        path,
+        false,
+        |d, p| sys!(symlinkat, target, d, p),
+        |client, r| client.meta(Meta::Symlink { target: text, path: r.wire() }, |_| Some(0)),
+        |_| neg(libc::EEXIST),
+    ) as c_int
+}
+
+unsafe extern "C" fn mknod(path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+    make_node(libc::AT_FDCWD, path, mode, dev)
+}
+
+unsafe extern "C" fn mknodat(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+    make_node(dirfd, path, mode, dev)
+}
+
+unsafe extern "C" fn xmknod(_: c_int, path: *const c_char, mode: c_uint, dev: *const u64) -> c_int {
+    // SAFETY: the old interface passes a pointer to the device number.
+    make_node(libc::AT_FDCWD, path, mode, unsafe { *dev })
+}
+
+unsafe extern "C" fn mkfifo(path: *const c_char, mode: c_uint) -> c_int {
+    make_node(libc::AT_FDCWD, path, mode | libc::S_IFIFO, 0)
+}
+
+unsafe extern "C" fn mkfifoat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+    make_node(dirfd, path, mode | libc::S_IFIFO, 0)
+}
+
+fn make_node(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+    at(
+        dirfd,
+        path,
+        false,
+        |d, p| sys!(mknodat, d, p, mode, dev),
+        |client, r| {
+            let mode = mode & libc::S_IFMT | masked(mode);
+            client.meta(Meta::Mknod { path: r.wire(), mode, dev }, |_| Some(0))
+        },
+        |_| neg(libc::EEXIST),
+    ) as c_int
+}

@@ -1,0 +1,200 @@
+//! What a file is: stat in all its forms, access.
+
+use super::{at, fail, fail_errno, hooks, neg};
+use crate::attr;
+use crate::state::state;
+use crate::sys::{self, sys};
+use crate::table::{self, Kind, Open};
+use forebay_client::{Answer, Attr, Client, Error, File, Meta, Target};
+use std::ffi::{c_char, c_int, c_uint};
+
+hooks! {
+    c"stat" => stat, c"stat64" => stat, c"lstat" => lstat, c"lstat64" => lstat, c"fstat" => fstat,
+    c"fstat64" => fstat, c"fstatat" => fstatat, c"fstatat64" => fstatat, c"statx" => statx,
+    c"__xstat" => xstat, c"__xstat64" => xstat, c"__lxstat" => lxstat, c"__lxstat64" => lxstat,
+    c"__fxstat" => fxstat, c"__fxstat64" => fxstat, c"__fxstatat" => fxstatat, c"__fxstatat64" => fxstatat,
+    c"access" => access, c"faccessat" => faccessat, c"euidaccess" => euidaccess, c"eaccess" => euidaccess,
+}
+
+/// Programs size their buffers by this; a small one makes many small requests.
+const PREFERRED_BLOCK: u32 = 128 << 10;
+
+fn preferred(mut a: Attr) -> Attr {
+    a.blksize = a.blksize.max(PREFERRED_BLOCK);
+    a
+}
+
+/// The attributes of an open file.
+pub(crate) fn attr_of(file: &File) -> Result<Attr, Error> {
+    state().client().meta_on(file, |handle| Meta::Stat { target: Target::Handle(handle) }, want_attr).map(preferred)
+}
+
+/// The attributes behind a path.
+pub(crate) fn attr_at(client: &Client, target: Target<'_>) -> Result<Attr, Error> {
+    client.meta(Meta::Stat { target }, want_attr).map(preferred)
+}
+
+fn want_attr(a: Answer<'_>) -> Option<Attr> {
+    match a {
+        Answer::Attr(a) => Some(a),
+        _ => None,
+    }
+}
+
+fn attr_of_open(open: &Open) -> Result<Attr, Error> {
+    match &open.kind {
+        Kind::Remote(f) => attr_of(f),
+        Kind::Above(p) | Kind::LocalAbove(p) => Ok(attr::above(p)),
+    }
+}
+
+/// `fstatat`, by what it does with the attributes.
+fn stat_at(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    local: impl Fn(i32, *const c_char) -> sys::Raw,
+    put: impl Fn(&Attr),
+) -> isize {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let empty = unsafe { sys::bytes(path) }.is_none_or(<[u8]>::is_empty);
+    if empty && flags & libc::AT_EMPTY_PATH != 0 {
+        if dirfd == libc::AT_FDCWD && state().cwd().shadowed {
+            return stat_at(dirfd, c".".as_ptr(), flags & !libc::AT_EMPTY_PATH, local, put);
+        }
+        if let Some(open) = table::get(dirfd) {
+            return match attr_of_open(&open) {
+                Ok(a) => {
+                    put(&a);
+                    0
+                }
+                Err(e) => fail(&e, &open.path),
+            };
+        }
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    at(
+        dirfd,
+        path,
+        follow,
+        local,
+        |client, r| {
+            let target = if follow { Target::Path(r.wire()) } else { Target::Link(r.wire()) };
+            attr_at(client, target).map(|a| {
+                put(&a);
+                0
+            })
+        },
+        |p| {
+            put(&attr::above(p));
+            Some(0)
+        },
+    )
+}
+
+fn plain(dirfd: c_int, path: *const c_char, buf: *mut libc::stat, flags: c_int) -> c_int {
+    stat_at(
+        dirfd,
+        path,
+        flags,
+        |d, p| sys!(newfstatat, d, p, buf, flags),
+        // SAFETY: the program's own buffer.
+        |a| unsafe { buf.write(attr::stat(a)) },
+    ) as c_int
+}
+
+unsafe extern "C" fn stat(path: *const c_char, buf: *mut libc::stat) -> c_int {
+    plain(libc::AT_FDCWD, path, buf, 0)
+}
+
+unsafe extern "C" fn lstat(path: *const c_char, buf: *mut libc::stat) -> c_int {
+    plain(libc::AT_FDCWD, path, buf, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+unsafe extern "C" fn fstatat(dirfd: c_int, path: *const c_char, buf: *mut libc::stat, flags: c_int) -> c_int {
+    plain(dirfd, path, buf, flags)
+}
+
+unsafe extern "C" fn fstat(fd: c_int, buf: *mut libc::stat) -> c_int {
+    let Some(open) = table::get(fd) else { return sys::ret(sys!(fstat, fd, buf)) as c_int };
+    match attr_of_open(&open) {
+        Ok(a) => {
+            // SAFETY: the program's own buffer.
+            unsafe { buf.write(attr::stat(&a)) };
+            0
+        }
+        Err(e) => fail(&e, &open.path) as c_int,
+    }
+}
+
+unsafe extern "C" fn xstat(_: c_int, path: *const c_char, buf: *mut libc::stat) -> c_int {
+    plain(libc::AT_FDCWD, path, buf, 0)
+}
+
+unsafe extern "C" fn lxstat(_: c_int, path: *const c_char, buf: *mut libc::stat) -> c_int {
+    plain(libc::AT_FDCWD, path, buf, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+unsafe extern "C" fn fxstat(_: c_int, fd: c_int, buf: *mut libc::stat) -> c_int {
+    // SAFETY: the same arguments.
+    unsafe { fstat(fd, buf) }
+}
+
+unsafe extern "C" fn fxstatat(_: c_int, d: c_int, path: *const c_char, buf: *mut libc::stat, flags: c_int) -> c_int {
+    plain(d, path, buf, flags)
+}
+
+pub(crate) unsafe extern "C" fn statx(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    buf: *mut libc::statx,
+) -> c_int {
+    stat_at(
+        dirfd,
+        path,
+        flags,
+        |d, p| sys!(statx, d, p, flags, mask, buf),
+        // SAFETY: the program's own buffer.
+        |a| unsafe { buf.write(attr::statx(a)) },
+    ) as c_int
+}
+
+unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    access_at(libc::AT_FDCWD, path, mode, 0)
+}
+
+unsafe extern "C" fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
+    access_at(libc::AT_FDCWD, path, mode, libc::AT_EACCESS)
+}
+
+unsafe extern "C" fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    access_at(dirfd, path, mode, flags)
+}
+
+pub(crate) fn access_at(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    if flags & libc::AT_EMPTY_PATH != 0 && table::is_forwarded(dirfd) {
+        return 0;
+    }
+    if mode & !7 != 0 {
+        return fail_errno(libc::EINVAL) as c_int;
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    at(
+        dirfd,
+        path,
+        follow,
+        |d, p| {
+            if flags == 0 {
+                return sys!(faccessat, d, p, mode);
+            }
+            match sys!(faccessat2, d, p, mode, flags) {
+                r if r == -(libc::ENOSYS as isize) => sys!(faccessat, d, p, mode),
+                r => r,
+            }
+        },
+        |client, r| client.meta(Meta::Access { path: r.wire(), mode: mode as u32, follow }, |_| Some(0)),
+        |_| if mode & libc::W_OK != 0 { neg(libc::EROFS) } else { Some(0) },
+    ) as c_int
+}

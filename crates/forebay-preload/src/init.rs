@@ -1,0 +1,71 @@
+//! Start-up, before the program's `main`.
+
+use crate::state::{Export, State};
+use crate::{hooks, notes, patch, path, place, sys, table};
+use forebay_client::{Config, Counters};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    // Without a configuration there is nothing to forward, and the program runs untouched.
+    let Some(config_path) = sys::env(b"FOREBAY_CONFIG") else { return };
+    if let Err(why) = set_up(config_path) {
+        complain(&why);
+    }
+}
+
+fn complain(why: &str) {
+    let line = format!("forebay: {why}; this program's I/O is not forwarded\n");
+    crate::sys::sys!(write, 2, line.as_ptr(), line.len());
+}
+
+fn set_up(config_path: &[u8]) -> Result<(), String> {
+    let shown = String::from_utf8_lossy(config_path).into_owned();
+    let json = sys::read_file(config_path, 1 << 20).ok_or_else(|| format!("cannot read {shown}"))?;
+    let config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
+    let run_dir = config_path.iter().rposition(|&b| b == b'/').map_or(&b"."[..], |i| &config_path[..i]);
+    let exports: Vec<Export> = config
+        .exports
+        .iter()
+        .map(|e| Export {
+            dir: path::normalise(e.dir.as_os_str().as_bytes()),
+            local: e.local.clone().map(|l| l.into_os_string().into_vec()),
+        })
+        .collect();
+    let counters_path = std::ffi::OsStr::from_bytes(run_dir).to_owned();
+    let counters = Counters::open(&std::path::Path::new(&counters_path).join("counters")).ok();
+    let preload = sys::env(b"LD_PRELOAD").unwrap_or_default().to_vec();
+    State::install(config, exports, run_dir, preload, config_path.to_vec(), counters);
+    find_inherited();
+    patch::install(hooks::all().as_slice()).map_err(|e| {
+        notes::note("process", b"", "libc's functions could not be replaced");
+        format!("cannot replace libc's functions ({e:?})")
+    })
+}
+
+/// Descriptors that stand for forwarded files since before `exec`.
+fn find_inherited() {
+    let dir = sys::open(b"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
+    if dir < 0 {
+        return;
+    }
+    let mut buf = [0u64; 512];
+    loop {
+        let n = crate::sys::sys!(getdents64, dir, buf.as_mut_ptr(), size_of_val(&buf));
+        if n <= 0 {
+            break;
+        }
+        for (_, name) in hooks::dir::raw_entries(&buf, n as usize) {
+            let Some(fd) = std::str::from_utf8(name).ok().and_then(|s| s.parse::<i32>().ok()) else { continue };
+            if fd as isize != dir
+                && let Some(open) = place::inherited(fd)
+            {
+                let _ = table::put(fd, open);
+            }
+        }
+    }
+    sys::close(dir as i32);
+}

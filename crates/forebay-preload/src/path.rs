@@ -1,0 +1,335 @@
+//! Which paths are forwarded, and which file a path names.
+
+use crate::state::{State, state};
+use crate::sys;
+use crate::table::{self, Kind};
+use forebay_client::{Answer, Error, ExportId, Meta, Path};
+
+/// Where a path leads.
+pub(crate) enum Place {
+    /// To this machine; the call goes to the kernel unchanged.
+    Local,
+    /// To another path of this machine than was given (out of a forwarded directory by a link).
+    LocalAt(Vec<u8>),
+    /// Into a forwarded directory.
+    Remote(Remote),
+    /// To a directory above a forwarded one, by its absolute path.
+    Above(Vec<u8>),
+}
+
+/// A path in a forwarded directory.
+pub(crate) struct Remote {
+    pub(crate) export: usize,
+    /// Below the export.
+    pub(crate) rel: Vec<u8>,
+    /// As the program would write it.
+    pub(crate) full: Vec<u8>,
+}
+
+impl Remote {
+    pub(crate) fn wire(&self) -> Path<'_> {
+        Path { export: ExportId(self.export as u16), rel: &self.rel }
+    }
+
+    /// The same file as this machine sees it itself, if it does.
+    pub(crate) fn local(&self) -> Option<Vec<u8>> {
+        let base = state().exports[self.export].local.as_ref()?;
+        Some(if self.rel.is_empty() { base.clone() } else { [base, &b"/"[..], &self.rel].concat() })
+    }
+}
+
+/// Where `path` leads, relative to `dirfd`.
+pub(crate) fn place(dirfd: i32, path: &[u8]) -> Place {
+    let state = state();
+    if path.first() == Some(&b'/') {
+        // The common case, a path of this machine, must cost next to nothing.
+        if !state.may_concern(path) {
+            return Place::Local;
+        }
+        if let Some(p) = through_proc(path) {
+            return p;
+        }
+        return absolute(state, path);
+    }
+    if path.is_empty() {
+        return Place::Local;
+    }
+    if dirfd == libc::AT_FDCWD {
+        let cwd = state.cwd();
+        if !cwd.shadowed && !path.starts_with(b"..") && !state.is_near(&cwd.path) {
+            return Place::Local;
+        }
+        return settle(state, &cwd.path, path, cwd.shadowed);
+    }
+    match table::get_any(dirfd) {
+        Some(open) => {
+            let shadowed = !matches!(open.kind, Kind::LocalAbove(_));
+            settle(state, &open_path(&open), path, shadowed)
+        }
+        None => Place::Local,
+    }
+}
+
+/// A relative path; below a directory that is not what the kernel takes it for, a path of this
+/// machine must be given in full.
+fn settle(state: &State, dir: &[u8], path: &[u8], shadowed: bool) -> Place {
+    let full = join(dir, path);
+    match absolute(state, &full) {
+        Place::Local if shadowed => Place::LocalAt(normalise(&full)),
+        other => other,
+    }
+}
+
+/// An absolute path, not yet normal.
+pub(crate) fn absolute(state: &State, path: &[u8]) -> Place {
+    let normal = normalise(path);
+    for (i, export) in state.exports.iter().enumerate() {
+        let Some(rest) = below(&normal, &export.dir) else { continue };
+        // What follows the directory goes to the node as it was written, since only there `..` after
+        // a symbolic link can be told; a path that wanders before that goes normalised.
+        let rel = match below(path, &export.dir) {
+            Some(written) if !leaves(written) => squeeze(written),
+            _ => {
+                let mut rel = rest.to_vec();
+                if path.ends_with(b"/") && !rel.is_empty() {
+                    rel.push(b'/');
+                }
+                rel
+            }
+        };
+        return Place::Remote(Remote { export: i, rel, full: normal.clone() });
+    }
+    if state.exports.iter().any(|e| below(&e.dir, &normal).is_some()) {
+        return Place::Above(normal);
+    }
+    Place::Local
+}
+
+/// A path of this machine that came from one not its own (`AT_FDCWD` and the argument do not say).
+pub(crate) fn place_of_absolute(path: &[u8]) -> Place {
+    match absolute(state(), path) {
+        Place::Local | Place::Above(_) => Place::LocalAt(path.to_vec()),
+        other => other,
+    }
+}
+
+/// What of `path` follows `dir`; `None` if it is not below (or at) it.
+pub(crate) fn below<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+    if dir == b"/" {
+        return path.strip_prefix(b"/");
+    }
+    let rest = path.strip_prefix(dir)?;
+    match rest.first() {
+        None => Some(rest),
+        Some(b'/') => Some(&rest[1..]),
+        Some(_) => None,
+    }
+}
+
+/// Whether a relative path climbs above its start, by its words alone.
+fn leaves(rel: &[u8]) -> bool {
+    let mut depth = 0i32;
+    for part in rel.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Without doubled or leading slashes and `.` parts; a slash at the end stays.
+fn squeeze(rel: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rel.len());
+    let mut last_dot = false;
+    for part in rel.split(|&b| b == b'/') {
+        if part.is_empty() || part == b"." {
+            last_dot = part == b".";
+            continue;
+        }
+        last_dot = false;
+        if !out.is_empty() {
+            out.push(b'/');
+        }
+        out.extend_from_slice(part);
+    }
+    if (rel.ends_with(b"/") || last_dot) && !out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+/// An absolute path without `.`, `..`, doubled slashes and a slash at the end, by its words alone.
+pub(crate) fn normalise(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let cut = out.iter().rposition(|&b| b == b'/').unwrap_or(0);
+                out.truncate(cut);
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+pub(crate) fn join(dir: &[u8], rel: &[u8]) -> Vec<u8> {
+    if rel.first() == Some(&b'/') {
+        return rel.to_vec();
+    }
+    [dir, b"/", rel].concat()
+}
+
+/// `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` and the like, where they mean something of ours.
+fn through_proc(path: &[u8]) -> Option<Place> {
+    let state = state();
+    if let Some(rest) = proc_self(path, b"cwd") {
+        return Some(settle(state, &state.cwd().path, rest, state.cwd().shadowed));
+    }
+    let (fd, rest) = proc_fd(path)?;
+    let open = table::get(fd)?;
+    Some(absolute(state, &join(&open_path(&open), rest)))
+}
+
+/// The current path of an open forwarded file.
+pub(crate) fn open_path(open: &table::Open) -> Vec<u8> {
+    match &open.kind {
+        Kind::Remote(f) => {
+            let dir = &state().exports[usize::from(f.export)].dir;
+            if f.rel().is_empty() { dir.clone() } else { normalise(&[dir, &b"/"[..], f.rel()].concat()) }
+        }
+        Kind::Above(p) | Kind::LocalAbove(p) => p.clone(),
+    }
+}
+
+/// What follows `/proc/self/WHAT` (or this process's number), if `path` is that.
+fn proc_self<'a>(path: &'a [u8], what: &[u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    let rest = rest.strip_prefix(b"self/").or_else(|| rest.strip_prefix(b"thread-self/")).or_else(|| {
+        let pid = sys::getpid().to_string();
+        rest.strip_prefix(pid.as_bytes())?.strip_prefix(b"/")
+    })?;
+    let rest = rest.strip_prefix(what)?;
+    match rest.first() {
+        None => Some(rest),
+        Some(b'/') => Some(&rest[1..]),
+        _ => None,
+    }
+}
+
+/// The descriptor a path like `/proc/self/fd/3/x` names, and what follows it.
+pub(crate) fn proc_fd(path: &[u8]) -> Option<(i32, &[u8])> {
+    match path {
+        b"/dev/stdin" => return Some((0, b"")),
+        b"/dev/stdout" => return Some((1, b"")),
+        b"/dev/stderr" => return Some((2, b"")),
+        _ => {}
+    }
+    let rest = path.strip_prefix(b"/dev/fd/").or_else(|| proc_self(path, b"fd"))?;
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let fd = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    match rest.get(digits) {
+        None => Some((fd, b"")),
+        Some(b'/') => Some((fd, &rest[digits + 1..])),
+        _ => None,
+    }
+}
+
+/// Whether `path` is `/proc/self/cwd` itself.
+pub(crate) fn is_proc_cwd(path: &[u8]) -> bool {
+    proc_self(path, b"cwd").is_some_and(<[u8]>::is_empty)
+}
+
+impl State {
+    /// Whether an absolute path can possibly lead to a forwarded file.
+    fn may_concern(&self, path: &[u8]) -> bool {
+        path.starts_with(b"/proc/")
+            || path.starts_with(b"/dev/")
+            || path.windows(2).any(|w| w == b"//" || w == b"/.")
+            || self.exports.iter().any(|e| {
+                let n = e.dir.len().min(path.len());
+                path[..n] == e.dir[..n]
+            })
+    }
+
+    /// Whether a directory is above or below a forwarded one.
+    fn is_near(&self, dir: &[u8]) -> bool {
+        self.exports.iter().any(|e| below(&e.dir, dir).is_some() || below(dir, &e.dir).is_some())
+    }
+
+    /// The name directly below `dir` that leads to a forwarded directory, if one does.
+    pub(crate) fn next_name(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = self
+            .exports
+            .iter()
+            .filter_map(|e| below(&e.dir, dir))
+            .filter_map(|rest| rest.split(|&b| b == b'/').next().map(<[u8]>::to_vec))
+            .filter(|n| !n.is_empty())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The path that `remote` leads to when the node says it leaves its export: walks it name by name
+/// and replaces the first link that is absolute or climbs out, as a kernel would. `last`: whether
+/// a link at the end is followed too.
+pub(crate) fn follow_out(remote: &Remote, last: bool) -> Result<Vec<u8>, Error> {
+    let state = state();
+    let dir = &state.exports[remote.export].dir;
+    let parts: Vec<&[u8]> = remote.rel.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+    let mut done: Vec<u8> = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        if *part == b".." {
+            if done.is_empty() {
+                let rest = parts[i..].join(&b"/"[..]);
+                return Ok(join(dir, &rest));
+            }
+            let cut = done.iter().rposition(|&b| b == b'/').unwrap_or(0);
+            done.truncate(cut);
+            continue;
+        }
+        let parent = done.len();
+        if !done.is_empty() {
+            done.push(b'/');
+        }
+        done.extend_from_slice(part);
+        if i + 1 == parts.len() && !last {
+            break;
+        }
+        let link = state.client().meta(
+            Meta::Readlink { path: Path { export: ExportId(remote.export as u16), rel: &done } },
+            |a| match a {
+                Answer::Bytes(b) => Some(b.to_vec()),
+                _ => None,
+            },
+        );
+        match link {
+            Ok(target) => {
+                let rest = parts[i + 1..].join(&b"/"[..]);
+                let base = join(dir, &done[..parent]);
+                let mut path = join(&base, &target);
+                if !rest.is_empty() {
+                    path = join(&path, &rest);
+                }
+                return Ok(path);
+            }
+            Err(e) if e.errno() == libc::EINVAL => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Error::local(libc::ELOOP))
+}

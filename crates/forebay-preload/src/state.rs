@@ -1,0 +1,192 @@
+//! What the library knows: the forwarded directories, the working directory, the client.
+
+use crate::sys::{self, sys};
+use crate::table;
+use forebay_client::{Client, Config, Counters, Fallback};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// A forwarded directory.
+pub(crate) struct Export {
+    /// As programs name it: absolute, normal, no slash at the end.
+    pub(crate) dir: Vec<u8>,
+    /// The same directory as this machine sees it itself, if it does.
+    pub(crate) local: Option<Vec<u8>>,
+}
+
+/// The working directory as the program knows it.
+pub(crate) struct Cwd {
+    pub(crate) path: Vec<u8>,
+    /// The kernel's is a stand-in in the shadow tree.
+    pub(crate) shadowed: bool,
+}
+
+pub(crate) struct State {
+    config: Config,
+    pub(crate) exports: Vec<Export>,
+    /// Directories that stand for forwarded ones as the kernel's working directory.
+    pub(crate) shadow: Vec<u8>,
+    pub(crate) notes: Vec<u8>,
+    /// This library's own file, and the variable that names the configuration, for children.
+    pub(crate) preload: Vec<u8>,
+    pub(crate) config_path: Vec<u8>,
+    counters: Option<&'static Counters>,
+    cwd: AtomicPtr<Cwd>,
+    pub(crate) umask: AtomicU32,
+    client: AtomicPtr<Client>,
+    pid: AtomicU32,
+    /// In a page that a forked child finds zeroed.
+    alive: *const AtomicU64,
+}
+
+// SAFETY: `alive` points to a page that is never unmapped and holds an atomic; everything else is
+// immutable or atomic.
+unsafe impl Sync for State {}
+// SAFETY: as above.
+unsafe impl Send for State {}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The state, once [`crate::init`] has made it.
+pub(crate) fn get() -> Option<&'static State> {
+    let p = STATE.load(Ordering::Acquire);
+    // SAFETY: set once to a leaked box.
+    if p.is_null() { None } else { Some(unsafe { &*p }) }
+}
+
+/// The state; the hooks are installed only after it was made.
+pub(crate) fn state() -> &'static State {
+    get().expect("hooks run after start-up")
+}
+
+impl State {
+    pub(crate) fn install(
+        config: Config,
+        exports: Vec<Export>,
+        run_dir: &[u8],
+        preload: Vec<u8>,
+        config_path: Vec<u8>,
+        counters: Option<&'static Counters>,
+    ) -> &'static State {
+        let join = |name: &[u8]| [run_dir, b"/", name].concat();
+        let mask = sys!(umask, 0);
+        sys!(umask, mask);
+        let state = State {
+            config,
+            exports,
+            shadow: join(b"cwd"),
+            notes: join(b"notes"),
+            preload,
+            config_path,
+            counters,
+            cwd: AtomicPtr::new(Box::into_raw(Box::new(Cwd { path: Vec::new(), shadowed: false }))),
+            umask: AtomicU32::new(mask as u32),
+            client: AtomicPtr::new(std::ptr::null_mut()),
+            pid: AtomicU32::new(sys::getpid() as u32),
+            alive: wiped_on_fork(),
+        };
+        let state: &'static State = Box::leak(Box::new(state));
+        STATE.store(std::ptr::from_ref(state).cast_mut(), Ordering::Release);
+        state.refresh_cwd();
+        state
+    }
+
+    /// The client of this process. In a forked child, however it was made, a new one.
+    pub(crate) fn client(&'static self) -> &'static Client {
+        // SAFETY: the page is mapped for good.
+        if unsafe { &*self.alive }.load(Ordering::Relaxed) == 0 {
+            self.after_fork();
+        }
+        let p = self.client.load(Ordering::Acquire);
+        if !p.is_null() {
+            // SAFETY: set to leaked boxes only.
+            return unsafe { &*p };
+        }
+        let new = Client::new(self.config.clone(), self.counters).expect("start-up checked the configuration");
+        let new = Box::into_raw(Box::new(new));
+        match self.client.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked.
+            Ok(_) => unsafe { &*new },
+            Err(other) => {
+                // SAFETY: `new` was not published; `other` was.
+                unsafe {
+                    drop(Box::from_raw(new));
+                    &*other
+                }
+            }
+        }
+    }
+
+    /// The client if this process has one of its own.
+    pub(crate) fn client_if_any(&self) -> Option<&'static Client> {
+        // SAFETY: the page is mapped for good.
+        if unsafe { &*self.alive }.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let p = self.client.load(Ordering::Acquire);
+        // SAFETY: set to leaked boxes only.
+        if p.is_null() { None } else { Some(unsafe { &*p }) }
+    }
+
+    /// A client for a child that shares its parent's memory (`vfork`, `posix_spawn`) and must not
+    /// leave a trace in it.
+    pub(crate) fn passing_client(&self) -> Option<Client> {
+        Client::new(self.config.clone(), None).ok()
+    }
+
+    fn after_fork(&self) {
+        let old = self.client.load(Ordering::Relaxed);
+        if !old.is_null() {
+            // SAFETY: a forked child starts with one thread, and it is here before it starts others
+            // that use files; the old client is leaked, its memory is the child's own copy.
+            let new = unsafe { (*old).after_fork() };
+            self.client.store(Box::into_raw(Box::new(new)), Ordering::Release);
+        }
+        table::after_fork();
+        self.pid.store(sys::getpid() as u32, Ordering::Relaxed);
+        // SAFETY: the page is mapped for good.
+        unsafe { &*self.alive }.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether this code runs in a child that shares its parent's memory.
+    pub(crate) fn is_passing_child(&self) -> bool {
+        // SAFETY: the page is mapped for good.
+        let alive = unsafe { &*self.alive }.load(Ordering::Relaxed) != 0;
+        alive && self.pid.load(Ordering::Relaxed) != sys::getpid() as u32
+    }
+
+    pub(crate) fn fallback_direct(&self) -> bool {
+        self.config.fallback == Fallback::Direct
+    }
+
+    /// The working directory.
+    pub(crate) fn cwd(&self) -> &Cwd {
+        // SAFETY: replaced values are leaked, so what was read stays valid.
+        unsafe { &*self.cwd.load(Ordering::Acquire) }
+    }
+
+    /// Asks the kernel for the working directory and undoes the shadow.
+    pub(crate) fn refresh_cwd(&self) {
+        let Some(dir) = sys::getcwd() else { return };
+        let cwd = match dir.strip_prefix(self.shadow.as_slice()) {
+            Some(b"") => Cwd { path: b"/".to_vec(), shadowed: true },
+            Some(rest) if rest[0] == b'/' => Cwd { path: rest.to_vec(), shadowed: true },
+            _ => Cwd { path: dir, shadowed: false },
+        };
+        self.cwd.store(Box::into_raw(Box::new(cwd)), Ordering::Release);
+    }
+}
+
+/// A page holding 1, which a forked child finds holding 0.
+fn wiped_on_fork() -> *const AtomicU64 {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let p = sys!(mmap, 0, 4096, prot, flags, -1i32 as usize, 0);
+    if p < 0 || sys!(madvise, p, 4096, libc::MADV_WIPEONFORK) < 0 {
+        // An old kernel: a child would go on with its parent's connections. Not worth the risk.
+        panic!("forebay: the kernel lacks MADV_WIPEONFORK (Linux 4.14 or newer is needed)");
+    }
+    let p = p as *const AtomicU64;
+    // SAFETY: a fresh page.
+    unsafe { &*p }.store(1, Ordering::Relaxed);
+    p
+}

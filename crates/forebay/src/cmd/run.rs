@@ -1,0 +1,193 @@
+//! `forebay run`: a program's I/O through I/O nodes that live as long as it does.
+
+use crate::report::RunReport;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum, ValueHint};
+use forebay_client::Fallback;
+use forebay_embed::{At, Layer, LayerConfig, Transport};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libforebay_preload.so"));
+
+/// Run a program with its I/O forwarded.
+///
+/// Starts I/O nodes on this machine, runs CMD so that everything it does below DIR goes through
+/// them, and ends with CMD's exit status and a report: what was done, how long it took, and what
+/// was not forwarded and why. CMD needs no changes; its child processes are covered too.
+///
+/// DIR is the path the program uses, EXPORT the directory that serves it (by default the same one).
+/// DIR need not exist on this machine, or may be empty: the program sees EXPORT's files there.
+///
+/// Nothing is left behind: the I/O nodes and their files go when CMD has ended, also after Ctrl-C.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  forebay run --at /scratch -- ./simulation input.nml
+  forebay run --io-nodes 2 --at /scratch -- mpirun -n 4 ./app
+  forebay run --io-nodes 2 --at /data=/mnt/pfs/project -- make -j4 -C /data/src
+  forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
+
+Environment of the program:
+  LD_PRELOAD, FOREBAY_CONFIG   set for CMD and everything it starts
+
+Exit status:
+  that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if the
+  I/O nodes could not be started.")]
+pub(crate) struct Run {
+    /// How many I/O nodes to start.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    io_nodes: usize,
+    /// Forward what is done below this directory. May be repeated.
+    #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
+    at: Vec<At>,
+    /// Write the report as JSON to this file as well.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
+    /// Do not print the report.
+    #[arg(long, short)]
+    quiet: bool,
+    /// The longest a single call may take before it fails.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    deadline: f64,
+    /// What a call does when no I/O node answers.
+    #[arg(long, value_enum, default_value_t = OnFailure::Error)]
+    fallback: OnFailure,
+    /// How the program reaches the I/O nodes.
+    #[arg(long, value_enum, default_value_t = Over::Unix)]
+    transport: Over,
+    /// The I/O nodes' request scheduler and its parameters, for example `hbrr:quantum=8`.
+    #[arg(long, value_name = "SPEC")]
+    scheduler: Option<String>,
+    /// The job's name in reports and shares [default: the program's name].
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// The program and its arguments.
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFailure {
+    /// It fails with EIO.
+    Error,
+    /// It goes to the directory on this machine.
+    Direct,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Over {
+    /// A Unix socket.
+    Unix,
+    /// TCP on loopback.
+    Tcp,
+}
+
+impl Run {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut layer = match self.start() {
+            Ok(layer) => layer,
+            Err(e) => {
+                eprintln!("forebay: {e:#}");
+                return Ok(ExitCode::from(125));
+            }
+        };
+        let started = Instant::now();
+        let mut child = match self.spawn(&layer) {
+            Ok(child) => child,
+            Err(e) => {
+                eprintln!("forebay: cannot run {}: {e}", self.command[0].display());
+                return Ok(ExitCode::from(127));
+            }
+        };
+        let status = wait(&mut child)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let operations = layer.operations();
+        let nodes = layer.stop();
+        let report = RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes());
+        drop(layer);
+        if !self.quiet {
+            eprint!("{report}");
+        }
+        if let Some(path) = &self.report {
+            let json = serde_json::to_vec_pretty(&report)?;
+            std::fs::write(path, json).with_context(|| format!("cannot write the report to {}", path.display()))?;
+        }
+        Ok(ExitCode::from(exit_code(status)))
+    }
+
+    fn start(&self) -> Result<Layer> {
+        let name = PathBuf::from(&self.command[0]);
+        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut node_args = Vec::new();
+        if let Some(s) = &self.scheduler {
+            node_args.extend(["--scheduler".to_owned(), s.clone()]);
+        }
+        let layer = Layer::start(&LayerConfig {
+            program: std::env::current_exe().context("cannot find this program's own file")?,
+            io_nodes: self.io_nodes,
+            at: self.at.clone(),
+            transport: match self.transport {
+                Over::Unix => Transport::Unix,
+                Over::Tcp => Transport::Tcp,
+            },
+            deadline: Duration::try_from_secs_f64(self.deadline).context("--deadline")?,
+            fallback: match self.fallback {
+                OnFailure::Error => Fallback::Error,
+                OnFailure::Direct => Fallback::Direct,
+            },
+            node_args,
+            job: self.job.clone().unwrap_or(name),
+        })?;
+        let library = layer.dir().join("libforebay.so");
+        std::fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
+        Ok(layer)
+    }
+
+    fn spawn(&self, layer: &Layer) -> std::io::Result<Child> {
+        let mut preload = layer.dir().join("libforebay.so").into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .env("LD_PRELOAD", preload)
+            .env("FOREBAY_CONFIG", layer.client_config())
+            .spawn()
+    }
+}
+
+/// Waits for the program. Signals that ask us to end are passed on, and we wait for its end.
+fn wait(child: &mut Child) -> Result<ExitStatus> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    let handle = signals.handle();
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    let passer = std::thread::spawn(move || {
+        for signal in signals.forever() {
+            // Ctrl-C reaches the program from the terminal itself, which sends it to the whole group.
+            let from_terminal = matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
+            if !from_terminal
+                && let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal))
+            {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    });
+    let status = child.wait().context("cannot wait for the program");
+    handle.close();
+    let _ = passer.join();
+    status
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => 1,
+    }
+}

@@ -1,0 +1,197 @@
+//! The report at the end of a run: for a person, and as JSON.
+
+use forebay_client::{Config, OpTotals};
+use forebay_embed::{NodeReport, Note};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fmt;
+use std::process::ExitStatus;
+
+/// What a run did.
+#[derive(Serialize)]
+pub(crate) struct RunReport {
+    command: Vec<String>,
+    status: String,
+    seconds: f64,
+    forwarded: Vec<Forwarded>,
+    bytes_read: u64,
+    bytes_written: u64,
+    operations: Vec<Operation>,
+    io_nodes: Vec<NodeReport>,
+    not_forwarded: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct Forwarded {
+    dir: String,
+    export: String,
+}
+
+#[derive(Serialize)]
+struct Operation {
+    name: &'static str,
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    p50_us: f64,
+    p95_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl RunReport {
+    pub(crate) fn new(
+        command: &[OsString],
+        status: ExitStatus,
+        seconds: f64,
+        config: &Config,
+        operations: Vec<OpTotals>,
+        io_nodes: Vec<NodeReport>,
+        not_forwarded: Vec<Note>,
+    ) -> RunReport {
+        let bytes = |names: &[&str]| operations.iter().filter(|o| names.contains(&o.name)).map(|o| o.bytes).sum();
+        let us = |ns: u64| ns as f64 / 1000.0;
+        RunReport {
+            command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
+            status: status.to_string(),
+            seconds,
+            forwarded: config
+                .exports
+                .iter()
+                .map(|e| Forwarded { dir: e.dir.display().to_string(), export: e.export.clone() })
+                .collect(),
+            bytes_read: bytes(&["read"]),
+            bytes_written: bytes(&["write", "append"]),
+            operations: operations
+                .iter()
+                .map(|o| Operation {
+                    name: o.name,
+                    count: o.count,
+                    errors: o.errors,
+                    bytes: o.bytes,
+                    p50_us: us(o.latency_ns[0]),
+                    p95_us: us(o.latency_ns[1]),
+                    p99_us: us(o.latency_ns[2]),
+                    max_us: us(o.latency_ns[3]),
+                })
+                .collect(),
+            io_nodes,
+            not_forwarded,
+        }
+    }
+}
+
+/// Bytes as people read them.
+fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Microseconds as people read them.
+fn time(us: f64) -> String {
+    if us >= 1e6 {
+        format!("{:.2} s", us / 1e6)
+    } else if us >= 1e3 {
+        format!("{:.1} ms", us / 1e3)
+    } else {
+        format!("{us:.0} µs")
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = "─".repeat(78);
+        writeln!(f, "{line}")?;
+        writeln!(f, "forebay: {} ({}, {:.2} s)", self.command.join(" "), self.status, self.seconds)?;
+        for e in &self.forwarded {
+            if e.dir == e.export {
+                writeln!(f, "  forwarded  {}", e.dir)?;
+            } else {
+                writeln!(f, "  forwarded  {} (served from {})", e.dir, e.export)?;
+            }
+        }
+        if self.operations.is_empty() {
+            writeln!(f, "  nothing was done below the forwarded directory")?;
+        } else {
+            let rate = |b: u64| if self.seconds > 0.0 { b as f64 / self.seconds / 1e6 } else { 0.0 };
+            writeln!(
+                f,
+                "  read {} ({:.1} MB/s), written {} ({:.1} MB/s)\n",
+                size(self.bytes_read),
+                rate(self.bytes_read),
+                size(self.bytes_written),
+                rate(self.bytes_written)
+            )?;
+            writeln!(
+                f,
+                "  {:<12} {:>9} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9}",
+                "operation", "count", "failed", "bytes", "p50", "p95", "p99", "max"
+            )?;
+            for o in &self.operations {
+                let bytes = if o.bytes > 0 { size(o.bytes) } else { "–".into() };
+                writeln!(
+                    f,
+                    "  {:<12} {:>9} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9}",
+                    o.name,
+                    o.count,
+                    o.errors,
+                    bytes,
+                    time(o.p50_us),
+                    time(o.p95_us),
+                    time(o.p99_us),
+                    time(o.max_us)
+                )?;
+            }
+        }
+        writeln!(f)?;
+        for n in &self.io_nodes {
+            write!(f, "  I/O node {}  ", n.node)?;
+            match &n.stats {
+                Some(s) => {
+                    let (requests, read, written) = node_totals(s);
+                    write!(f, "{requests} requests, {} read, {} written", size(read), size(written))?;
+                }
+                None => write!(f, "no statistics")?,
+            }
+            match &n.problem {
+                Some(p) => writeln!(f, " ({p})")?,
+                None => writeln!(f)?,
+            }
+        }
+        if !self.not_forwarded.is_empty() {
+            writeln!(f, "\n  not forwarded, or not as usual:")?;
+            for n in self.not_forwarded.iter().take(20) {
+                let times = if n.count > 1 { format!(" ({} times)", n.count) } else { String::new() };
+                let what = if n.path.is_empty() { &n.kind } else { &n.path };
+                writeln!(f, "    {what}: {}{times}", n.why)?;
+            }
+            if self.not_forwarded.len() > 20 {
+                writeln!(f, "    … and {} more (see --report)", self.not_forwarded.len() - 20)?;
+            }
+        }
+        writeln!(f, "{line}")
+    }
+}
+
+/// Requests, bytes read and bytes written of a node, all flows together.
+fn node_totals(stats: &serde_json::Value) -> (u64, u64, u64) {
+    let mut totals = (0, 0, 0);
+    for flow in stats["flows"].as_array().into_iter().flatten() {
+        for (name, op) in flow["operations"].as_object().into_iter().flatten() {
+            totals.0 += op["count"].as_u64().unwrap_or(0);
+            let bytes = op["bytes"].as_u64().unwrap_or(0);
+            match name.as_str() {
+                "read" => totals.1 += bytes,
+                "write" | "append" => totals.2 += bytes,
+                _ => {}
+            }
+        }
+    }
+    totals
+}
