@@ -260,7 +260,7 @@ impl Client {
                 let here = size <= ROOM && (opcode != Opcode::Read || self.rx.is_empty());
                 if !here || node.engine.contended() {
                     let mut payload =
-                        node.pool.take(size, node.config.stall_timeout).map_err(Stop::NoMemory)?;
+                        node.pool.take(size, 3 * node.config.stall_timeout).map_err(Stop::NoMemory)?;
                     if opcode != Opcode::Read {
                         payload.payload_mut(size).copy_from_slice(self.rx.bytes(at, size));
                     }
@@ -316,7 +316,9 @@ impl Client {
         node.engine.complete(&node, ticket);
         let mut reply = node.data_reply(header, opcode, &moved);
         node.remember(session, opcode, &reply, &moved);
-        let sent = match (&moved, opcode, prepared) {
+        let n = moved.as_ref().map_or(0, |m| m.0);
+        session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
+        match (&moved, opcode, prepared) {
             (Ok((n, _)), Opcode::Read, Some(mut work)) => {
                 reply.set_body_len(*n as u32);
                 work.payload.set_header(reply.as_bytes());
@@ -335,10 +337,7 @@ impl Client {
                 self.frame.extend_from_slice(failure.why.as_bytes());
                 self.send(&self.frame)
             }
-        };
-        let n = moved.as_ref().map_or(0, |m| m.0);
-        session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
-        sent
+        }
     }
 
     fn meta(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
@@ -350,10 +349,8 @@ impl Client {
         };
         let meta = Meta::decode(bytes)?;
         let failed = self.node.run_meta(session, header, &meta, &mut self.frame);
-        let op = Op::meta(&meta);
-        let sent = self.send(&self.frame);
-        session.job.stats.record(op, 0, sys::now().since(received), failed);
-        sent
+        session.job.stats.record(Op::meta(&meta), 0, sys::now().since(received), failed);
+        self.send(&self.frame)
     }
 
     fn control(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {

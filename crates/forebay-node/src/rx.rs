@@ -128,7 +128,7 @@ impl Rx {
         pool: &Arc<Pool>,
     ) -> Result<Buffer, Stop> {
         self.large = payload;
-        let mut buffer = pool.take(len, self.stall).map_err(Stop::NoMemory)?;
+        let mut buffer = pool.take(len, 3 * self.stall).map_err(Stop::NoMemory)?;
         let into = buffer.payload_mut(len);
         let held = (self.end - self.start).min(len);
         into[..held].copy_from_slice(&self.map[self.start..self.start + held]);
@@ -136,15 +136,25 @@ impl Rx {
         let mut done = held;
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.stall);
         let deadline = deadline + Duration::from_secs(len as u64 / SLOWEST);
+        let mut progress = Instant::now();
         while done < len {
-            match recv(fd, &mut into[done..], RecvFlags::WAITALL) {
+            let silent = match recv(fd, &mut into[done..], RecvFlags::WAITALL) {
                 Ok((0, _)) => return Err(Stop::Closed),
-                Ok((n, _)) => done += n,
-                Err(Errno::INTR | Errno::AGAIN) => {}
+                Ok((n, _)) => {
+                    done += n;
+                    false
+                }
+                Err(Errno::INTR | Errno::AGAIN) => true,
                 Err(e) => return Err(Stop::Broken(e)),
-            }
-            if done < len && Instant::now() >= deadline {
-                return Err(Stop::Stalled);
+            };
+            if done < len {
+                let now = Instant::now();
+                if !silent {
+                    progress = now;
+                }
+                if now >= deadline || now >= progress + self.stall {
+                    return Err(Stop::Stalled);
+                }
             }
         }
         self.deadline = None;

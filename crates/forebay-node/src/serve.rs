@@ -245,9 +245,9 @@ impl Node {
             Ok(_) => Frame::Bytes(reply.as_bytes().to_vec()),
             Err(failure) => Frame::Bytes([&reply.as_bytes()[..], failure.why.as_bytes()].concat()),
         };
-        conn.post(frame);
         let n = moved.as_ref().map_or(0, |m| m.0);
         session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
+        conn.post(frame);
     }
 
     fn serve_meta(self: &Arc<Node>, work: Work, scratch: &mut Vec<u8>) {
@@ -255,9 +255,9 @@ impl Node {
         // It was decoded once already, when it came.
         if let Ok(meta) = Meta::decode(body) {
             let failed = self.run_meta(&work.session, &work.header, &meta, scratch);
-            work.conn.post(Frame::Bytes(scratch.clone()));
             let latency = sys::now().since(work.received);
             work.session.job.stats.record(Op::meta(&meta), 0, latency, failed);
+            work.conn.post(Frame::Bytes(scratch.clone()));
         }
     }
 
