@@ -83,6 +83,7 @@ struct Row {
     processes: u32,
     layout: u8,
     spatiality: u8,
+    #[serde(serialize_with = "crate::run::plain")]
     request_kb: f64,
     io_nodes: u32,
     bandwidth_mbs: f64,

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | [`scenario`] | what is to be run: FORGE's JSON, our TOML |
 //! | [`workload`] | the requests of each process, and the bytes they carry |
+//! | [`run`] | running scenarios, on this machine or under a launcher |
 //! | [`stats`] | quantiles, confidence intervals, Kruskal-Wallis, Dunn |
 //! | [`analysis`] | measurements in, verdicts and reports out |
 //! | [`curves`] | bandwidth curves: export, import, estimates for patterns not measured |
 
 pub mod analysis;
 pub mod curves;
+pub mod run;
 pub mod scenario;
 pub mod stats;
 pub mod workload;

@@ -53,8 +53,16 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether it is measured in operations per second instead of MB/s.
+    pub fn counts_operations(&self) -> bool {
+        matches!(self.operation.as_str(), "create" | "stat" | "unlink")
+    }
+
     /// In a few words: `1536 processes, shared, strided, 512 KiB`.
     pub fn describe(&self) -> String {
+        if self.counts_operations() {
+            return format!("{} processes, {} of files, operations/s", self.processes, self.operation);
+        }
         let layout = if self.shared { "shared" } else { "file per process" };
         let size = forebay_plot::bytes(self.request_kb * 1024.0);
         let operation =
@@ -70,7 +78,7 @@ pub struct Scenario {
     pub name: String,
     /// What it does.
     pub facts: Facts,
-    /// MB/s of each repetition by number of I/O nodes, in the order they were made.
+    /// MB/s (or operations per second) of each repetition by number of I/O nodes, in the order they were made.
     pub runs: BTreeMap<u32, Vec<f64>>,
 }
 
@@ -96,6 +104,8 @@ struct Row {
     bandwidth_mbs: f64,
     #[serde(default)]
     operation: Option<String>,
+    #[serde(default)]
+    ops_per_s: Option<f64>,
     #[serde(default)]
     started: Option<f64>,
 }
@@ -168,7 +178,11 @@ impl Measurements {
             if scenario.facts != facts {
                 return Err(bad(format!("scenario {} is described in another way further up", row.scenario)));
             }
-            scenario.runs.entry(row.io_nodes).or_default().push(row.bandwidth_mbs);
+            let value = match row.ops_per_s {
+                Some(ops) if scenario.facts.counts_operations() => ops,
+                _ => row.bandwidth_mbs,
+            };
+            scenario.runs.entry(row.io_nodes).or_default().push(value);
             self.rows += 1;
         }
         Ok(())

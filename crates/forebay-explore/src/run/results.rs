@@ -1,0 +1,85 @@
+//! The files of a study: `results.csv` with a row per repetition and step, `runs/` with JSON, and
+//! `summary.txt` in FORGE's form. Each is complete after every run, so an interrupted study can go on.
+
+use super::record::RunRecord;
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A study's directory.
+pub struct Results {
+    dir: PathBuf,
+    csv: csv::Writer<File>,
+    summary: File,
+    done: HashSet<(String, u32, u32)>,
+}
+
+#[derive(Deserialize)]
+struct DoneRow {
+    run: String,
+    io_nodes: u32,
+    repetition: u32,
+}
+
+impl Results {
+    /// Opens the directory. With `resume`, what is there is kept and counts as done; without, results
+    /// that are there are not touched but refused.
+    pub fn open(dir: &Path, resume: bool) -> io::Result<Results> {
+        fs::create_dir_all(dir.join("runs"))?;
+        let csv_path = dir.join("results.csv");
+        let mut done = HashSet::new();
+        let exists = fs::metadata(&csv_path).is_ok_and(|m| m.len() > 0);
+        if exists {
+            if !resume {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!(
+                        "{} holds results already: give --resume to go on with them, or another --out",
+                        dir.display()
+                    ),
+                ));
+            }
+            let text = fs::read(&csv_path)?;
+            // A row cut short by a crash is not counted, and cut off.
+            let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+            for row in csv::Reader::from_reader(&text[..whole]).deserialize::<DoneRow>() {
+                let row = row.map_err(|e| io::Error::other(format!("{}: {e}", csv_path.display())))?;
+                done.insert((row.run, row.io_nodes, row.repetition));
+            }
+            OpenOptions::new().write(true).open(&csv_path)?.set_len(whole as u64)?;
+        }
+        let append = |name: &str| OpenOptions::new().create(true).append(true).open(dir.join(name));
+        let csv = csv::WriterBuilder::new().has_headers(!exists).from_writer(append("results.csv")?);
+        Ok(Results { dir: dir.to_owned(), csv, summary: append("summary.txt")?, done })
+    }
+
+    /// What was done before: scenario, I/O nodes, repetition.
+    pub fn done(&self) -> &HashSet<(String, u32, u32)> {
+        &self.done
+    }
+
+    /// The CSV file.
+    pub fn csv_path(&self) -> PathBuf {
+        self.dir.join("results.csv")
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, record: &RunRecord) -> io::Result<()> {
+        let plain: String = record
+            .scenario
+            .chars()
+            .map(|c| if c.is_alphanumeric() || "-_.=".contains(c) { c } else { '_' })
+            .take(120)
+            .collect();
+        let name = format!("{plain}-ion{}-rep{}.json", record.io_nodes, record.repetition);
+        fs::write(self.dir.join("runs").join(name), serde_json::to_vec_pretty(record)?)?;
+        self.summary.write_all(record.forge_summary().as_bytes())?;
+        self.summary.write_all(b"\n")?;
+        for row in record.rows() {
+            self.csv.serialize(row).map_err(io::Error::other)?;
+        }
+        self.csv.flush()
+    }
+}

@@ -1,0 +1,322 @@
+//! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden commands
+//! `explore-worker` and `explore-node` are the processes it starts.
+
+use anyhow::{Context, bail};
+use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
+use forebay_explore::run::launcher::{self, Rank};
+use forebay_explore::run::machine::{Launched, Local, Machine, serve_agent};
+use forebay_explore::run::{Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, serve_node, work};
+use forebay_explore::scenario::{self, Scenario, Step};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Run scenarios with different numbers of I/O nodes, and measure.
+///
+/// A scenario says what an application does: so many processes write, read, think, or make files, in
+/// such and such a pattern. FILE is either FORGE's JSON (both its forms, unchanged) or Forebay's TOML,
+/// which adds random access, request size mixes, mixed reads and writes, metadata, several jobs at
+/// once, schedulers, and a matrix of factors; see docs/EXPLORE.md and the files in scenarios/.
+///
+/// On this machine, I/O nodes and client processes are started for each run and ended after it. Under
+/// srun or mpirun, the first ranks become I/O nodes and the others clients; the ranks meet in the
+/// output directory, which all hosts must see. With --nodes, I/O nodes that already run are used.
+///
+/// The results go into the output directory: results.csv (a row per repetition), runs/ (JSON with
+/// latency percentiles and the I/O nodes' own statistics), summary.txt (FORGE's form) and
+/// report.html. Ctrl-C keeps what is done; --resume goes on from there.
+#[derive(clap::Args)]
+#[command(after_long_help = "Examples:\n  \
+    forebay explore scenarios/paper-a-to-t.toml --at /scratch/me\n  \
+    forebay explore forge.json --processes 8 --io-nodes 0,1,2 --repeat 3\n  \
+    srun -n 20 forebay explore scenario.toml --io-nodes 0,1,2,4 --at /lustre/me --out /lustre/me/study")]
+pub(crate) struct Explore {
+    /// Scenario files: FORGE's .json or Forebay's .toml.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Numbers of I/O nodes to try; 0 is direct access. Default: the scenario's own, else 0,1,2,4,8.
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    io_nodes: Option<Vec<u32>>,
+
+    /// Repetitions of each. Default: the scenario's own, else 5.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+
+    /// The directory on the file system under test, where the scenarios' files go. Default: the
+    /// directory that the scenario's own paths name, else the current one.
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
+
+    /// Where results go.
+    #[arg(long, value_name = "DIR", default_value = "explore-results")]
+    out: PathBuf,
+
+    /// Go on with a study that was interrupted: runs whose results are there are not repeated.
+    #[arg(long)]
+    resume: bool,
+
+    /// Client processes for FORGE's files, which leave it to mpirun. Default: one per I/O node, or
+    /// all client ranks of the launcher.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    processes: Option<u32>,
+
+    /// I/O nodes that already run (tcp:HOST:PORT or unix:PATH); a run with N takes the first N.
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS,…", requires = "secret_file")]
+    nodes: Vec<String>,
+
+    /// The file with the secret of --nodes.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// The name under which --nodes export the directory. Default: the directory's path.
+    #[arg(long, value_name = "NAME")]
+    export: Option<String>,
+
+    /// How clients reach the I/O nodes: through the client library, or as plain POSIX programs under
+    /// the preloaded library.
+    #[arg(long, value_enum, default_value_t = ViaArg::Client)]
+    via: ViaArg,
+
+    /// Seed of the random order of runs.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ViaArg {
+    Client,
+    Preload,
+}
+
+/// One client process of a run; started by `forebay explore`.
+#[derive(clap::Args)]
+pub(crate) struct ExploreWorker {
+    #[arg(long)]
+    connect: SocketAddr,
+    #[arg(long)]
+    run: u64,
+    #[arg(long)]
+    slot: u32,
+}
+
+impl ExploreWorker {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let token = std::env::var(TOKEN_VARIABLE).context("this command is started by `forebay explore`")?;
+        work(self.connect, &token, self.run, self.slot)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One I/O node of a run; started by `forebay explore`.
+#[derive(clap::Args)]
+pub(crate) struct ExploreNode {
+    #[arg(long)]
+    id: u32,
+    #[arg(long)]
+    listen: String,
+    #[arg(long)]
+    export: PathBuf,
+    #[arg(long)]
+    scheduler: Option<String>,
+    #[arg(long)]
+    dispatchers: Option<u32>,
+}
+
+impl ExploreNode {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        serve_node(self.id, &self.listen, &self.export, self.scheduler.as_deref(), self.dispatchers)
+            .map_err(anyhow::Error::msg)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// How long the ranks of a launcher wait for each other.
+const MEETING_PATIENCE: Duration = Duration::from_secs(120);
+
+impl Explore {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let rank = Rank::detect(|name| std::env::var(name).ok());
+        std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
+        let out = self.out.canonicalize()?;
+        if let Some(r) = rank.as_ref().filter(|r| r.rank > 0) {
+            serve_agent(launcher::join(r, &out, MEETING_PATIENCE)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+
+        let mut scenarios = Vec::new();
+        for file in &self.files {
+            scenarios.extend(scenario::load(file)?);
+        }
+        let root = relocate(&mut scenarios, self.at.as_deref())?;
+        let via = match self.via {
+            ViaArg::Client => Via::Client,
+            ViaArg::Preload => Via::Preload(preload_library()?),
+        };
+        let standing = self.standing(&root)?;
+
+        let mut results = Results::open(&out, self.resume)?;
+        let runs = plan(&scenarios, self.io_nodes.as_deref(), self.repeat, self.seed, results.done());
+        let most = runs.iter().map(|r| r.io_nodes).max().unwrap_or(0);
+        if let Some(s) = standing.as_ref().filter(|s| s.addresses.len() < most as usize) {
+            bail!("a run wants {most} I/O nodes, and --nodes names {}", s.addresses.len());
+        }
+
+        let listener = TcpListener::bind(if rank.is_some() { "0.0.0.0:0" } else { "127.0.0.1:0" })?;
+        let token = format!("{:032x}", rand::random::<u128>());
+        let mut machine: Box<dyn Machine> = match &rank {
+            None => Box::new(Local::default()),
+            Some(rank) => {
+                let agents = launcher::gather(rank, &out, &listener, &token, MEETING_PATIENCE)?;
+                Box::new(Launched::new(agents, if standing.is_some() { 0 } else { most }))
+            }
+        };
+        fit_processes(&mut scenarios, self.processes, machine.clients())?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone()).context("cannot watch for Ctrl-C")?;
+        }
+        let study =
+            Study { root, via, standing, scratch: out.clone(), listener: &listener, token, stop: &stop };
+        let bar = progress(runs.len(), results.done().len());
+        for (number, run) in runs.iter().enumerate() {
+            let scenario = &scenarios[run.scenario];
+            bar.set_message(format!(
+                "{}, {} I/O nodes, repetition {}",
+                scenario.name, run.io_nodes, run.repetition
+            ));
+            match study.run(scenario, *run, number as u64, &mut *machine) {
+                Ok(record) => results.add(&record).context("cannot write the results")?,
+                Err(RunError::Interrupted) => {
+                    bar.abandon_with_message("interrupted");
+                    eprintln!(
+                        "{number} of {} runs done and kept in {}; go on with --resume",
+                        runs.len(),
+                        self.out.display()
+                    );
+                    return Ok(ExitCode::from(130));
+                }
+                Err(e) => {
+                    bar.abandon();
+                    return Err(e.into());
+                }
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        self.report(&results)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn standing(&self, root: &Path) -> anyhow::Result<Option<Standing>> {
+        let Some(file) = self.secret_file.as_ref().filter(|_| !self.nodes.is_empty()) else {
+            return Ok(None);
+        };
+        let secret =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let addresses = self.nodes.iter().map(|a| a.parse()).collect::<Result<_, _>>()?;
+        let export = self.export.clone().unwrap_or_else(|| root.display().to_string());
+        Ok(Some(Standing { addresses, secret: secret.trim().to_owned(), export }))
+    }
+
+    fn report(&self, results: &Results) -> anyhow::Result<()> {
+        let csv = results.csv_path();
+        let mut measurements = Measurements::default();
+        measurements.add_csv(&csv.display().to_string(), File::open(&csv)?)?;
+        let report = assess(&measurements, Rule::Described);
+        let page = self.out.join("report.html");
+        let names: Vec<_> =
+            self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
+        std::fs::write(&page, html(&report, &format!("I/O nodes: {}", names.join(", "))))?;
+        print!("{}", text(&report));
+        println!("\nresults: {}\nreport:  {}", self.out.join("results.csv").display(), page.display());
+        Ok(())
+    }
+}
+
+/// Puts every file of the scenarios below one directory and gives its name.
+fn relocate(scenarios: &mut [Scenario], at: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let mut paths: Vec<&mut String> = Vec::new();
+    for step in scenarios.iter_mut().flat_map(|s| &mut s.jobs).flat_map(|j| &mut j.steps) {
+        match step {
+            Step::Open(t) | Step::Close(t) => paths.push(&mut t.path),
+            Step::Data(d) => paths.push(&mut d.target.path),
+            Step::Metadata(m) => paths.push(&mut m.path),
+            Step::Think(_) => {}
+        }
+    }
+    let named = paths.iter().map(|p| Path::new(p.as_str())).find(|p| p.is_absolute()).and_then(Path::parent);
+    let root = at.or(named).unwrap_or(Path::new("."));
+    let root = root
+        .canonicalize()
+        .with_context(|| format!("{}: the directory for the scenario's files (see --at)", root.display()))?;
+    for path in paths {
+        let old = Path::new(path.as_str());
+        if !old.is_absolute() {
+            continue;
+        }
+        let below = old.strip_prefix(&root).ok().or(old.file_name().filter(|_| at.is_some()).map(Path::new));
+        match below.and_then(Path::to_str) {
+            Some(below) => *path = below.to_owned(),
+            None => bail!("{path} is not below {}: say where files go with --at", root.display()),
+        }
+    }
+    Ok(root)
+}
+
+/// FORGE's files leave the number of processes to the launcher; other scenarios must fit it.
+fn fit_processes(
+    scenarios: &mut [Scenario],
+    processes: Option<u32>,
+    room: Option<u32>,
+) -> anyhow::Result<()> {
+    for s in scenarios {
+        if let [job] = &mut s.jobs[..]
+            && job.name == "forge"
+            && let Some(n) = processes.or(room)
+        {
+            job.compute_nodes = n;
+        }
+        let wanted: u32 = s.jobs.iter().map(|j| j.processes()).sum();
+        if let Some(room) = room.filter(|room| wanted > *room) {
+            bail!(
+                "scenario {} has {wanted} processes, and the launcher started {room} besides the I/O nodes",
+                s.name
+            );
+        }
+        s.check().map_err(|e| anyhow::anyhow!("scenario {}: {e}", s.name))?;
+    }
+    Ok(())
+}
+
+/// The preloaded library, beside this program or where packages put it.
+fn preload_library() -> anyhow::Result<PathBuf> {
+    const NAME: &str = "libforebay_preload.so";
+    let exe = std::env::current_exe()?;
+    let beside = exe.parent().map(|d| d.join(NAME));
+    let installed = exe.parent().and_then(Path::parent).map(|d| d.join("lib/forebay").join(NAME));
+    [beside, installed]
+        .into_iter()
+        .flatten()
+        .find(|p| p.exists())
+        .with_context(|| format!("{NAME} is neither beside {} nor in ../lib/forebay", exe.display()))
+}
+
+fn progress(runs: usize, done: usize) -> ProgressBar {
+    let bar = ProgressBar::new(runs as u64);
+    let template = "{bar:30.cyan/dim} {pos}/{len} runs  {elapsed} gone, {eta} left  {wide_msg:.dim}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("━╸─"));
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    if done > 0 {
+        bar.println(format!("{done} runs are done already"));
+    }
+    bar
+}
