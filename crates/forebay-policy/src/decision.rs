@@ -136,7 +136,8 @@ pub struct Explanation {
 impl Decision {
     pub(crate) fn new(policy: PolicyKind, jobs: &[Job], pool: &Pool, chosen: Vec<JobDecision>) -> Decision {
         debug_assert_eq!(jobs.len(), chosen.len());
-        let total = chosen.iter().filter_map(|j| j.bandwidth).map(|b| b.0).sum();
+        // From 0.0, since the sum of nothing is -0.0.
+        let total = chosen.iter().filter_map(|j| j.bandwidth).fold(0.0, |sum, b| sum + b.0);
         Decision {
             policy,
             io_nodes: pool.available(),

@@ -1,10 +1,12 @@
 //! `forebay allocate`: one decision for a given set of jobs.
 
+use crate::cmd::table;
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay_policy::dfra::IoProfile;
 use forebay_policy::{
-    BandwidthCurve, Current, Decision, Explanation, FairConfig, Job, Policy, PolicyKind, Pool, Settings, Sharing,
+    BandwidthCurve, Current, Decision, Explanation, FairConfig, Job, Policy, PolicyKind, Pool, Settings,
+    Sharing,
 };
 use forebay_types::Bandwidth;
 use serde::Deserialize;
@@ -134,8 +136,9 @@ impl Allocate {
         let settings = Settings { fair, ..Settings::default() };
         let decision = self.policy.build(&settings)?.decide(&jobs, &pool)?;
         let explained = decision.explain(&jobs, &pool);
-        // What STATIC would reach with the same jobs, for comparison; it may have no answer.
-        let fixed = forebay_policy::Static.decide(&jobs, &pool).ok().map(|d| d.total);
+        // What STATIC would reach with the same jobs, where it has an answer that fits the pool.
+        let fixed = forebay_policy::Static.decide(&jobs, &pool).ok();
+        let fixed = fixed.filter(|d| d.used() <= u64::from(d.io_nodes)).map(|d| d.total);
         if self.json {
             println!("{}", serde_json::to_string_pretty(&to_json(&decision, &ids, &explained, fixed)?)?);
         } else {
@@ -219,12 +222,9 @@ fn to_json(
 }
 
 fn print_table(decision: &Decision, explained: &[Explanation], fixed: Option<Bandwidth>) {
-    use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
     let mbs = |b: Option<f64>| b.map_or("?".to_owned(), |b| format!("{b:.1}"));
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.to_owned());
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["job", "compute\nnodes", "I/O nodes", "MB/s", "STATIC", "gain", "why"]);
+    let header = ["job", "compute\nnodes", "I/O nodes", "MB/s", "STATIC", "gain", "why"];
+    let mut table = table::new(&header, &["why"]);
     for e in explained {
         let nodes = match (e.io_nodes, e.shared) {
             (_, true) => "shared".to_owned(),
@@ -243,14 +243,10 @@ fn print_table(decision: &Decision, explained: &[Explanation], fixed: Option<Ban
             e.why.clone(),
         ]);
     }
-    for column in 1..=5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
     println!("{table}");
     let compared = fixed.filter(|f| f.0 > 0.0 && decision.policy != PolicyKind::Static);
-    let compared = compared.map_or(String::new(), |f| format!(", {:.2}× STATIC's {f}", decision.total.0 / f.0));
+    let compared =
+        compared.map_or(String::new(), |f| format!(", {:.2}× STATIC's {f}", decision.total.0 / f.0));
     println!(
         "{}: {} in total{compared}; {} of {} I/O nodes used",
         decision.policy,
@@ -266,6 +262,8 @@ fn print_table(decision: &Decision, explained: &[Explanation], fixed: Option<Ban
     }
     match decision.unpredicted() {
         0 => {}
-        n => println!("{n} of {} jobs have no predicted bandwidth and are not in the total.", explained.len()),
+        n => {
+            println!("{n} of {} jobs have no predicted bandwidth and are not in the total.", explained.len())
+        }
     }
 }

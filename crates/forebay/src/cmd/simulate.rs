@@ -34,19 +34,6 @@ impl Simulate {
     }
 }
 
-/// A table with the first column to the left and the others to the right.
-fn table(header: &[String]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY.to_owned());
-    table.set_header(header);
-    for column in 1..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    table
-}
-
 /// A progress bar on standard error; nothing where that is not a terminal.
 fn progress(steps: u32, what: &str) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(u64::from(steps));

@@ -1,6 +1,6 @@
 //! `forebay simulate decision`: how long one decision takes.
 
-use super::table;
+use crate::cmd::table;
 use clap::Args;
 use forebay_policy::{BandwidthCurve, Job, PolicyKind, Pool, Settings};
 use rand::{Rng, SeedableRng};
@@ -35,16 +35,19 @@ impl Timed {
         for i in 0..self.jobs {
             let compute_nodes = 8 << rng.random_range(0..8);
             let pairs = [0, 1, 2, 4, 8].map(|n| (n, rng.random_range(1.0..5000.0)));
-            jobs.push(Job::new(format!("job{i}"), compute_nodes, compute_nodes).with_curve(BandwidthCurve::from_pairs(pairs)?));
+            jobs.push(
+                Job::new(format!("job{i}"), compute_nodes, compute_nodes)
+                    .with_curve(BandwidthCurve::from_pairs(pairs)?),
+            );
         }
         let pool = Pool::of(self.io_nodes);
-        let mut table = table(&["policy", "ms", "total GB/s", "I/O nodes used"].map(str::to_owned));
+        let mut shown = table::new(&["policy", "ms", "total GB/s", "I/O nodes used"], &[]);
         for kind in PolicyKind::ALL {
             let policy = kind.build(&Settings::default())?;
             let started = Instant::now();
             let decision = policy.decide(&jobs, &pool)?;
             let took = started.elapsed();
-            table.add_row([
+            shown.add_row([
                 kind.to_string(),
                 format!("{:.1}", took.as_secs_f64() * 1e3),
                 format!("{:.1}", decision.total.0 / 1000.0),
@@ -52,7 +55,7 @@ impl Timed {
             ]);
         }
         println!("One decision for {} jobs and {} I/O nodes", self.jobs, self.io_nodes);
-        println!("{table}");
+        println!("{shown}");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,7 @@
 //! `forebay simulate dfra`: a synthetic history through DFRA.
 
-use super::{progress, table};
+use super::progress;
+use crate::cmd::table;
 use clap::Args;
 use forebay_policy::dfra::DfraConfig;
 use forebay_sim::taihulight::{self, TABLE_4};
@@ -31,15 +32,19 @@ impl Replay {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let bar = progress(self.jobs, "jobs");
         let started = Instant::now();
-        let replay =
-            taihulight::replay(self.jobs, self.seed, DfraConfig::default(), || started.elapsed().into(), || bar.inc(1))?;
+        let replay = taihulight::replay(
+            self.jobs,
+            self.seed,
+            DfraConfig::default(),
+            || started.elapsed().into(),
+            || bar.inc(1),
+        )?;
         bar.finish_and_clear();
         if self.json {
             println!("{}", serde_json::to_string_pretty(&replay)?);
             return Ok(ExitCode::SUCCESS);
         }
-        let text = |s: &str| s.to_owned();
-        let mut screening = table(&["eligibility", "jobs", "%", "published", "%"].map(text));
+        let mut screening = table::new(&["eligibility", "jobs", "%", "published", "%"], &[]);
         let (ours, theirs) = (&replay.screening, &TABLE_4);
         for (name, a, b) in [
             ("all", ours.jobs, theirs.jobs),
@@ -50,7 +55,7 @@ impl Replay {
         ] {
             let percent = |n: u32, of: u32| format!("{:.1}", 100.0 * f64::from(n) / f64::from(of));
             screening.add_row([
-                text(name),
+                name.to_owned(),
                 a.to_string(),
                 percent(a, ours.jobs),
                 b.to_string(),

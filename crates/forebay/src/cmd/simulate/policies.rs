@@ -1,6 +1,7 @@
 //! `forebay simulate policies`: the set study.
 
-use super::{progress, table};
+use super::{progress, stack};
+use crate::cmd::table;
 use anyhow::Context;
 use clap::Args;
 use forebay_plot::{Axis, Line, Series, Size};
@@ -33,7 +34,12 @@ pub(crate) struct Policies {
     set_size: u32,
 
     /// Pool sizes
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "8,16,24,32,40,48,56,64,96,128")]
+    #[arg(
+        long,
+        value_name = "N,N,...",
+        value_delimiter = ',',
+        default_value = "8,16,24,32,40,48,56,64,96,128"
+    )]
     io_nodes: Vec<u32>,
 
     /// Which sets are drawn
@@ -61,7 +67,8 @@ impl Policies {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.curves.display();
         let file = File::open(&self.curves).with_context(|| format!("cannot open {name}"))?;
-        let curves = CurveTable::from_csv(BufReader::new(file)).with_context(|| format!("{name}: not a table of curves"))?;
+        let curves = CurveTable::from_csv(BufReader::new(file))
+            .with_context(|| format!("{name}: not a table of curves"))?;
         let fair = FairConfig { share: self.share, ..FairConfig::default() };
         let config = StudyConfig {
             sets: self.sets,
@@ -86,7 +93,8 @@ impl Policies {
             );
         }
         if let Some(path) = &self.plot {
-            std::fs::write(path, chart(&study)).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(path, charts(&study))
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&study)?);
@@ -108,15 +116,16 @@ fn print(study: &Study, pools: &[u32]) {
         study.compute_nodes.min,
         study.compute_nodes.max
     );
-    let header: Vec<String> =
-        std::iter::once("I/O nodes".to_owned()).chain(PolicyKind::ALL.iter().map(|k| k.to_string())).collect();
+    let header: Vec<String> = std::iter::once("I/O nodes".to_owned())
+        .chain(PolicyKind::ALL.iter().map(|k| k.to_string()))
+        .collect();
     let show = |title: &str, value: &dyn Fn(&study::Cell) -> String| {
-        let mut table = table(&header);
+        let mut shown = table::new(&header, &[]);
         for &pool in pools {
             let cell = |kind: &PolicyKind| study.cell(*kind, pool).map_or(String::new(), value);
-            table.add_row(std::iter::once(pool.to_string()).chain(PolicyKind::ALL.iter().map(cell)));
+            shown.add_row(std::iter::once(pool.to_string()).chain(PolicyKind::ALL.iter().map(cell)));
         }
-        println!("{title}\n{table}\n");
+        println!("{title}\n{shown}\n");
     };
     show("Total bandwidth of a set, median, GB/s", &|c| format!("{:.2}", c.total_mbs.median / 1000.0));
     show("Against STATIC, set by set, median", &|c| percent(c.over_static.median));
@@ -137,18 +146,38 @@ fn percent(part: f64) -> String {
     format!("{:+.1} %", part * 100.0)
 }
 
-fn chart(study: &Study) -> String {
-    let series = PolicyKind::ALL.iter().map(|&kind| {
-        let cells = study.cells.iter().filter(move |c| c.policy == kind);
-        Series::new(kind.name(), cells.map(|c| (f64::from(c.io_nodes), c.total_mbs.median / 1000.0)))
-    });
-    Line {
-        title: format!("Total bandwidth by pool size, median of {} sets of {} jobs", study.sets, study.set_size),
-        size: Size::new(860.0, 480.0),
-        x: Axis::linear("I/O nodes"),
+/// The totals, and how far the sets lie apart in what the better policies gain.
+fn charts(study: &Study) -> String {
+    let size = Size::new(860.0, 440.0);
+    let x = || Axis::linear("I/O nodes");
+    let cells = |kind| study.cells.iter().filter(move |c: &&study::Cell| c.policy == kind);
+    let total = |c: &study::Cell| (f64::from(c.io_nodes), c.total_mbs.median / 1000.0);
+    // ORACLE does not depend on the pool; without it the colours suffice.
+    let oracle = cells(PolicyKind::Oracle).next().map_or(0.0, |c| total(c).1);
+    let kinds = PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Oracle);
+    let totals = Line {
+        title: format!(
+            "Total bandwidth, median of {} sets of {} jobs (ORACLE: {oracle:.1} GB/s)",
+            study.sets, study.set_size
+        ),
+        size,
+        x: x(),
         y: Axis::linear("GB/s"),
-        series: series.collect(),
+        series: kinds.map(|k| Series::new(k.name(), cells(k).map(total))).collect(),
         ..Line::default()
-    }
-    .svg()
+    };
+    let gain = |c: &study::Cell| {
+        let g = c.over_static;
+        (f64::from(c.io_nodes), 1.0 + g.median, 1.0 + g.q1, 1.0 + g.q3)
+    };
+    let better = [PolicyKind::Dfra, PolicyKind::Mckp, PolicyKind::Fair];
+    let gains = Line {
+        title: "Against STATIC, set by set: median and quartiles".into(),
+        size,
+        x: x(),
+        y: Axis::linear("× STATIC"),
+        series: better.map(|k| Series::with_range(k.name(), cells(k).map(gain))).into(),
+        ..Line::default()
+    };
+    stack(&[totals.svg(), gains.svg()], size.width, size.height)
 }

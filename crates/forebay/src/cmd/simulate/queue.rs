@@ -1,6 +1,7 @@
 //! `forebay simulate queue`: a job queue under every policy.
 
-use super::{stack, table};
+use super::stack;
+use crate::cmd::table;
 use anyhow::Context;
 use clap::Args;
 use forebay_plot::{Axis, BarSeries, Bars, Gantt, Hold, Size};
@@ -51,13 +52,15 @@ impl Queue {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut file = match &self.file {
             Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
                 QueueFile::parse(&text).with_context(|| path.display().to_string())?
             }
             None => QueueFile::parse(QueueFile::BUILT_IN).context("the built-in queue")?,
         };
         file.io_nodes = self.io_nodes.unwrap_or(file.io_nodes);
-        let fair = FairConfig { share: self.share, move_cost: self.move_cost, move_seconds: self.move_seconds };
+        let fair =
+            FairConfig { share: self.share, move_cost: self.move_cost, move_seconds: self.move_seconds };
         let settings = Settings { fair, ..Settings::default() };
         let kinds = PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Zero || file.direct);
         let outcomes = kinds
@@ -66,7 +69,8 @@ impl Queue {
         let of = |kind| outcomes.iter().find(|o| o.policy == kind).context("every policy ran");
         let (fixed, mckp, fair) = (of(PolicyKind::Static)?, of(PolicyKind::Mckp)?, of(PolicyKind::Fair)?);
         if let Some(path) = &self.plot {
-            let charts = [bars(&[fixed, mckp, fair]), gantt(&file, fixed), gantt(&file, mckp), gantt(&file, fair)];
+            let charts =
+                [bars(&[fixed, mckp, fair]), gantt(&file, fixed), gantt(&file, mckp), gantt(&file, fair)];
             let svg = stack(&charts, WIDTH, HEIGHT);
             std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
         }
@@ -89,7 +93,14 @@ impl Queue {
     }
 }
 
-fn print(file: &QueueFile, outcomes: &[Outcome], fixed: &Outcome, mckp: &Outcome, fair: &Outcome, share: f64) {
+fn print(
+    file: &QueueFile,
+    outcomes: &[Outcome],
+    fixed: &Outcome,
+    mckp: &Outcome,
+    fair: &Outcome,
+    share: f64,
+) {
     println!(
         "{} jobs on {} compute nodes and {} I/O nodes, direct access {}\n",
         file.queue.len(),
@@ -97,9 +108,10 @@ fn print(file: &QueueFile, outcomes: &[Outcome], fixed: &Outcome, mckp: &Outcome
         file.io_nodes,
         if file.direct { "allowed" } else { "not allowed" }
     );
-    let text = |s: &str| s.to_owned();
-    let mut all =
-        table(&["policy", "aggregate GB/s", "× STATIC", "makespan s", "least job × STATIC", "moves"].map(text));
+    let mut all = table::new(
+        &["policy", "aggregate GB/s", "× STATIC", "makespan s", "least job × STATIC", "moves"],
+        &[],
+    );
     for o in outcomes {
         all.add_row([
             o.policy.to_string(),
@@ -111,7 +123,7 @@ fn print(file: &QueueFile, outcomes: &[Outcome], fixed: &Outcome, mckp: &Outcome
         ]);
     }
     println!("{all}\n");
-    let mut jobs = table(&["job, MB/s", "STATIC", "MCKP", "FAIR", "FAIR × STATIC"].map(text));
+    let mut jobs = table::new(&["job, MB/s", "STATIC", "MCKP", "FAIR", "FAIR × STATIC"], &[]);
     for ((f, m), a) in fixed.jobs.iter().zip(&mckp.jobs).zip(&fair.jobs) {
         jobs.add_row([
             f.id.clone(),

@@ -1,0 +1,20 @@
+//! Tables for a person: a line under the header, the first column to the left, figures to the right.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle, presets};
+
+const STYLE: TableStyle =
+    presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
+
+/// An empty table; columns named in `text` are not figures and go to the left too.
+pub(crate) fn new<S: AsRef<str>>(header: &[S], text: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.iter().map(AsRef::as_ref));
+    for (i, name) in header.iter().enumerate().skip(1) {
+        if let Some(column) = table.column_mut(i).filter(|_| !text.contains(&name.as_ref())) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
