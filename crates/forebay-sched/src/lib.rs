@@ -12,6 +12,7 @@ pub mod emulate;
 pub mod fifo;
 pub mod hbrr;
 mod heap;
+pub mod layout;
 pub mod mlf;
 mod queue;
 mod request;
