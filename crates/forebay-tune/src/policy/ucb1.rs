@@ -1,0 +1,24 @@
+//! UCB1: the arm whose mean may be the highest, given how seldom it was tried.
+
+use super::{Policy, highest};
+use crate::values::Values;
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+
+/// UCB1 with rewards scaled by their noise: mean + noise · √(2 ln t / n). Published for rewards
+/// between 0 and 1; scaled by their range instead, bandwidths that differ by a tenth and scatter by a
+/// twentieth would be explored as if they scattered from nothing to full speed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ucb1 {}
+
+impl Policy for Ucb1 {
+    fn choose(&self, values: &Values, allowed: &[bool], _: &mut dyn RngCore) -> usize {
+        let noise = values.noise();
+        let t = values.weight().max(1.0);
+        highest(allowed, |arm| {
+            let a = &values.arms()[arm];
+            if a.is_blank() { f64::INFINITY } else { a.mean + noise * (2.0 * t.ln() / a.weight).sqrt() }
+        })
+    }
+}
