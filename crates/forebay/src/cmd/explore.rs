@@ -154,10 +154,11 @@ impl Explore {
             scenarios.extend(scenario::load(file)?);
         }
         let root = relocate(&mut scenarios, self.at.as_deref())?;
-        let via = match self.via {
-            ViaArg::Client => Via::Client,
-            ViaArg::Preload => Via::Preload(preload_library()?),
+        let library = match self.via {
+            ViaArg::Client => None,
+            ViaArg::Preload => Some(Library::unpack(&out)?),
         };
+        let via = library.as_ref().map_or(Via::Client, |l| Via::Preload(l.0.clone()));
         let standing = self.standing(&root)?;
 
         let mut results = Results::open(&out, self.resume)?;
@@ -295,17 +296,22 @@ fn fit_processes(
     Ok(())
 }
 
-/// The preloaded library, beside this program or where packages put it.
-fn preload_library() -> anyhow::Result<PathBuf> {
-    const NAME: &str = "libforebay_preload.so";
-    let exe = std::env::current_exe()?;
-    let beside = exe.parent().map(|d| d.join(NAME));
-    let installed = exe.parent().and_then(Path::parent).map(|d| d.join("lib/forebay").join(NAME));
-    [beside, installed]
-        .into_iter()
-        .flatten()
-        .find(|p| p.exists())
-        .with_context(|| format!("{NAME} is neither beside {} nor in ../lib/forebay", exe.display()))
+/// The preloaded library, as a file that all hosts see while the study runs.
+struct Library(PathBuf);
+
+impl Library {
+    fn unpack(dir: &Path) -> anyhow::Result<Library> {
+        static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libforebay_preload.so"));
+        let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
+        std::fs::write(&path, PRELOAD).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Library(path))
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn progress(runs: usize, done: usize) -> ProgressBar {

@@ -3,11 +3,14 @@
 
 mod allocate;
 mod analyze;
+mod bench;
 mod explore;
+mod learned;
 mod node;
 mod run;
 mod simulate;
 mod table;
+mod train;
 
 use std::process::ExitCode;
 
@@ -15,10 +18,13 @@ use std::process::ExitCode;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Bench(bench::Bench),
     Node(node::NodeArgs),
     Allocate(allocate::Allocate),
     Simulate(simulate::Simulate),
     Analyze(analyze::Analyze),
+    Train(train::Train),
+    Learned(learned::LearnedArgs),
     Explore(explore::Explore),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
@@ -30,10 +36,13 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),
+            Command::Bench(c) => c.run(),
             Command::Node(c) => c.run(),
             Command::Allocate(c) => c.run(),
             Command::Simulate(c) => c.run(),
             Command::Analyze(c) => c.run(),
+            Command::Train(c) => c.run(),
+            Command::Learned(c) => c.run(),
             Command::Explore(c) => c.run(),
             Command::ExploreWorker(c) => c.run(),
             Command::ExploreNode(c) => c.run(),

@@ -142,8 +142,7 @@ impl Run {
             node_args,
             job: self.job.clone().unwrap_or(name),
         })?;
-        let library = layer.dir().join("libforebay.so");
-        std::fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
+        write_preload(&layer)?;
         Ok(layer)
     }
 
@@ -159,6 +158,13 @@ impl Run {
             .env("FOREBAY_CONFIG", layer.client_config())
             .spawn()
     }
+}
+
+/// Puts the preload library into the run's directory.
+pub(crate) fn write_preload(layer: &Layer) -> Result<PathBuf> {
+    let library = layer.dir().join("libforebay.so");
+    std::fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
+    Ok(library)
 }
 
 /// Waits for the program. Signals that ask us to end are passed on, and we wait for its end.
