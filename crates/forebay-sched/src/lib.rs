@@ -20,6 +20,7 @@ mod scheduler;
 pub mod service;
 pub mod sfq;
 pub mod sfq_plus;
+pub mod share;
 pub mod sjf;
 pub mod slots;
 pub mod sw;

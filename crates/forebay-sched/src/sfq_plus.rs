@@ -6,7 +6,7 @@ use crate::aggregate::Limits;
 use crate::slots::SlotCosts;
 use crate::tags::{Head, TagQueue};
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
-use forebay_types::{FlowId, Nanos, OpKind};
+use forebay_types::{FlowId, Nanos, OpKind, RequestId};
 use serde::{Deserialize, Serialize};
 
 /// The parameters of `sfq-d-plus`; `forebay profile` finds them for a storage system.
@@ -38,7 +38,8 @@ impl Default for SfqPlusConfig {
 /// A request that others may go ahead of, for `left` more slots.
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
-    head: Head,
+    id: RequestId,
+    start: u64,
     left: u32,
 }
 
@@ -48,7 +49,7 @@ pub struct SfqPlus {
     queue: TagQueue,
     config: SfqPlusConfig,
     used: u32,
-    /// Heads that did not fit when their turn came, the first in line last.
+    /// Those that did not fit when their turn came; few.
     blocked: Vec<Blocked>,
     merge: Limits,
 }
@@ -78,13 +79,13 @@ impl SfqPlus {
     }
 
     fn send(&mut self, head: Head) -> Option<Batch> {
+        let first = self.queue.first(head)?;
         if !self.blocked.is_empty() {
-            self.blocked.retain(|b| !b.head.is(&head));
-            for b in self.blocked.iter_mut().filter(|b| b.head.start < head.start) {
+            self.blocked.retain(|b| b.id != first.id);
+            for b in self.blocked.iter_mut().filter(|b| b.start < head.start) {
                 b.left = b.left.saturating_sub(head.slots);
             }
         }
-        let first = self.queue.first(head)?;
         let (_, largest) = self.slots(first.op, first.len);
         let limits = Limits { bytes: self.merge.bytes.min(largest), ..self.merge };
         let batch = self.queue.pop(head, &limits)?;
@@ -109,8 +110,9 @@ impl Scheduler for SfqPlus {
         if head.slots <= free || self.used == 0 {
             return self.send(head);
         }
-        if self.blocked.last().is_none_or(|b| !b.head.is(&head)) {
-            self.blocked.push(Blocked { head, left: head.slots });
+        let id = self.queue.first(head)?.id;
+        if self.blocked.iter().all(|b| b.id != id) {
+            self.blocked.push(Blocked { id, start: head.start, left: head.slots });
         }
         let left = self.blocked.iter().map(|b| b.left).min().unwrap_or(0);
         let small = self.queue.head_within(left.min(free))?;

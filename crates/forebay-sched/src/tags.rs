@@ -13,10 +13,15 @@ use forebay_types::FlowId;
 /// Tags count bytes by weight in parts of a byte, so that division by a weight loses little.
 const PARTS: u64 = 256;
 
+/// How far service elsewhere may put a flow behind the others: it is served now and then whatever it
+/// gets elsewhere, and its distant past is forgiven.
+const FURTHEST_BACK: u64 = (256 << 20) * PARTS;
+
 /// Past this the tags are set back as soon as nothing waits.
 const FAR: u64 = 1 << 62;
 
-/// A request with its start tag.
+/// A request with its start tag, less what its flow had been put back by then: what is served elsewhere
+/// later puts back those that wait already, too.
 #[derive(Clone, Copy, Debug)]
 struct Tagged {
     request: Request,
@@ -34,14 +39,14 @@ struct Flow {
     weight: u64,
     /// The finish tag of its last request.
     finish: u64,
-    /// Bytes served elsewhere and not yet added to a tag.
-    elsewhere: u64,
+    /// What its tags were put back in all for service elsewhere; wraps.
+    put_back: u64,
     waiting: usize,
 }
 
 impl Default for Flow {
     fn default() -> Flow {
-        Flow { weight: 1, finish: 0, elsewhere: 0, waiting: 0 }
+        Flow { weight: 1, finish: 0, put_back: 0, waiting: 0 }
     }
 }
 
@@ -63,13 +68,6 @@ pub(crate) struct Head {
     pub(crate) slots: u32,
     class: usize,
     flow: u32,
-}
-
-impl Head {
-    /// Whether both mean the same request; a flow's start tags differ.
-    pub(crate) fn is(&self, other: &Head) -> bool {
-        (self.flow, self.start, self.slots) == (other.flow, other.start, other.slots)
-    }
 }
 
 /// The waiting requests of all flows in tag order.
@@ -101,10 +99,19 @@ impl TagQueue {
         self.flows[slot].weight = u64::from(weight.max(1));
     }
 
+    /// The flow was served elsewhere: all its tags move back by as much.
     pub(crate) fn credit_remote(&mut self, flow: FlowId, bytes: u64) {
         let slot = self.flows.slot(flow);
         let flow = &mut self.flows[slot];
-        flow.elsewhere = flow.elsewhere.saturating_add(bytes);
+        let room = self.virtual_time.saturating_add(FURTHEST_BACK).saturating_sub(flow.finish);
+        let by = (bytes.saturating_mul(PARTS) / flow.weight).min(room);
+        flow.finish = flow.finish.saturating_add(by);
+        flow.put_back = flow.put_back.wrapping_add(by);
+        for class in &mut self.classes {
+            if let Some(first) = class.runs.get(slot as usize).and_then(Run::front) {
+                class.heads.set(slot, (first.start.wrapping_add(flow.put_back), slot));
+            }
+        }
     }
 
     pub(crate) fn forget(&mut self, flow: FlowId) {
@@ -122,11 +129,10 @@ impl TagQueue {
         }
         let slot = self.flows.slot(request.flow);
         let flow = &mut self.flows[slot];
-        let tag = |bytes: u64| bytes.saturating_mul(PARTS) / flow.weight;
-        let after_own = flow.finish.saturating_add(tag(flow.elsewhere));
-        let start = after_own.max(self.virtual_time);
-        flow.finish = start.saturating_add(tag(request.cost(self.metadata_cost)).max(1));
-        flow.elsewhere = 0;
+        let cost = request.cost(self.metadata_cost).saturating_mul(PARTS) / flow.weight;
+        let start = flow.finish.max(self.virtual_time);
+        flow.finish = start.saturating_add(cost.max(1));
+        let put_back = flow.put_back;
         flow.waiting += 1;
         self.len += 1;
 
@@ -139,7 +145,7 @@ impl TagQueue {
         if run.is_empty() {
             class.heads.set(slot, (start, slot));
         }
-        run.push(Tagged { request, start });
+        run.push(Tagged { request, start: start.wrapping_sub(put_back) });
     }
 
     fn class(&mut self, slots: u32) -> usize {
@@ -177,7 +183,10 @@ impl TagQueue {
         let run = &mut class.runs[head.flow as usize];
         let batch = run.pop(limits)?;
         match run.front() {
-            Some(next) => class.heads.set(head.flow, (next.start, head.flow)),
+            Some(next) => {
+                let start = next.start.wrapping_add(self.flows[head.flow].put_back);
+                class.heads.set(head.flow, (start, head.flow));
+            }
             None => class.heads.remove(head.flow),
         }
         self.virtual_time = self.virtual_time.max(head.start);

@@ -1,13 +1,16 @@
 //! The law of each algorithm, on random requests and against what its authors promise.
 
 mod common;
+#[path = "common/machine.rs"]
+mod machine;
 
-use common::{Machine, SERVERS, random, request, rng, scheduler};
+use common::{SERVERS, request, rng, scheduler};
 use forebay_sched::aggregate::Limits;
 use forebay_sched::sfq_plus::{SfqPlus, SfqPlusConfig};
 use forebay_sched::twins::{Twins, TwinsConfig};
 use forebay_sched::{Batch, Request, Scheduler, Site};
 use forebay_types::{FileId, FlowId, Nanos, OpKind, RequestId, ServerId};
+use machine::{Machine, random};
 use proptest::prelude::*;
 use rand::Rng;
 use std::collections::{HashMap, VecDeque};
