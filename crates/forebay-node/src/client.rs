@@ -144,7 +144,9 @@ impl Client {
 
     fn requests(&mut self, session: &Arc<Session>) -> Stop {
         loop {
-            if let Err(stop) = self.request(session) {
+            let done = self.request(session);
+            self.conn.busy_since.store(0, Relaxed);
+            if let Err(stop) = done {
                 return stop;
             }
         }
@@ -154,6 +156,7 @@ impl Client {
         let (header, opcode) = self.next_header()?;
         let received = sys::now();
         self.conn.heard.store(received.0, Relaxed);
+        self.conn.busy_since.store(received.0, Relaxed);
         if header.has(flag::REPLY) {
             return Err(WireError::Unexpected("a client sends no replies").into());
         }
@@ -253,12 +256,14 @@ impl Client {
         // Memory of its own is needed by what is large, and by what will have to wait.
         let size = if opcode == Opcode::Read { header.length.get() as usize } else { header.body_len() };
         let (mut at, mut prepared) = (0, None);
+        // A client that pipelines wants its requests at the storage together.
+        let inline = !(node.engine.is_slow() && self.rx.more(self.conn.fd()));
         match body {
             Body::Own(payload) => prepared = Some(own(payload)),
             Body::Here(start, _) => {
                 at = start;
                 let here = size <= ROOM && (opcode != Opcode::Read || self.rx.is_empty());
-                if !here || node.engine.contended() {
+                if !here || !inline || node.engine.contended() {
                     let mut payload =
                         node.pool.take(size, 3 * node.config.stall_timeout).map_err(Stop::NoMemory)?;
                     if opcode != Opcode::Read {
@@ -269,7 +274,7 @@ impl Client {
             }
         }
         let rx = &self.rx;
-        let turn = node.engine.arrive(&node, request, prepared, || {
+        let turn = node.engine.arrive(&node, request, inline, prepared, || {
             let mut payload = node.pool.take_over_budget(size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
@@ -317,7 +322,9 @@ impl Client {
         let mut reply = node.data_reply(header, opcode, &moved);
         node.remember(session, opcode, &reply, &moved);
         let n = moved.as_ref().map_or(0, |m| m.0);
-        session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
+        let took = sys::now().since(received);
+        node.engine.took(took);
+        session.job.stats.record(data_op(opcode), n as u64, took, moved.is_err());
         match (&moved, opcode, prepared) {
             (Ok((n, _)), Opcode::Read, Some(mut work)) => {
                 reply.set_body_len(*n as u32);
@@ -348,7 +355,34 @@ impl Client {
             Body::Own(buffer) => buffer.payload(header.body_len()),
         };
         let meta = Meta::decode(bytes)?;
-        let failed = self.node.run_meta(session, header, &meta, &mut self.frame);
+        let node = Arc::clone(&self.node);
+        // Closing a file must not wait behind others' work.
+        let scheduled = node.engine.schedules_metadata() && !matches!(meta, Meta::Close { .. });
+        let mut ticket = None;
+        if scheduled {
+            let own = || {
+                let mut payload = node.pool.take_over_budget(bytes.len()).ok()?;
+                payload.payload_mut(bytes.len()).copy_from_slice(bytes);
+                Some(Box::new(Work {
+                    conn: Arc::clone(&self.conn),
+                    session: Arc::clone(session),
+                    header: *header,
+                    opcode: Opcode::Meta,
+                    file: None,
+                    payload,
+                    received,
+                }))
+            };
+            match node.engine.arrive(&node, engine::describe_meta(session), true, None, own) {
+                Ok(Turn::Queued) => return Ok(()),
+                Ok(Turn::Inline(granted, _)) => ticket = Some(granted),
+                Err(e) => return Err(Stop::NoMemory(e)),
+            }
+        }
+        let failed = node.run_meta(session, header, &meta, &mut self.frame);
+        if let Some(ticket) = ticket {
+            node.engine.complete(&node, &ticket);
+        }
         session.job.stats.record(Op::meta(&meta), 0, sys::now().since(received), failed);
         self.send(&self.frame)
     }

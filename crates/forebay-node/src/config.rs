@@ -1,6 +1,8 @@
 //! What an I/O node is told when it starts: as a value, and as the TOML file it can come from.
 
+pub use crate::storage::EmulatedServers;
 use forebay_sched::SchedulerConfig;
+use forebay_sched::emulate::StorageModel;
 use forebay_types::NodeId;
 use forebay_wire::hello::Secret;
 use serde::Deserialize;
@@ -95,6 +97,10 @@ pub struct NodeConfig {
     pub scheduler: SchedulerConfig,
     /// How many data servers the file system has.
     pub servers: u32,
+    /// In pieces of how many bytes files are striped over them.
+    pub stripe: u64,
+    /// For experiments: answer as slowly as these would.
+    pub emulated: Option<EmulatedServers>,
     /// How many requests are at the storage at the same time.
     pub dispatchers: usize,
     /// How many requests a connection may have unanswered.
@@ -130,6 +136,8 @@ impl Default for NodeConfig {
             jobs: Vec::new(),
             scheduler: "fifo".parse().expect("fifo is a scheduler"),
             servers: 1,
+            stripe: 1 << 20,
+            emulated: None,
             dispatchers: 16,
             credits: 32,
             max_connections: 4096,
@@ -164,6 +172,8 @@ struct File {
     job: Option<Jobs>,
     scheduler: Option<SchedulerConfig>,
     servers: Option<u32>,
+    stripe_kib: Option<u64>,
+    emulated_storage: Option<StorageModel>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -254,6 +264,8 @@ impl NodeConfig {
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
         set(&mut c.servers, file.servers);
+        set(&mut c.stripe, file.stripe_kib.map(|k| k.saturating_mul(1 << 10).max(1)));
+        c.emulated = file.emulated_storage.map(EmulatedServers::new);
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);

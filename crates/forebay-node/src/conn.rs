@@ -82,6 +82,8 @@ pub(crate) struct Conn {
     pub(crate) unanswered: AtomicU32,
     /// When the last frame came.
     pub(crate) heard: AtomicU64,
+    /// Since when the connection's thread has been working on a frame; 0 if it waits for one.
+    pub(crate) busy_since: AtomicU64,
     dead: AtomicBool,
     /// A client that does not take its answers for so long is cut off.
     patience: Duration,
@@ -102,6 +104,7 @@ impl Conn {
             out_free: Condvar::new(),
             unanswered: AtomicU32::new(0),
             heard: AtomicU64::new(0),
+            busy_since: AtomicU64::new(0),
             dead: AtomicBool::new(false),
             patience,
         }
@@ -189,6 +192,22 @@ impl Conn {
             self.cut();
         }
         result
+    }
+
+    /// Sends a few bytes if nobody else is sending and the socket takes them at once.
+    pub(crate) fn send_if_free(self: &Arc<Conn>, frame: &[u8]) {
+        let mut out = self.lock();
+        if out.busy || self.dead.load(Relaxed) {
+            return;
+        }
+        out.busy = true;
+        drop(out);
+        let result = match send(&self.socket, frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) if n < frame.len() => self.send_all(&frame[n..]),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(e) => Err(Stop::Broken(e)),
+        };
+        drop(self.send_queued(result));
     }
 
     /// From any other thread: sends the answer to a request, or has it sent. Never waits long.

@@ -9,14 +9,14 @@ use crate::node::Node;
 use crate::session::Session;
 use crate::sys;
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
-use forebay_types::{Nanos, OpKind, RequestId};
+use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::frame::{Header, Opcode};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Threads beyond the dispatchers for work that is not counted by the scheduler (`fsync`).
-const ASIDE: usize = 32;
+/// Several times what it costs to wake another thread, in nanoseconds.
+const HAND_OVER: u64 = 30_000;
 
 /// A request on its own feet: it can be carried out by any thread.
 pub(crate) struct Work {
@@ -57,12 +57,16 @@ pub(crate) struct Engine {
     /// The scheduler lets requests wait though nothing else is there: prepare for it.
     withholds: AtomicBool,
     busy: AtomicBool,
+    /// The scheduler wants to see metadata operations too.
+    metadata: AtomicBool,
+    /// What a data request takes of late, in nanoseconds.
+    service: AtomicU64,
 }
 
 struct State {
     queue: DispatchQueue,
     waiting: HashMap<u64, Box<Work>, foldhash::fast::RandomState>,
-    ready: VecDeque<Job>,
+    ready: VecDeque<Ticket>,
     issued: u64,
     active: usize,
     threads: usize,
@@ -72,15 +76,10 @@ struct State {
     stop: bool,
 }
 
-/// What a dispatcher takes on.
-enum Job {
-    Ticket(Ticket),
-    Aside(Box<Work>),
-}
-
 impl Engine {
     pub(crate) fn new(scheduler: SchedulerConfig, site: Site, dispatchers: usize) -> Engine {
         Engine {
+            metadata: AtomicBool::new(schedules_metadata(&scheduler)),
             state: Mutex::new(State {
                 queue: DispatchQueue::new(scheduler, site),
                 waiting: HashMap::default(),
@@ -96,6 +95,7 @@ impl Engine {
             limit: dispatchers.max(1),
             withholds: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            service: AtomicU64::new(0),
         }
     }
 
@@ -108,12 +108,30 @@ impl Engine {
         self.withholds.load(Relaxed) || self.busy.load(Relaxed)
     }
 
-    /// Takes a request in. `work` makes it independent of the caller's buffers; it is called only if
-    /// the request has to wait, and `prepared` was not given.
+    /// Whether a data request takes so long that handing it to another thread costs little against it.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.service.load(Relaxed) > HAND_OVER
+    }
+
+    /// A data request took so long.
+    pub(crate) fn took(&self, span: Nanos) {
+        let before = self.service.load(Relaxed);
+        self.service.store(before - before / 8 + span.0 / 8, Relaxed);
+    }
+
+    /// Whether metadata goes through the scheduler.
+    pub(crate) fn schedules_metadata(&self) -> bool {
+        self.metadata.load(Relaxed)
+    }
+
+    /// Takes a request in; `inline` says whether the caller would carry it out itself. `work` makes it
+    /// independent of the caller's buffers; it is called only if the request has to wait, and
+    /// `prepared` was not given.
     pub(crate) fn arrive(
         &self,
         node: &Arc<Node>,
         mut request: Request,
+        inline: bool,
         prepared: Option<Box<Work>>,
         work: impl FnOnce() -> Option<Box<Work>>,
     ) -> Result<Turn, rustix::io::Errno> {
@@ -128,10 +146,10 @@ impl Engine {
             match s.queue.dispatch(now) {
                 Some(ticket) => {
                     s.active += 1;
-                    if ticket.batch.sole().is_some_and(|r| r.id.0 == id) {
+                    if inline && ticket.batch.sole().is_some_and(|r| r.id.0 == id) {
                         return Ok(Turn::Inline(ticket, prepared));
                     }
-                    s.ready.push_back(Job::Ticket(ticket));
+                    s.ready.push_back(ticket);
                 }
                 None => self.withholds.store(true, Relaxed),
             }
@@ -147,19 +165,12 @@ impl Engine {
         if lost { Err(rustix::io::Errno::NOMEM) } else { Ok(Turn::Queued) }
     }
 
-    /// Has a request carried out by another thread, past the scheduler.
-    pub(crate) fn aside(&self, node: &Arc<Node>, work: Box<Work>) {
-        let mut s = self.lock();
-        s.ready.push_back(Job::Aside(work));
-        self.hand_over(node, s);
-    }
-
     /// Sees to it that somebody looks at the queue.
     fn hand_over(&self, node: &Arc<Node>, mut s: MutexGuard<'_, State>) {
         if s.idle > 0 {
             drop(s);
             self.wake.notify_one();
-        } else if s.threads < self.limit + ASIDE && !s.stop {
+        } else if s.threads < self.limit && !s.stop {
             s.threads += 1;
             drop(s);
             let spawned =
@@ -193,25 +204,21 @@ impl Engine {
     }
 
     fn dispatcher(&self, node: &Arc<Node>) {
+        sys::precise_timers();
         let mut scratch = Vec::with_capacity(512);
         let mut s = self.lock();
         loop {
-            let job = match s.ready.pop_front() {
-                Some(job) => Some(job),
+            let ticket = match s.ready.pop_front() {
+                Some(ticket) => Some(ticket),
                 None if s.active < self.limit => {
                     let ticket = s.queue.dispatch(sys::wall_clock());
                     s.active += usize::from(ticket.is_some());
-                    ticket.map(Job::Ticket)
+                    ticket
                 }
                 None => None,
             };
-            match job {
-                Some(Job::Aside(work)) => {
-                    drop(s);
-                    node.serve_alone(*work, &mut scratch);
-                    s = self.lock();
-                }
-                Some(Job::Ticket(ticket)) => {
+            match ticket {
+                Some(ticket) => {
                     let batch: Vec<Work> = ticket
                         .batch
                         .requests()
@@ -262,6 +269,7 @@ impl Engine {
         let mut s = self.lock();
         let result = f(&mut s.queue);
         self.withholds.store(false, Relaxed);
+        self.metadata.store(schedules_metadata(s.queue.config()), Relaxed);
         if s.queue.is_empty() {
             return result;
         }
@@ -273,6 +281,25 @@ impl Engine {
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.wake.notify_all();
+    }
+}
+
+/// The fair-queueing schedulers share metadata operations out, too.
+fn schedules_metadata(config: &SchedulerConfig) -> bool {
+    config.name().starts_with("sfq")
+}
+
+/// A metadata operation as the scheduler sees it.
+pub(crate) fn describe_meta(session: &Session) -> Request {
+    Request {
+        id: RequestId(0),
+        arrival: sys::wall_clock(),
+        file: FileId(0),
+        offset: 0,
+        len: 0,
+        flow: session.job.flow(),
+        server: ServerId(0),
+        op: OpKind::Metadata,
     }
 }
 
@@ -300,7 +327,7 @@ pub(crate) fn describe(
         offset: header.offset.get(),
         len,
         flow: session.job.flow(),
-        server: node.server_of(file, header.offset.get()),
+        server: node.server_of(header.offset.get()),
         op,
     }
 }

@@ -9,7 +9,7 @@ use crate::jobs::Jobs;
 use crate::path::{self, Export};
 use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
-use crate::storage::{Posix, Storage};
+use crate::storage::{Emulated, Posix, Storage};
 use crate::sys;
 use forebay_sched::Site;
 use forebay_types::{Epoch, Nanos};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const STACK: usize = 256 << 10;
 /// How often sessions and memory are looked after.
 const TICK: Duration = Duration::from_millis(100);
+/// A request that has taken so long is reported to its client as being worked on.
+const LONG: Nanos = Nanos::from_millis(300);
 /// While draining, a connection that has been quiet for so long is closed.
 const QUIET: Nanos = Nanos::from_millis(250);
 
@@ -83,9 +85,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens the exports and sets everything up, without listening. The process's umask becomes 0:
-    /// clients apply their own.
-    pub fn new(config: NodeConfig) -> Result<Arc<Node>, StartError> {
+    /// Opens the exports and sets everything up, without listening. The process's umask becomes 0
+    /// (clients apply their own), its limit of open files as high as it may be.
+    pub fn new(mut config: NodeConfig) -> Result<Arc<Node>, StartError> {
         if config.exports.is_empty() {
             return Err(StartError::NoExport);
         }
@@ -93,6 +95,7 @@ impl Node {
             return Err(StartError::NoSecret);
         }
         rustix::process::umask(rustix::fs::Mode::empty());
+        raise_descriptor_limit();
         let mut exports = Vec::new();
         for e in &config.exports {
             let fail = |reason: String| StartError::Export { path: e.path.clone(), reason };
@@ -111,13 +114,20 @@ impl Node {
             }
             exports.push(export);
         }
+        let storage: Box<dyn Storage> = match &config.emulated {
+            Some(servers) => {
+                (config.servers, config.stripe) = (servers.count(), servers.stripe());
+                Box::new(Emulated::new(servers.clone(), config.id))
+            }
+            None => Box::new(Posix),
+        };
         let site = Site { node: config.id.0, servers: config.servers.max(1) };
         let node = Arc::new(Node {
             jobs: Jobs::new(&config),
             sessions: Sessions::default(),
             engine: Engine::new(config.scheduler.clone(), site, config.dispatchers),
             pool: Arc::new(Pool::new(config.memory)),
-            storage: Box::new(Posix),
+            storage,
             stats: NodeStats::default(),
             boot: boot_id(),
             epoch: AtomicU64::new(0),
@@ -215,6 +225,7 @@ impl Node {
         let node = Arc::clone(self);
         let thread_conn = Arc::clone(&conn);
         let spawned = spawn("connection", move || {
+            sys::precise_timers();
             client::serve(Arc::clone(&node), Arc::clone(&thread_conn));
             node.closed(&thread_conn);
         });
@@ -245,9 +256,22 @@ impl Node {
             let now = sys::now();
             drop(self.sessions.expire(now, grace));
             self.jobs.expire(now);
+            self.reassure(now);
             ticks = ticks.wrapping_add(1);
             if ticks % 16 == 0 {
                 self.pool.trim();
+            }
+        }
+    }
+
+    /// Tells clients whose request takes long that the node lives: the connection's thread is busy
+    /// with it and cannot answer their pings.
+    fn reassure(&self, now: Nanos) {
+        let sign = self.reply(Opcode::Ping, 0, 0, 0);
+        for conn in self.connections().iter() {
+            let since = conn.busy_since.load(Relaxed);
+            if since != 0 && now.since(Nanos(since)) >= LONG {
+                conn.send_if_free(sign.as_bytes());
             }
         }
     }
@@ -373,6 +397,14 @@ impl Running {
 
 fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f).map(drop)
+}
+
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If it cannot be raised, opening fails later and says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The machine's boot id: clients that have the same are on the same machine.

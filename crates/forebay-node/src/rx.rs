@@ -50,6 +50,13 @@ impl Rx {
         self.start == self.end
     }
 
+    /// Whether the client has sent more than what was taken.
+    pub(crate) fn more(&self, fd: BorrowedFd<'_>) -> bool {
+        let mut byte = [0u8; 1];
+        !self.is_empty()
+            || matches!(recv(fd, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
+    }
+
     /// The page-aligned part of the buffer, with room for a header before it, if nothing is buffered.
     pub(crate) fn scratch(&mut self) -> Option<&mut [u8]> {
         if self.is_empty() { Some(&mut self.map[PAGE..]) } else { None }

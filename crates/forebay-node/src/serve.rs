@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::replay;
 use crate::session::Session;
 use crate::stats::Op;
-use crate::storage::Target;
+use crate::storage::{Target, striped};
 use crate::sys;
 use forebay_sched::{Segment, Ticket};
 use forebay_types::{OpKind, ServerId};
@@ -35,12 +35,12 @@ pub(crate) fn permitted(file: &OpenFile, opcode: Opcode) -> Outcome<()> {
 
 impl Node {
     fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
-        Target { fd: file.fd(), offset, server: self.server_of(file, offset) }
+        Target { fd: file.fd(), offset, file: file.file_id() }
     }
 
     /// The data server that holds the byte at `offset`.
-    pub(crate) fn server_of(&self, _file: &OpenFile, _offset: u64) -> ServerId {
-        ServerId(0)
+    pub(crate) fn server_of(&self, offset: u64) -> ServerId {
+        striped(self.config.stripe, self.config.servers, offset)
     }
 
     /// Reads into `into`.
@@ -229,10 +229,12 @@ impl Node {
     fn serve_data(self: &Arc<Node>, mut work: Work) {
         let Some(file) = work.file.clone() else { return };
         let len = work.len();
+        let start = sys::now();
         let moved = match work.opcode {
             Opcode::Read => self.read(&file, &work.header, work.payload.payload_mut(len)),
             opcode => self.write(&work.session, &file, &work.header, opcode, work.payload.payload(len)),
         };
+        self.engine.took(sys::now().since(start));
         self.answer_data(work, moved);
     }
 
@@ -289,6 +291,7 @@ impl Node {
         }
         frame.extend_from_slice(&[0; HEADER_LEN]);
         let done = Call { node: self, session, header }.run(meta, frame);
+        self.storage.metadata();
         let reply = match &done {
             Ok(()) => self.reply(Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),
             Err(failure) => {

@@ -27,6 +27,23 @@ pub(crate) fn wall_clock() -> Nanos {
     clock(ClockId::Realtime)
 }
 
+/// Sleeps until the monotonic clock says `at`.
+pub(crate) fn sleep_until(at: Nanos) {
+    let to = rustix::time::Timespec {
+        tv_sec: (at.0 / 1_000_000_000) as i64,
+        tv_nsec: (at.0 % 1_000_000_000) as i64,
+    };
+    while now() < at {
+        // A signal only wakes it early.
+        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &to);
+    }
+}
+
+/// Has this thread's timers go off when they are due, not up to 50 µs later.
+pub(crate) fn precise_timers() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
 /// Anonymous memory, page-aligned, zero until written; pages take room only once touched.
 #[derive(Debug)]
 pub(crate) struct Map {

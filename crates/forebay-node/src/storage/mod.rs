@@ -1,10 +1,13 @@
 //! The seam to the storage: how payload gets into and out of open files.
 
+mod emulated;
 mod posix;
 
+pub use emulated::EmulatedServers;
+pub(crate) use emulated::{Emulated, striped};
 pub(crate) use posix::Posix;
 
-use forebay_types::ServerId;
+use forebay_types::FileId;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,8 +19,8 @@ pub(crate) struct Target<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     /// Where in it.
     pub(crate) offset: u64,
-    /// The data server that holds the first byte.
-    pub(crate) server: ServerId,
+    /// Which file, as schedulers tell files apart.
+    pub(crate) file: FileId,
 }
 
 /// Moves data. Calls block until the file system has taken or given the bytes; several run at once.
@@ -31,4 +34,7 @@ pub(crate) trait Storage: Send + Sync {
     /// Writes at the end of the file, wherever others move it; says how many bytes, and the offset
     /// behind them. Nobody else uses the descriptor's position meanwhile.
     fn append(&self, at: Target<'_>, from: &[u8]) -> Result<(usize, u64), Errno>;
+
+    /// A metadata operation was carried out on the exported directory.
+    fn metadata(&self) {}
 }
