@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`scenario`] | what is to be run: FORGE's JSON, our TOML |
+//! | [`darshan`] | scenarios from Darshan logs |
 //! | [`workload`] | the requests of each process, and the bytes they carry |
 //! | [`run`] | running scenarios, on this machine or under a launcher |
 //! | [`stats`] | quantiles, confidence intervals, Kruskal-Wallis, Dunn |
@@ -12,6 +13,7 @@
 
 pub mod analysis;
 pub mod curves;
+pub mod darshan;
 pub mod run;
 pub mod scenario;
 pub mod stats;

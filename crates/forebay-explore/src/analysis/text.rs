@@ -13,7 +13,7 @@ pub fn text(report: &Report) -> String {
     let width = report.verdicts.iter().map(|v| v.scenario.chars().count()).max().unwrap_or(8).clamp(8, 40);
     let _ = write!(
         out,
-        "{:width$}  {:>5}  {:<10}  {:<10}  {:>8}  {:<5}",
+        "{:width$}  {:>5}  {:<10}  {:<10}  {:>8}  {:<6}",
         "scenario", "procs", "layout", "order", "request", "op"
     );
     for c in &counts {
@@ -85,10 +85,10 @@ fn line(out: &mut String, v: &Verdict, counts: &[u32], width: usize) {
     let name: String = v.scenario.chars().take(width).collect();
     let layout = if f.shared { "shared" } else { "per proc." };
     let size = forebay_plot::bytes(f.request_kb * 1024.0);
-    let operation: String = f.operation.chars().take(5).collect();
+    let operation: String = f.operation.chars().take(6).collect();
     let _ = write!(
         out,
-        "{name:width$}  {:>5}  {layout:<10}  {:<10}  {size:>8}  {operation:<5}",
+        "{name:width$}  {:>5}  {layout:<10}  {:<10}  {size:>8}  {operation:<6}",
         f.processes, f.spatiality
     );
     for c in counts {

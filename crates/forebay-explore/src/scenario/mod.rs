@@ -305,7 +305,9 @@ fn check_data(d: &Data, processes: u32) -> Result<(), String> {
             "strided access to files of one's own makes no sense: use contiguous, or a shared file".into()
         );
     }
-    if d.total_size / u64::from(processes) < d.largest() {
+    // A mix is cut to fit; a single size that does not fit is a mistake.
+    let least = if d.sizes.len() > 1 { 1 } else { d.largest() };
+    if d.total_size / u64::from(processes) < least {
         return Err(format!(
             "total_size: {} bytes leave {processes} processes less than one request of {} bytes each",
             d.total_size,

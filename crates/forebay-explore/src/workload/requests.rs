@@ -14,23 +14,23 @@ pub struct Request {
     pub len: u64,
 }
 
-/// The requests of one process, in order. A process moves `total_size / processes` bytes, less what
-/// does not fill a request.
+/// The requests of one process, in order. Every process moves `total_size / processes` bytes; where
+/// that is not a whole number of requests, the last one is shorter.
 #[derive(Clone, Debug)]
 pub struct Requests<'a> {
     data: &'a Data,
     seed: u64,
     /// Where this process' piece of the file begins.
     base: u64,
-    /// From one of its requests to the next, with one size only.
+    /// From one slot of its piece to the next, where requests have slots.
     stride: u64,
-    /// Bytes it may still use.
+    /// Bytes it has still to move.
     left: u64,
     /// Requests made.
     made: u64,
-    /// Requests to make, with one size only.
+    /// Requests in all, where they come in random order.
     slots: u64,
-    /// Where the next request of a mix begins.
+    /// Where the next request begins, where they follow each other.
     at: u64,
 }
 
@@ -38,18 +38,39 @@ impl<'a> Requests<'a> {
     /// The requests of process `rank` of `processes`. The same arguments give the same requests.
     pub fn new(data: &'a Data, rank: u32, processes: u32, seed: u64) -> Requests<'a> {
         let (rank64, processes) = (u64::from(rank), u64::from(processes.max(1)));
-        let share = data.total_size / processes;
+        let mut share = data.total_size / processes;
+        if data.target.direct_io {
+            share -= share % 512;
+        }
         let largest = data.largest().max(1);
-        let slots = share / largest;
+        let smallest = data.sizes.iter().map(|s| s.size).min().unwrap_or(1).max(1);
         let shared = data.target.layout == Layout::Shared;
-        let (base, stride) = match data.spatiality {
-            Spatiality::Strided if shared => (rank64 * largest, processes * largest),
-            _ if shared => (rank64 * slots * largest, largest),
-            _ => (0, largest),
+        let (piece, stride) = match data.spatiality {
+            Spatiality::Contiguous => (share, largest),
+            Spatiality::Strided => (largest, if shared { processes * largest } else { largest }),
+            // Room for all its requests, if all were small.
+            Spatiality::Random => (share.div_ceil(smallest).saturating_mul(largest), largest),
         };
+        let base = if shared { rank64.saturating_mul(piece) } else { 0 };
         let seed = mix(seed ^ mix(rank64));
-        let left = if data.sizes.len() > 1 { slots * largest } else { 0 };
-        Requests { data, seed, base, stride, left, made: 0, slots, at: base }
+        let mut requests = Requests { data, seed, base, stride, left: share, made: 0, slots: 0, at: base };
+        if data.spatiality == Spatiality::Random {
+            requests.slots = match &data.sizes[..] {
+                [only] => share.div_ceil(only.size.max(1)),
+                _ => requests.count_mix(),
+            };
+        }
+        requests
+    }
+
+    /// How many requests of a mix make up this process' bytes.
+    fn count_mix(&self) -> u64 {
+        let mut ahead = self.clone();
+        while ahead.left > 0 {
+            ahead.left = ahead.left.saturating_sub(ahead.size().max(1));
+            ahead.made += 1;
+        }
+        ahead.made
     }
 
     fn size(&self) -> u64 {
@@ -83,29 +104,21 @@ impl Iterator for Requests<'_> {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
-        if self.data.sizes.len() == 1 || self.data.spatiality != Spatiality::Contiguous {
-            // One slot of the largest size per request.
-            if self.made == self.slots {
-                return None;
-            }
-            let slot = match self.data.spatiality {
-                Spatiality::Random => permute(self.made, self.slots, self.seed),
-                _ => self.made,
-            };
-            let offset = self.base + slot * self.stride;
-            let request = Request { op: self.op(offset), offset, len: self.size() };
-            self.made += 1;
-            return Some(request);
-        }
         let len = self.size().min(self.left);
         if len == 0 {
             return None;
         }
-        let request = Request { op: self.op(self.at), offset: self.at, len };
+        let offset = match self.data.spatiality {
+            Spatiality::Contiguous => self.at,
+            Spatiality::Strided => self.base.saturating_add(self.made.saturating_mul(self.stride)),
+            Spatiality::Random => {
+                self.base.saturating_add(permute(self.made, self.slots, self.seed) * self.stride)
+            }
+        };
         self.left -= len;
-        self.at += len;
+        self.at = self.at.saturating_add(len);
         self.made += 1;
-        Some(request)
+        Some(Request { op: self.op(offset), offset, len })
     }
 }
 
@@ -197,34 +210,34 @@ mod tests {
     }
 
     proptest! {
-        /// No byte twice, none outside; with one size, none left out.
+        /// Every process moves its share, no byte twice; contiguous requests leave none out.
         #[test]
         fn requests_tile_the_file(
             (layout, spatiality) in layouts(),
             processes in 1..6_u32,
-            slots in 1..40_u64,
+            share in 1..400_u64,
             sizes in prop::collection::vec((1..50_u64, 0.1..5.0), 1..4),
             seed: u64,
         ) {
-            let largest = sizes.iter().map(|s| s.0).max().unwrap();
-            let d = data(layout, spatiality, largest * slots * u64::from(processes), &sizes, 0.0);
-            let end = if layout == Layout::Shared { d.total_size } else { d.total_size / u64::from(processes) };
-            let mut shared = vec![0_u8; usize::try_from(end).unwrap()];
+            let d = data(layout, spatiality, share * u64::from(processes), &sizes, 0.0);
+            let mut shared = std::collections::HashSet::new();
             for rank in 0..processes {
-                let mut own = vec![0_u8; shared.len()];
+                let mut own = std::collections::HashSet::new();
                 let map = if layout == Layout::Shared { &mut shared } else { &mut own };
+                let mut moved = 0;
                 for r in Requests::new(&d, rank, processes, seed) {
-                    for b in &mut map[r.offset as usize..(r.offset + r.len) as usize] {
-                        *b += 1;
-                        prop_assert_eq!(*b, 1);
+                    moved += r.len;
+                    for b in r.offset..r.offset + r.len {
+                        prop_assert!(map.insert(b), "byte {b} twice");
                     }
                 }
-                if sizes.len() == 1 && layout == Layout::Individual {
-                    prop_assert!(own.iter().all(|b| *b == 1));
+                prop_assert_eq!(moved, share);
+                if spatiality == Spatiality::Contiguous && layout == Layout::Individual {
+                    prop_assert!((0..share).all(|b| own.contains(&b)));
                 }
             }
-            if sizes.len() == 1 && layout == Layout::Shared {
-                prop_assert!(shared.iter().all(|b| *b == 1));
+            if spatiality == Spatiality::Contiguous && layout == Layout::Shared {
+                prop_assert!((0..d.total_size).all(|b| shared.contains(&b)));
             }
         }
 
@@ -238,10 +251,9 @@ mod tests {
 
     #[test]
     fn mixes_have_about_their_shares() {
-        let d = data(Layout::Individual, Spatiality::Random, 10_000 * 4096, &[(4096, 3.0), (512, 1.0)], 0.7);
+        let d = data(Layout::Individual, Spatiality::Random, 10_000 * 3200, &[(4096, 3.0), (512, 1.0)], 0.7);
         let all: Vec<Request> = Requests::new(&d, 0, 1, 9).collect();
-        assert_eq!(all.len(), 10_000);
-        let share = |f: fn(&Request) -> bool| all.iter().filter(|r| f(r)).count() as f64 / 10_000.0;
+        let share = |f: fn(&Request) -> bool| all.iter().filter(|r| f(r)).count() as f64 / all.len() as f64;
         assert!((share(|r| r.op == OpKind::Read) - 0.7).abs() < 0.02);
         assert!((share(|r| r.len == 4096) - 0.75).abs() < 0.02);
         let in_order = all.windows(2).filter(|w| w[1].offset == w[0].offset + 4096).count();

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, bail};
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
+use forebay_explore::darshan;
 use forebay_explore::run::launcher::{self, Rank};
 use forebay_explore::run::machine::{Launched, Local, Machine, serve_agent};
 use forebay_explore::run::{Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, serve_node, work};
@@ -31,10 +32,14 @@ use std::time::Duration;
 /// latency percentiles and the I/O nodes' own statistics), summary.txt (FORGE's form) and
 /// report.html. Ctrl-C keeps what is done; --resume goes on from there.
 #[derive(clap::Args)]
-#[command(after_long_help = "Examples:\n  \
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_long_help = "Examples:\n  \
     forebay explore scenarios/paper-a-to-t.toml --at /scratch/me\n  \
     forebay explore forge.json --processes 8 --io-nodes 0,1,2 --repeat 3\n  \
-    srun -n 20 forebay explore scenario.toml --io-nodes 0,1,2,4 --at /lustre/me --out /lustre/me/study")]
+    srun -n 20 forebay explore scenario.toml --io-nodes 0,1,2,4 --at /lustre/me --out /lustre/me/study"
+)]
 pub(crate) struct Explore {
     /// Scenario files: FORGE's .json or Forebay's .toml.
     #[arg(required = true, value_name = "FILE")]
@@ -86,6 +91,57 @@ pub(crate) struct Explore {
     /// Seed of the random order of runs.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+#[derive(clap::Subcommand)]
+enum Other {
+    FromDarshan(FromDarshan),
+}
+
+/// Derive a scenario from a Darshan log.
+///
+/// Number of processes, shared files or files of their own, request sizes, order and volume come from
+/// the log's POSIX records (format 3.10 and later). What was written comes first, then what was read.
+#[derive(clap::Args)]
+struct FromDarshan {
+    /// The log.
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+
+    /// Where the scenario goes; without it, to the terminal.
+    #[arg(long, short, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+}
+
+impl FromDarshan {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let bytes =
+            std::fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let log = darshan::read(&bytes).with_context(|| self.log.display().to_string())?;
+        let name =
+            self.log.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
+        let scenario = darshan::derive(&log, &name)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| self.log.display().to_string())?;
+        let (read, written) =
+            log.posix.iter().fold((0, 0), |(r, w), p| (r + p.bytes_read, w + p.bytes_written));
+        let comment = format!(
+            "Derived from the Darshan log {name}: {} processes, {} file records,\n{written} bytes written, {read} bytes read.",
+            log.processes,
+            log.posix.len()
+        );
+        let text = darshan::to_toml(&scenario, &comment);
+        match &self.output {
+            None => print!("{text}"),
+            Some(path) => {
+                std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -141,6 +197,9 @@ const MEETING_PATIENCE: Duration = Duration::from_secs(120);
 
 impl Explore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(Other::FromDarshan(c)) = self.other {
+            return c.run();
+        }
         let rank = Rank::detect(|name| std::env::var(name).ok());
         std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
         let out = self.out.canonicalize()?;
