@@ -61,10 +61,10 @@ impl Jobs {
         challenge: &[u8; 16],
         hello: &Hello<'_>,
     ) -> Result<(Arc<Job>, bool), WireError> {
-        if let Some(secret) = self.named.get(hello.job) {
-            if secret.verify(challenge, hello).is_ok() {
-                return Ok((self.enter(hello.job)?, false));
-            }
+        if let Some(secret) = self.named.get(hello.job)
+            && secret.verify(challenge, hello).is_ok()
+        {
+            return Ok((self.enter(hello.job)?, false));
         }
         let (secret, only) = self.node.as_ref().ok_or(WireError::Credentials)?;
         if only.as_ref().is_some_and(|name| name != hello.job) {

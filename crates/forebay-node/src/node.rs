@@ -96,6 +96,7 @@ impl Node {
         }
         rustix::process::umask(rustix::fs::Mode::empty());
         raise_descriptor_limit();
+        sys::ignore_file_size_signal();
         let mut exports = Vec::new();
         for e in &config.exports {
             let fail = |reason: String| StartError::Export { path: e.path.clone(), reason };
@@ -258,7 +259,7 @@ impl Node {
             self.jobs.expire(now);
             self.reassure(now);
             ticks = ticks.wrapping_add(1);
-            if ticks % 16 == 0 {
+            if ticks.is_multiple_of(16) {
                 self.pool.trim();
             }
         }

@@ -3,7 +3,6 @@
 //! call is given a bare name only where it does not follow a symbolic link of that name.
 
 use crate::fail::{Failure, Outcome};
-use crate::sys;
 use forebay_wire::message::{Attr, Path};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
@@ -183,7 +182,6 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
 
 /// Whether `/proc` is there, which [`proc_name`] needs.
 pub(crate) fn has_proc(fd: BorrowedFd<'_>) -> bool {
-    let _ = sys::PAGE;
     rustix::fs::statx(CWD, proc_name(fd), AtFlags::empty(), StatxFlags::TYPE).is_ok()
 }
 

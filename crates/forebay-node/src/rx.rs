@@ -50,6 +50,13 @@ impl Rx {
         self.start == self.end
     }
 
+    /// Whether a whole further frame is buffered: the next one can be had without waiting.
+    pub(crate) fn holds_frame(&self) -> bool {
+        let held = &self.map[self.start..self.end];
+        let header = held.first_chunk().map(Header::decode);
+        matches!(header, Some(Ok((h, _))) if held.len() >= HEADER_LEN + h.body_len())
+    }
+
     /// Whether the client has sent more than what was taken.
     pub(crate) fn more(&self, fd: BorrowedFd<'_>) -> bool {
         let mut byte = [0u8; 1];
@@ -109,7 +116,7 @@ impl Rx {
             return self.large_body(fd, len, payload, pool).map(Body::Own);
         }
         self.large = false;
-        let misplaced = payload && len >= ALIGN_FROM && self.start % PAGE != 0;
+        let misplaced = payload && len >= ALIGN_FROM && !self.start.is_multiple_of(PAGE);
         if misplaced || self.map.len() - self.start < len {
             let held = self.end - self.start;
             self.map.copy_within(self.start..self.end, PAGE);

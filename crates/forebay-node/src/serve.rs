@@ -74,10 +74,11 @@ impl Node {
             return Ok((n, offset));
         }
         let _position = file.position();
-        if opcode == Opcode::Append && header.has(flag::REPLAY) {
-            if let Some(at) = replay::find_append(file, offset, data)? {
-                return Ok((data.len(), at));
-            }
+        if opcode == Opcode::Append
+            && header.has(flag::REPLAY)
+            && let Some(at) = replay::find_append(file, offset, data)?
+        {
+            return Ok((data.len(), at));
         }
         session.may_change(sys::now())?;
         let (n, end) = self.storage.append(self.target(file, offset), data)?;

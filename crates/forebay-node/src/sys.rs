@@ -149,6 +149,13 @@ pub fn block_termination() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
+/// A file that would become larger than the process may write is an error to its client, not the
+/// end of the node.
+pub(crate) fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Has the process ended by SIGTERM when the thread that started it ends.
 pub fn die_with_parent() -> std::io::Result<()> {
     let parent = rustix::process::getppid();

@@ -375,3 +375,36 @@ fn pipelined_frames_are_all_answered() {
     }
     assert_eq!(c.read(h, 400_000, 700).unwrap(), vec![4u8; 700]);
 }
+
+#[test]
+fn a_close_sent_along_is_answered_too() {
+    let node = TestNode::start();
+    let mut c = node.client();
+    let handles: Vec<u64> = (0..8).map(|i| c.create(&format!("{i}"))).collect();
+    let data = vec![1; 100_000];
+    c.write(handles[7], 0, &data).unwrap();
+    for (i, pair) in handles.chunks(2).enumerate() {
+        let mut packet = Vec::new();
+        let mut body = Vec::new();
+        for handle in &pair[..if i == 3 { 1 } else { 2 }] {
+            Meta::Close { handle: *handle }.encode(&mut body);
+            let header = c.header(Opcode::Meta, body.len());
+            packet.extend_from_slice(header.as_bytes());
+            packet.extend_from_slice(&body);
+        }
+        let next = match i {
+            0 => c.header(Opcode::Ping, 0),
+            1 => c.read_header(handles[7], 0, 10),
+            _ => c.read_header(handles[7], 0, 100_000),
+        };
+        packet.extend_from_slice(next.as_bytes());
+        c.stream.write_all(&packet).unwrap();
+        let mut answers: Vec<Response> = Vec::new();
+        while answers.last().is_none_or(|r| r.header.id.get() != next.id.get()) {
+            answers.push(c.receive());
+        }
+        assert_eq!(answers.len(), if i == 3 { 2 } else { 3 });
+        assert!(answers.iter().all(|r| r.status() == 0));
+    }
+    assert_eq!(node.report().open_files, 1);
+}

@@ -85,8 +85,9 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn statfs(&self, target: &Target<'_>) -> Outcome<Answer<'static>> {
-        let s = rustix::fs::fstatfs(self.object(target)?.fd())?;
-        let v = rustix::fs::fstatvfs(self.object(target)?.fd())?;
+        let object = self.object(target)?;
+        let s = rustix::fs::fstatfs(object.fd())?;
+        let v = rustix::fs::fstatvfs(object.fd())?;
         Ok(Answer::Fs(FsStat {
             bsize: s.f_bsize.unsigned_abs(),
             frsize: v.f_frsize,
@@ -97,19 +98,20 @@ impl<'a> Call<'a> {
             ffree: s.f_ffree,
             fsid: v.f_fsid,
             namelen: v.f_namemax,
-            flags: v.f_flag.bits().into(),
+            flags: v.f_flag.bits(),
             kind: s.f_type.unsigned_abs(),
         }))
     }
 
-    /// The link itself is named through its directory: there is no other way to reach its attributes.
-    fn link_name(&self, target: &'a Target<'a>) -> Outcome<Option<(String, Vec<u8>, Place<'a>)>> {
+    /// The link itself is named through its directory, which must stay open: there is no other way to
+    /// reach its attributes.
+    fn link_name(&self, target: &'a Target<'a>) -> Outcome<Option<(Vec<u8>, Place<'a>)>> {
         let Target::Link(path) = target else { return Ok(None) };
         let Some(place) = path::check(&self.node.exports, path)?.entry()? else { return Ok(None) };
         let mut name = proc_name(place.dir()).into_bytes();
         name.push(b'/');
         name.extend_from_slice(place.name);
-        Ok(Some((String::new(), name, place)))
+        Ok(Some((name, place)))
     }
 
     fn xattr_target(&self, target: &Target<'_>) -> Outcome<XattrTarget> {
@@ -123,7 +125,7 @@ impl<'a> Call<'a> {
     pub(crate) fn getxattr(&self, target: &Target<'_>, name: &[u8], out: &mut Vec<u8>) -> Outcome<()> {
         let mut value = Vec::with_capacity(256);
         grow(&mut value, |value| {
-            if let Some((_, link, _place)) = self.link_name(target)? {
+            if let Some((link, _place)) = self.link_name(target)? {
                 return Ok(rustix::fs::lgetxattr(&link[..], name, rustix::buffer::spare_capacity(value))?);
             }
             Ok(match self.xattr_target(target)? {
@@ -142,7 +144,7 @@ impl<'a> Call<'a> {
     pub(super) fn listxattr(&self, target: &Target<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let mut list = Vec::with_capacity(256);
         grow(&mut list, |list| {
-            if let Some((_, link, _place)) = self.link_name(target)? {
+            if let Some((link, _place)) = self.link_name(target)? {
                 return Ok(rustix::fs::llistxattr(&link[..], rustix::buffer::spare_capacity(list))?);
             }
             Ok(match self.xattr_target(target)? {
@@ -162,7 +164,7 @@ impl<'a> Call<'a> {
         flags: i32,
     ) -> Outcome<Answer<'static>> {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        if let Some((_, link, _place)) = self.link_name(target)? {
+        if let Some((link, _place)) = self.link_name(target)? {
             self.may_change()?;
             rustix::fs::lsetxattr(&link[..], name, value, flags)?;
             return Ok(DONE);
@@ -177,7 +179,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn removexattr(&self, target: &Target<'_>, name: &[u8]) -> Outcome<Answer<'static>> {
-        if let Some((_, link, _place)) = self.link_name(target)? {
+        if let Some((link, _place)) = self.link_name(target)? {
             self.may_change()?;
             rustix::fs::lremovexattr(&link[..], name)?;
             return Ok(DONE);

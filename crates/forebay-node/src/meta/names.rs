@@ -4,7 +4,6 @@ use super::{Call, DONE};
 use crate::fail::Outcome;
 use crate::path::{self, proc_name};
 use forebay_wire::message::{Answer, Path, Target};
-use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 
@@ -57,13 +56,12 @@ impl<'a> Call<'a> {
 
     pub(super) fn link(&self, from: &Target<'_>, to: &Path<'_>) -> Outcome<Answer<'static>> {
         let place = path::check(&self.node.exports, to)?.place(Errno::EXIST)?;
-        if let Target::Link(path) = from {
-            if let Some(source) = path::check(&self.node.exports, path)?.entry()? {
-                self.may_change()?;
-                let flags = AtFlags::empty();
-                rustix::fs::linkat(source.dir(), source.name, place.dir(), place.name, flags)?;
-                return Ok(DONE);
-            }
+        if let Target::Link(path) = from
+            && let Some(source) = path::check(&self.node.exports, path)?.entry()?
+        {
+            self.may_change()?;
+            rustix::fs::linkat(source.dir(), source.name, place.dir(), place.name, AtFlags::empty())?;
+            return Ok(DONE);
         }
         let source = self.object(from)?;
         self.may_change()?;
@@ -86,7 +84,7 @@ impl<'a> Call<'a> {
         let checked = path::check(&self.node.exports, path)?;
         let Some(place) = checked.entry()? else {
             // `.`, `..` and names that end in a slash are directories, if they are anything.
-            checked.locate(false)?.as_fd();
+            checked.locate(false)?;
             return Err(Errno::INVAL.into());
         };
         let mut target = [0u8; libc::PATH_MAX as usize];

@@ -171,12 +171,22 @@ impl Client {
     }
 
     pub fn receive(&mut self) -> Response {
-        receive(&mut self.stream).expect("a reply")
+        self.next_frame().expect("a reply")
+    }
+
+    /// Skips the node's signs of life.
+    fn next_frame(&mut self) -> Option<Response> {
+        loop {
+            let r = receive(&mut self.stream)?;
+            if r.header.id.get() != 0 || r.status() != 0 {
+                return Some(r);
+            }
+        }
     }
 
     /// Whether the node has closed the connection.
     pub fn closed(&mut self) -> bool {
-        receive(&mut self.stream).is_none()
+        self.next_frame().is_none()
     }
 
     pub fn exchange(&mut self, header: &Header, body: &[u8]) -> Response {
