@@ -1,12 +1,13 @@
 //! The client: which node, which connection, and what to do when the answer does not come.
 
 use crate::config::{Config, ConfigError, Spread};
-use crate::call::{Bound, Request};
+use crate::call::{Body, Bound, Request};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::{File, FileRecord};
 use crate::nodes::Nodes;
 use crate::pool::Pool;
+use crate::transfer::Data;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
@@ -124,7 +125,8 @@ impl Client {
         let op = Meta::Open { path, flags, mode, ino };
         let mut body = Vec::with_capacity(path.rel.len() + 24);
         op.encode(&mut body);
-        self.call(OpIndex::meta(&op), bound, started, Request::meta(&body), None, |node, _, answer| {
+        let request = Request::meta(&op, Body::Bytes(&body));
+        self.call(OpIndex::meta(&op), bound, started, request, None, |node, _, answer| {
             match Answer::decode(answer) {
                 Ok(Answer::Opened { handle, attr }) => Ok((node, handle, attr)),
                 _ => Err(self.nonsense(node)),
@@ -148,9 +150,11 @@ impl Client {
         if self.nodes.is_down(place.node, sys::now()) {
             return Ok(());
         }
-        match self.call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), Request::meta(&body), None, |_, _, _| Ok(())) {
-            // Every write was acknowledged; a node that died since took only its handle with it.
-            Err(Error::NoNode { .. } | Error::Protocol(..)) => Ok(()),
+        let request = Request::meta(&op, Body::Bytes(&body));
+        match self.call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), request, None, |_, _, _| Ok(())) {
+            // Every write was acknowledged; a node that died since took only its handle with it, and
+            // one that was started again does not know it.
+            Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => Ok(()),
             other => other,
         }
     }
@@ -191,40 +195,32 @@ impl Client {
         mine
     }
 
+    /// Closes that may not have reached `node`. One that did is not known there a second time.
+    pub(crate) fn put_pending_back(&self, node: usize, closes: Vec<(u64, Vec<u8>)>) {
+        if closes.is_empty() {
+            return;
+        }
+        let Ok(mut pending) = self.pending.try_lock() else { return };
+        let room = MAX_PENDING.saturating_sub(pending.len());
+        pending.extend(closes.into_iter().take(room).map(|(id, frame)| PendingClose { node, id, frame }));
+        self.pending_count.store(pending.len(), Ordering::Relaxed);
+    }
+
     /// Reads at an offset; fewer bytes than asked for means the end of the file.
     pub fn pread(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let max = forebay_wire::MAX_DATA as usize;
-        let mut done = 0;
-        while done < buf.len() || buf.is_empty() {
-            let end = buf.len().min(done + max);
-            let chunk = &mut buf[done..end];
-            let want = chunk.len();
-            let request =
-                Request { opcode: Opcode::Read, offset: offset + done as u64, length: want as u64, body: &[] };
-            let got = self.call(OpIndex::READ, Bound::File(file), sys::now(), request, Some(chunk), |_, _, data| Ok(data.len()));
-            match got {
-                Ok(n) => {
-                    done += n;
-                    if n < want || buf.is_empty() {
-                        break;
-                    }
-                }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
+        if buf.len() > forebay_wire::MAX_DATA as usize {
+            return self.transfer(file, offset, Data::In(buf));
         }
-        Ok(done)
+        self.read_piece(&mut self.begin(sys::now()), file, buf, offset)
     }
 
     /// Writes at an offset.
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
         file.mark_dirty();
-        self.write_chunks(data, |chunk, done| {
-            let request = Request { opcode: Opcode::Write, offset: offset + done as u64, length: 0, body: chunk };
-            self.call(OpIndex::WRITE, Bound::File(file), sys::now(), request, None, |_, header, _| {
-                Ok((header.length.get() as usize).min(chunk.len()))
-            })
-        })
+        if data.len() > forebay_wire::MAX_DATA as usize {
+            return self.transfer(file, offset, Data::Out(data));
+        }
+        self.write_piece(&mut self.begin(sys::now()), file, data, offset)
     }
 
     /// Writes at the end. Returns how much, and where the last of it ended.
@@ -232,7 +228,8 @@ impl Client {
         file.mark_dirty();
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
-            let request = Request { opcode: Opcode::Append, offset, length: 0, body: chunk };
+            let body = Body::Bytes(chunk);
+            let request = Request { opcode: Opcode::Append, offset, length: 0, body, changes: true };
             self.call(OpIndex::APPEND, Bound::File(file), sys::now(), request, None, |_, header, _| {
                 let n = (header.length.get() as usize).min(chunk.len());
                 file.end.store(header.offset.get().saturating_add(n as u64), Ordering::Relaxed);
@@ -280,21 +277,14 @@ impl Client {
         op: impl Fn(u64) -> Meta<'m>,
         answer: impl FnOnce(Answer<'_>) -> Option<T>,
     ) -> Result<T, Error> {
-        // The handle changes when the file moves: then the operation is built anew.
-        let started = sys::now();
-        let mut answer = Some(answer);
-        loop {
-            let place = self.ensure_here(file, started)?;
-            let op = op(place.handle);
-            if matches!(op, Meta::Fallocate { .. } | Meta::Truncate { .. } | Meta::Setxattr { .. }) {
-                file.mark_dirty();
-            }
-            match self.meta_bound(Bound::Node(place.node), started, op, |a| answer.take().and_then(|f| f(a))) {
-                Err(Error::StaleHandle) => file.lose_place(),
-                Err(Error::NoNode { .. }) if self.nodes.others_left(place.node, sys::now()) => {}
-                other => return other,
-            }
+        let shape = op(0);
+        if matches!(shape, Meta::Fallocate { .. } | Meta::Truncate { .. } | Meta::Setxattr { .. }) {
+            file.mark_dirty();
         }
+        // The handle changes when the file moves: then the message is built anew.
+        let build = |handle: u64, out: &mut Vec<u8>| op(handle).encode(out);
+        let request = Request::meta(&shape, Body::ForHandle(&build));
+        self.answered(OpIndex::meta(&shape), Bound::File(file), sys::now(), request, answer)
     }
 
     pub(crate) fn meta_bound<T>(
@@ -306,8 +296,19 @@ impl Client {
     ) -> Result<T, Error> {
         let mut body = Vec::with_capacity(64);
         op.encode(&mut body);
+        self.answered(OpIndex::meta(&op), bound, started, Request::meta(&op, Body::Bytes(&body)), answer)
+    }
+
+    fn answered<T>(
+        &self,
+        op: OpIndex,
+        bound: Bound<'_>,
+        started: Nanos,
+        request: Request<'_>,
+        answer: impl FnOnce(Answer<'_>) -> Option<T>,
+    ) -> Result<T, Error> {
         let mut answer = Some(answer);
-        self.call(OpIndex::meta(&op), bound, started, Request::meta(&body), None, |node, _, bytes| {
+        self.call(op, bound, started, request, None, |node, _, bytes| {
             Answer::decode(bytes)
                 .ok()
                 .and_then(|a| answer.take().and_then(|f| f(a)))
@@ -335,11 +336,12 @@ impl Client {
 
     /// The JSON answer to a control request, from the node at `node`.
     pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
-        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body: request };
+        let body = Body::Bytes(request);
+        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false };
         self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| Ok(body.to_vec()))
     }
 
-    /// The process ends: sends closes that still wait, and takes leave of the nodes.
+    /// The process ends: takes leave of the nodes, which closes what is open there.
     pub fn leave(&self) {
         self.pool.for_each_idle(|taken| {
             if let Some(conn) = taken.conn() {

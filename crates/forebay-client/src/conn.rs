@@ -24,6 +24,8 @@ const BUFFER: usize = 8 << 10;
 pub(crate) enum Failure {
     /// The connection is gone: the request may be replayed. What was seen, in words.
     Broken(String),
+    /// Nobody listens at the node's address: its process has ended.
+    Ended(String),
     /// The node does not answer: likewise, but not at this node.
     Silent(String),
     /// The whole call's time is over.
@@ -73,8 +75,15 @@ impl Conn {
         if left.is_zero() {
             return Err(Failure::Deadline);
         }
-        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| broken("connect", e))?;
-        sys::set_timeouts(&fd, PING_AFTER).map_err(|e| broken("set timeouts", e))?;
+        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| match e {
+            Errno::CONNREFUSED | Errno::NOENT => {
+                Failure::Ended(format!("{address}: connect: {}", std::io::Error::from(e)))
+            }
+            e => broken("connect", e),
+        })?;
+        // How late a deadline may be noticed.
+        let tick = PING_AFTER.min(deadline / 2).max(Duration::from_millis(1));
+        sys::set_timeouts(&fd, tick).map_err(|e| broken("set timeouts", e))?;
         let mut conn = Conn {
             fd,
             address: address.clone(),
@@ -109,6 +118,11 @@ impl Conn {
         // A node that is stopped accepts connections too: no pings yet, one patience for the greeting.
         wait.sent(sys::now(), true);
         let (_, opcode, place) = self.receive_frame(&mut wait, None)?;
+        if opcode == Opcode::Goodbye {
+            // It has as many connections as it takes, most likely: that may pass.
+            let why = String::from_utf8_lossy(self.buffered(place)).into_owned();
+            return Err(self.broken(&why));
+        }
         if opcode != Opcode::Greeting {
             return Err(protocol(&address, &"it did not greet"));
         }
@@ -168,15 +182,32 @@ impl Conn {
         }
     }
 
+    /// The wait for a request that is sent now, for a call that began at `call_started`.
+    pub(crate) fn wait(&self, call_started: Nanos, deadline: Duration) -> Wait {
+        let patience = Patience { deadline: deadline.into(), ..self.patience };
+        Wait::new(patience, call_started, sys::now())
+    }
+
+    /// How long after its last stamp the node may still carry a request out.
+    pub(crate) fn fence(&self) -> Nanos {
+        self.patience.lease + Nanos(self.patience.lease.0 / 2)
+    }
+
+    /// Sends one of several requests that are under way at once.
+    pub(crate) fn send_more(&mut self, wait: &mut Wait, header: &Header, body: &[u8]) -> Result<(), Failure> {
+        self.send_all(wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(body)])
+    }
+
     /// Sends a request, with frames that nobody waits for in front, and returns the wait for it.
     pub(crate) fn send_request(
         &mut self,
         call_started: Nanos,
+        deadline: Duration,
         ahead: &[(u64, Vec<u8>)],
         header: &Header,
         body: &[u8],
     ) -> Result<Wait, Failure> {
-        let mut wait = Wait::new(self.patience, call_started, sys::now());
+        let mut wait = self.wait(call_started, deadline);
         if ahead.is_empty() {
             self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(body)])?;
         } else {
@@ -207,6 +238,9 @@ impl Conn {
                 self.owed.swap_remove(at);
                 continue;
             }
+            if opcode == Opcode::Goodbye {
+                return Err(self.cut_off(&header, place));
+            }
             if got != id || !header.has(flag::REPLY) {
                 return Err(self.broken("an answer to another request"));
             }
@@ -215,6 +249,65 @@ impl Conn {
                 Place::Caller(n) => &into.expect("only a caller's buffer is filled")[..n],
             };
             return Ok(Reply { header, body });
+        }
+    }
+
+    /// Waits for the next answer to any of several requests. The data of a read goes into the part
+    /// of `into` that `locate` gives for its id, any other body into a buffer of the connection's.
+    pub(crate) fn await_any<'a>(
+        &'a mut self,
+        wait: &mut Wait,
+        into: Option<&'a mut [u8]>,
+        locate: &dyn Fn(u64) -> Option<std::ops::Range<usize>>,
+    ) -> Result<Reply<'a>, Failure> {
+        let mut into = into;
+        let (header, body) = loop {
+            self.fill(wait, HEADER_LEN, HEADER_LEN)?;
+            let mut head = [0u8; HEADER_LEN];
+            head.copy_from_slice(&self.buffer[self.filled.start..self.filled.start + HEADER_LEN]);
+            self.filled.start += HEADER_LEN;
+            let (header, opcode) = self.parse(&head)?;
+            let id = header.id.get();
+            let want = header.body_len();
+            if opcode == Opcode::Read
+                && header.status.get() == 0
+                && let Some(place) = locate(id)
+                && let Some(room) = into.take().and_then(|all| all.get_mut(place))
+            {
+                let Some(data) = room.get_mut(..want) else {
+                    return Err(self.broken("more data than asked for"));
+                };
+                let have = self.filled.len().min(want);
+                data[..have].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + have]);
+                self.filled.start += have;
+                self.receive_exactly(wait, &mut data[have..])?;
+                return Ok(Reply { header, body: data });
+            }
+            self.fill(wait, want, usize::MAX)?;
+            let body = self.filled.start..self.filled.start + want;
+            self.filled.start = body.end;
+            if opcode == Opcode::Goodbye {
+                return Err(self.cut_off(&header, Place::Buffer(body)));
+            }
+            if let Some(at) = self.owed.iter().position(|o| *o == id) {
+                self.owed.swap_remove(at);
+            } else if opcode != Opcode::Ping {
+                break (header, body);
+            }
+        };
+        Ok(Reply { header, body: &self.buffer[body] })
+    }
+
+    /// The node ends the connection and says why.
+    fn cut_off(&self, header: &Header, place: Place) -> Failure {
+        let why = String::from_utf8_lossy(self.buffered(place)).into_owned();
+        match i32::try_from(header.status.get()) {
+            // It did not understand us: it would not the next time.
+            Ok(libc::EPROTO | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT) => {
+                Failure::Fatal(Error::Protocol(self.address.clone(), why))
+            }
+            // It was overloaded, or we were slow: that may pass.
+            _ => self.broken(&why),
         }
     }
 
@@ -334,10 +427,12 @@ impl Conn {
         match got {
             Ok(0) => Err(Failure::Broken(format!("{}: the connection was closed", self.address))),
             Ok(n) => {
-                wait.heard(sys::now());
-                Ok(n)
+                let now = sys::now();
+                wait.heard(now);
+                // A node that sends a byte now and then does not get more time than others.
+                if wait.step(now) == Step::Deadline { Err(Failure::Deadline) } else { Ok(n) }
             }
-            Err(Errno::INTR) => Ok(0),
+            Err(Errno::INTR) => self.idle(wait).map(|()| 0),
             Err(Errno::AGAIN) => self.idle(wait).map(|()| 0),
             Err(e) => Err(Failure::Broken(format!("{}: receive: {}", self.address, std::io::Error::from(e)))),
         }
@@ -371,9 +466,11 @@ impl Conn {
                 Ok(n) => {
                     IoSlice::advance_slices(&mut pieces, n);
                     stalled_since = None;
+                    if !pieces.is_empty() && wait.step(sys::now()) == Step::Deadline {
+                        return Err(Failure::Deadline);
+                    }
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
+                Err(Errno::AGAIN | Errno::INTR) => {
                     // Bytes that were taken carry no newer stamp than their header's, so the lease
                     // counts from the start of the send: only time has to pass.
                     let now = sys::now();

@@ -86,6 +86,16 @@ pub struct File {
     flock: AtomicU32,
     /// It can be opened nowhere else (unlinked, replaced): it stays until it is closed.
     stays: AtomicBool,
+    moving: AtomicBool,
+}
+
+/// The file is being opened on another node by whoever holds this.
+pub(crate) struct Moving<'a>(&'a AtomicBool);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl File {
@@ -107,6 +117,7 @@ impl File {
             locks: Published::new(Vec::new()),
             flock: AtomicU32::new(0),
             stays: AtomicBool::new(false),
+            moving: AtomicBool::new(false),
         }
     }
 
@@ -178,6 +189,17 @@ impl File {
         self.set_place(Place { lost: true, ..self.place() });
     }
 
+    /// Nobody else moves the file while the result lives.
+    pub(crate) fn begin_move(&self) -> Option<Moving<'_>> {
+        (!self.moving.swap(true, Ordering::Acquire)).then(|| Moving(&self.moving))
+    }
+
+    /// The locks held through this file are lost.
+    pub(crate) fn forget_locks(&self) {
+        self.locks.set(Vec::new());
+        self.flock.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_stays(&self) {
         self.stays.store(true, Ordering::Relaxed);
     }
@@ -204,8 +226,9 @@ impl File {
         }
     }
 
-    /// In a forked child: byte-range locks are the parent's.
+    /// In a forked child: byte-range locks are the parent's, and so is a move that was under way.
     pub fn forget_process_locks(&self) {
+        self.moving.store(false, Ordering::Relaxed);
         if !self.locks().is_empty() {
             self.locks.set(self.locks().iter().filter(|(o, _)| *o == LockOwner::Handle).copied().collect());
         }

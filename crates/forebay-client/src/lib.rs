@@ -13,9 +13,11 @@ mod conn;
 mod counters;
 mod error;
 mod file;
+mod moving;
 mod nodes;
 mod pool;
 mod sys;
+mod transfer;
 
 pub use client::Client;
 pub use config::{Address, Config, ConfigError, ExportMap, Fallback, Spread};

@@ -102,10 +102,15 @@ impl Pool {
     /// No other thread may exist in this process.
     pub(crate) unsafe fn forget(&self) {
         for slot in &self.slots {
+            let fd = slot.fd.swap(-1, Ordering::Relaxed);
+            if fd >= 0 {
+                sys::close(fd);
+            }
+            // The connection's memory is left alone: a thread of the parent may have been in the
+            // middle of changing it when the child was made.
             // SAFETY: the caller is the only thread; whoever held the slot in the parent is not here.
-            unsafe { *slot.conn.get() = None };
+            unsafe { slot.conn.get().write(None) };
             slot.node.store(0, Ordering::Relaxed);
-            slot.fd.store(-1, Ordering::Relaxed);
             slot.taken.store(false, Ordering::Release);
         }
     }

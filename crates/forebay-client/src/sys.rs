@@ -69,7 +69,19 @@ pub(crate) fn connect(address: &Address, limit: Duration) -> Result<OwnedFd, Err
         Address::Unix(path) => {
             let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             let a = net::SocketAddrUnix::new(path.as_path())?;
-            finish_connect(&fd, net::connect(&fd, &a), limit)?;
+            let until = now() + limit.into();
+            loop {
+                match net::connect(&fd, &a) {
+                    // Here this means that the node's queue of new connections is full.
+                    Err(Errno::AGAIN) if now() < until => {
+                        let _ = nap(Duration::from_millis(1));
+                    }
+                    Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                    Err(Errno::INTR) => {}
+                    Ok(()) | Err(Errno::ISCONN) => break,
+                    Err(e) => return Err(e),
+                }
+            }
             fd
         }
     };
@@ -80,16 +92,28 @@ pub(crate) fn connect(address: &Address, limit: Duration) -> Result<OwnedFd, Err
 fn finish_connect(fd: &OwnedFd, started: Result<(), Errno>, limit: Duration) -> Result<(), Errno> {
     match started {
         Ok(()) => return Ok(()),
-        Err(Errno::INPROGRESS | Errno::AGAIN | Errno::INTR) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {}
         Err(e) => return Err(e),
     }
-    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
-    let t = rustix::time::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    match rustix::event::poll(&mut fds, Some(&t)) {
-        Ok(0) => Err(Errno::TIMEDOUT),
-        Ok(_) => sockopt::socket_error(fd)?,
-        Err(e) => Err(e),
+    let until = now() + limit.into();
+    loop {
+        let left = Duration::from(until.since(now()));
+        let t = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
+        match rustix::event::poll(&mut fds, Some(&t)) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return sockopt::socket_error(fd)?,
+            // A signal says nothing about the node.
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
     }
+}
+
+/// Closes a descriptor that is known by its number only.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: the caller owns the number and forgets it.
+    unsafe { rustix::io::close(fd) };
 }
 
 /// Programs expect small descriptor numbers for their own files, and some close or reuse the ones
