@@ -4,7 +4,7 @@ use super::files::{Files, OpenFile};
 use super::forwarded::Forwarded;
 use super::posix::Posix;
 use super::protocol::{Access, Channel, Cue, Hello, Outcome, Reply, Role, Task};
-use crate::scenario::{Data, Fsync, MetaOperation, Metadata, Step, Target};
+use crate::scenario::{Data, Fsync, MetaOperation, Metadata, Spatiality, Step, Target};
 use crate::workload::{Payload, Request, Requests};
 use forebay_types::OpKind;
 use hdrhistogram::Histogram;
@@ -32,7 +32,7 @@ fn play(task: &Task, channel: &mut Channel) -> io::Result<()> {
         Access::Client(config) => Box::new(Forwarded::new(config)?),
     };
     let mut player =
-        Player { task, files: &*files, open: HashMap::new(), written: HashMap::new(), buffer: Vec::new() };
+        Player { task, files: &*files, open: HashMap::new(), walled: HashMap::new(), buffer: Vec::new() };
     for (index, step) in task.job.steps.iter().enumerate() {
         player.prepare(index, step)?;
         channel.send(&Reply::Ready(index))?;
@@ -52,8 +52,8 @@ struct Player<'a> {
     task: &'a Task,
     files: &'a dyn Files,
     open: HashMap<String, Box<dyn OpenFile + 'a>>,
-    /// Requests that a stone wall let a file have: what lies beyond was never written.
-    written: HashMap<String, u64>,
+    /// Requests that a stone wall let a step on a file make: what lies beyond was never written.
+    walled: HashMap<String, (Option<Data>, u64)>,
     buffer: Vec<Page>,
 }
 
@@ -70,10 +70,24 @@ impl<'a> Player<'a> {
         if self.buffer.len() < pages {
             self.buffer = vec![Page([0; 4096]); pages];
         }
-        if d.read_share > 0.0 && !writes_before(&self.task.job.steps[..index], d) {
+        if d.read_share > 0.0 && !self.covered(index, d) {
             self.fill_file(d)?;
         }
         self.open_target(&d.target)
+    }
+
+    /// Whether earlier steps have written all that step `index` reads, with the bytes that validation
+    /// expects.
+    fn covered(&self, index: usize, d: &Data) -> bool {
+        let walled = self.walled.contains_key(&d.target.file(self.task.rank));
+        self.task.job.steps[..index].iter().any(|s| {
+            matches!(s, Step::Data(w) if w.read_share <= 0.0
+                && w.target.path == d.target.path
+                && w.target.layout == d.target.layout
+                && (w.validation || !d.validation)
+                && (same_requests(w, d)
+                    || (!walled && is_dense(w) && is_dense(d) && w.total_size >= d.total_size)))
+        })
     }
 
     /// Writes this process' part of the file past any I/O node.
@@ -130,7 +144,10 @@ impl<'a> Player<'a> {
         let file = self.open.get(&path).ok_or_else(|| io::Error::other(format!("{path} is not open")))?;
         let buffer = self.buffer.as_mut_bytes();
         let writes_only = d.read_share <= 0.0;
-        let limit = if writes_only { u64::MAX } else { self.written.get(&name).copied().unwrap_or(u64::MAX) };
+        let limit = match self.walled.get(&name) {
+            Some((Some(w), made)) if !writes_only && same_requests(w, d) => *made,
+            _ => u64::MAX,
+        };
         let mut meter = Meter::start(d.stone_wall);
         for request in Requests::new(d, self.task.rank, self.task.job.processes(), self.task.seed) {
             if meter.outcome.requests == limit {
@@ -151,9 +168,10 @@ impl<'a> Player<'a> {
             file.sync().map_err(|e| at(e, "fsync", &path))?;
         }
         let outcome = meter.stop();
-        if writes_only {
-            let known = if outcome.hit_wall { outcome.requests } else { u64::MAX };
-            self.written.insert(name, known);
+        if writes_only && outcome.hit_wall {
+            self.walled.insert(name, (Some(d.clone()), outcome.requests));
+        } else if writes_only {
+            self.walled.remove(&name);
         }
         Ok(outcome)
     }
@@ -161,7 +179,7 @@ impl<'a> Player<'a> {
     fn metadata(&mut self, m: &Metadata) -> io::Result<Outcome> {
         let stem = self.path(&format!("{}-{:03}", m.path, self.task.rank));
         // Looking at or removing files that a stone wall kept from being made would fail.
-        let made = self.written.get(&stem).copied().unwrap_or(u64::MAX);
+        let made = self.walled.get(&stem).map_or(u64::MAX, |(_, made)| *made);
         let mut meter = Meter::start(m.stone_wall);
         for i in 0..u64::from(m.files).min(made) {
             let path = format!("{stem}-{i:06}");
@@ -179,7 +197,7 @@ impl<'a> Player<'a> {
         }
         let outcome = meter.stop();
         if m.operation == MetaOperation::Create {
-            self.written.insert(stem, outcome.requests);
+            self.walled.insert(stem, (None, outcome.requests));
         }
         Ok(outcome)
     }
@@ -219,16 +237,18 @@ fn transfer(
     Ok(())
 }
 
-/// Whether an earlier step of the job writes all that `d` reads, with the bytes that validation
-/// expects.
-fn writes_before(earlier: &[Step], d: &Data) -> bool {
-    earlier.iter().any(|s| {
-        matches!(s, Step::Data(w) if w.read_share <= 0.0
-            && w.target.path == d.target.path
-            && w.target.layout == d.target.layout
-            && w.total_size >= d.total_size
-            && (w.validation || !d.validation))
-    })
+/// Whether two steps of a job make the same requests, but for their direction.
+fn same_requests(a: &Data, b: &Data) -> bool {
+    a.target.layout == b.target.layout
+        && a.spatiality == b.spatiality
+        && a.total_size == b.total_size
+        && a.sizes == b.sizes
+        && a.target.direct_io == b.target.direct_io
+}
+
+/// Whether a step's requests fill the file from its beginning without gaps.
+fn is_dense(d: &Data) -> bool {
+    d.spatiality == Spatiality::Contiguous || d.sizes.len() == 1
 }
 
 fn write_all(file: &dyn OpenFile, buf: &[u8], offset: u64) -> io::Result<()> {
