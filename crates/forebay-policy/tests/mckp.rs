@@ -175,4 +175,11 @@ fn static_leaves_running_jobs_alone_and_divides_by_the_machine() {
     assert_eq!(decision.jobs[0].io_nodes, 4);
     // 64 of 96 compute nodes are worth 8 of 12 I/O nodes.
     assert_eq!(decision.jobs[3].io_nodes, 8);
+
+    // 1.4 of 12 is rounded, not rounded up; 0.1 is one.
+    let fully = |id, nodes| job(id, nodes, &[(0, 1.0), (1, 2.0), (2, 3.0), (4, 4.0), (8, 5.0)]);
+    let jobs = [fully("a", 32), fully("b", 2), fully("c", 240)];
+    let counts: Vec<_> =
+        Static.decide(&jobs, &Pool::of(12)).unwrap().jobs.iter().map(|j| j.io_nodes).collect();
+    assert_eq!(counts, [1, 1, 8]);
 }

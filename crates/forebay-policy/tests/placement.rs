@@ -78,3 +78,16 @@ fn when_more_is_handed_out_than_there_is_the_load_is_even() {
     loads.sort_unstable();
     assert_eq!(loads, [2, 2, 3]);
 }
+
+#[test]
+fn of_two_jobs_that_shared_an_io_node_one_moves() {
+    let mut jobs = jobs(&vec![vec![0, 5, 1, 1, 1]; 2]);
+    for job in &mut jobs {
+        job.current =
+            Some(forebay_policy::Current { io_nodes: 1, nodes: vec![NodeId(2)], ..Default::default() });
+    }
+    let pool = Pool::of(4);
+    let placed = place(&Mckp.decide(&jobs, &pool).unwrap(), &jobs, &pool);
+    assert_eq!(placed[0], [NodeId(2)]);
+    assert_eq!(placed[1], [NodeId(0)]);
+}

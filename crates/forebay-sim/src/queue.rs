@@ -256,7 +256,8 @@ pub fn simulate(file: &QueueFile, kind: PolicyKind, settings: &Settings) -> Resu
                 running.iter().map(|r| r.at(now, &outcomes[r.index], &plan[r.index])).collect();
             let decision = policy.decide(&jobs, &pool)?;
             decisions += 1;
-            review = decision.review.map(|after| now + after.as_secs_f64());
+            // Never at once: virtual time must go on.
+            review = decision.review.map(|after| now + after.as_secs_f64().max(1e-3));
             apply(&decision, &jobs, &pool, &mut running, &mut outcomes, now, move_seconds)?;
         }
         let arrival = plan.get(waiting).map(|p| p.arrival).filter(|&a| a > now);
