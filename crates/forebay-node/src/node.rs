@@ -17,7 +17,7 @@ use forebay_wire::frame::{Header, Opcode, flag};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -170,12 +170,13 @@ impl Node {
                         n.accept(&listener, || {
                             let (socket, _) = listener.accept()?;
                             socket.set_nodelay(true)?;
+                            keep_alive(&socket)?;
                             Ok(socket.into())
                         });
                     }));
                 }
                 Listen::Unix(path) => {
-                    let listener = UnixListener::bind(path).map_err(fail)?;
+                    let listener = bind_unix(path).map_err(fail)?;
                     rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
                     running.addresses.push(address.clone());
                     running.sockets.push(path.clone());
@@ -223,16 +224,14 @@ impl Node {
         }
         self.stats.accepted.fetch_add(1, Relaxed);
         self.connections().push(Arc::clone(&conn));
-        let node = Arc::clone(self);
-        let thread_conn = Arc::clone(&conn);
+        // Whatever becomes of the thread, even if it is never started: the connection is taken off.
+        let entered = Entered { node: Arc::clone(self), conn };
         let spawned = spawn("connection", move || {
             sys::precise_timers();
-            client::serve(Arc::clone(&node), Arc::clone(&thread_conn));
-            node.closed(&thread_conn);
+            client::serve(Arc::clone(&entered.node), Arc::clone(&entered.conn));
         });
         if let Err(e) = spawned {
             tracing::warn!("cannot start a connection's thread: {e}");
-            self.closed(&conn);
         }
     }
 
@@ -344,6 +343,18 @@ impl Node {
     }
 }
 
+/// A connection in the node's list, until dropped.
+struct Entered {
+    node: Arc<Node>,
+    conn: Arc<Conn>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.node.closed(&self.conn);
+    }
+}
+
 /// A node that listens.
 pub struct Running {
     node: Arc<Node>,
@@ -398,6 +409,29 @@ impl Running {
 
 fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f).map(drop)
+}
+
+/// Listens on a path, in place of a socket that a node left there when it was killed.
+fn bind_unix(path: &std::path::Path) -> std::io::Result<UnixListener> {
+    let bound = UnixListener::bind(path);
+    let taken = matches!(&bound, Err(e) if e.kind() == std::io::ErrorKind::AddrInUse);
+    let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+    if taken && UnixStream::connect(path).is_err_and(refused) {
+        std::fs::remove_file(path)?;
+        return UnixListener::bind(path);
+    }
+    bound
+}
+
+/// Has the kernel find out within half a minute that a client's machine is gone: nobody else would
+/// tell, and its locks must not outlive it.
+fn keep_alive(socket: &impl AsFd) -> Result<(), Errno> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(socket, 4)?;
+    sockopt::set_tcp_user_timeout(socket, 30_000)
 }
 
 fn raise_descriptor_limit() {

@@ -325,3 +325,22 @@ fn drain() {
     assert!(!node.unix.exists());
     assert!(TcpStream::connect(node.address).is_err());
 }
+
+#[test]
+fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("left");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    let node = TestNode::with(|c| c.listen.push(forebay_node::config::Listen::Unix(socket.clone())));
+    let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    assert_eq!(Client::over(Box::new(stream), &SECRET, "job", new_session(), 1).unwrap().ping().status(), 0);
+    let config = forebay_node::config::NodeConfig {
+        listen: vec![forebay_node::config::Listen::Unix(socket.clone())],
+        exports: vec![forebay_node::config::ExportConfig { path: node.path(""), name: "x".into() }],
+        secret: Some(Secret::new(SECRET)),
+        ..Default::default()
+    };
+    let refused = forebay_node::Node::start(config).err().unwrap().to_string();
+    assert!(refused.contains("left"), "{refused}");
+}
