@@ -130,8 +130,9 @@ impl Sum {
         }
     }
 
-    /// The phases for `processes`: bytes, and sizes with their weights. A size of which a process sees
-    /// less than two requests is a phase of its own, split evenly: in a mix, chance would decide.
+    /// The phases for `processes`: bytes, and sizes with their weights. A size that makes up a good part
+    /// of the bytes but of which a process sees less than two requests is a phase of its own, split
+    /// evenly: in a mix, chance would decide whether it occurs.
     fn parts(&self, processes: u64) -> Vec<(u64, Vec<SizeShare>)> {
         let cut = |size: u64, share: u64| size.min(share).clamp(1, MAX_REQUEST);
         let (rare, common): (Vec<_>, Vec<_>) = self
@@ -148,6 +149,9 @@ impl Sum {
             }
         }
         if left >= processes && !common.is_empty() {
+            // A size larger than a process' share cannot occur, and its bytes are too few to matter.
+            let fits: Vec<_> = common.iter().filter(|(size, _)| *size <= left / processes).copied().collect();
+            let common = if fits.is_empty() { common } else { fits };
             let sizes = common
                 .iter()
                 .map(|(size, n)| SizeShare { size: cut(*size, left / processes), weight: *n as f64 });
