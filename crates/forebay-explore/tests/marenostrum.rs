@@ -101,3 +101,17 @@ fn estimates_of_unseen_patterns_are_useful() {
     assert!(e.median_error < 0.15 && e.p90_error < 0.36, "{e:?}");
     assert!(e.share_of_best > 0.97 && e.right_choice > 0.75, "{e:?}");
 }
+
+/// What the arbiter reads is what we write.
+#[test]
+fn policies_read_the_curves() {
+    let curves = Curves::of(&report(CORRECTED, Rule::Described));
+    let mut file = Vec::new();
+    curves.to_csv(&mut file).unwrap();
+    let table = forebay_policy::CurveTable::from_csv(file.as_slice()).unwrap();
+    assert_eq!(table.scenarios.len(), 189);
+    for (theirs, ours) in table.scenarios.iter().zip(&curves.curves) {
+        assert_eq!(theirs.name, ours.name);
+        assert!(ours.levels.iter().all(|(n, l)| theirs.curve.at(*n).is_some_and(|b| b.0 == l.mean)));
+    }
+}

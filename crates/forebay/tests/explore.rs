@@ -171,6 +171,30 @@ fn every_kind_of_step_runs_and_studies_resume() {
     assert_eq!((b.runs().len(), b.rows()), (4, 24));
 }
 
+/// What a stone wall kept from being written is not read, whatever the order.
+#[test]
+fn reads_stop_where_a_stone_wall_stopped_writes() {
+    for spatiality in ["contiguous", "strided", "random"] {
+        let b = Bench::new();
+        let phase = format!(
+            "total_size = \"64 GiB\", request_size = \"64 KiB\", spatiality = \"{spatiality}\", validation = true"
+        );
+        let file = b.scenario(
+            "wall.toml",
+            &format!(
+                "compute_nodes = 2\nphase = [{{ operation = \"write\", stone_wall = \"50 ms\", {phase} }}, \
+                 {{ operation = \"read\", {phase} }}]"
+            ),
+        );
+        fine(&b.explore(&file, &["--io-nodes", "0,1", "--repeat", "1"]));
+        for run in b.runs() {
+            let (written, read) = (&run["steps"][0], &run["steps"][1]);
+            assert_eq!(written["stone_wall_hit"], true);
+            assert_eq!(written["bytes_written"], read["bytes_read"], "{spatiality}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_are_told() {
     let b = Bench::new();

@@ -331,3 +331,57 @@ impl RunRecord {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::native;
+
+    fn records(text: &str, job: usize) -> Vec<StepRecord> {
+        let scenario = native::parse(text, "s").unwrap().remove(0);
+        let job = &scenario.jobs[job];
+        let outcome = |seconds: f64| Outcome {
+            seconds,
+            bytes_written: 1_000_000,
+            requests: 10,
+            latencies: vec![(1_000, 9), (100_000, 1)],
+            ..Outcome::default()
+        };
+        let outcomes = vec![vec![outcome(1.0), outcome(4.0)]; job.steps.len()];
+        step_records(&scenario, job, &outcomes)
+    }
+
+    #[test]
+    fn bandwidth_is_that_of_the_slowest_process() {
+        let text =
+            "compute_nodes = 2\nphase = [{ operation = \"write\", total_size = 8192, request_size = 4096 }]";
+        let r = &records(text, 0)[0];
+        assert_eq!((r.bandwidth_mbs, r.ops_per_s, r.requests), (0.5, 5.0, 20));
+        assert_eq!((r.seconds.min, r.seconds.median, r.seconds.max), (1.0, 2.5, 4.0));
+        assert!(
+            (r.latency_us.p50 - 1.0).abs() < 0.01 && (r.latency_us.p99 - 100.0).abs() < 0.2,
+            "{:?}",
+            r.latency_us
+        );
+    }
+
+    #[test]
+    fn like_steps_share_a_label_and_others_do_not() {
+        let text = r#"
+            [[job]]
+            name = "a"
+            phase = [
+              { operation = "write", total_size = 8192, request_size = 4096, repetitions = 2 },
+              { operation = "think", think = 1 },
+              { operation = "write", total_size = 8192, request_size = 512 },
+              { operation = "read", total_size = 8192, request_size = 512 },
+            ]
+            [[job]]
+            name = "b"
+            phase = [{ operation = "stat", files = 3 }]"#;
+        let labels: Vec<(String, usize)> = records(text, 0).into_iter().map(|r| (r.label, r.step)).collect();
+        let expected = [("s/a", 1), ("s/a", 2), ("s/a#2", 4), ("s/a", 5)];
+        assert_eq!(labels, expected.map(|(l, s)| (l.to_owned(), s)));
+        assert_eq!(records(text, 1)[0].operation, "stat");
+    }
+}

@@ -83,3 +83,27 @@ impl Results {
         self.csv.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_cut_short_is_run_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let csv = dir.path().join("results.csv");
+        let whole = "run,io_nodes,repetition,other\na,1,1,x\na,2,1,x\n";
+        fs::write(&csv, format!("{whole}a,4,1")).unwrap();
+        assert!(Results::open(dir.path(), false).is_err());
+        let results = Results::open(dir.path(), true).unwrap();
+        assert_eq!(*results.done(), HashSet::from([("a".into(), 1, 1), ("a".into(), 2, 1)]));
+        assert_eq!(fs::read_to_string(&csv).unwrap(), whole);
+    }
+
+    #[test]
+    fn something_else_is_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("results.csv"), "my,notes\n1,2\n").unwrap();
+        assert!(Results::open(dir.path(), true).is_err_and(|e| e.to_string().contains("results.csv")));
+    }
+}
