@@ -50,11 +50,13 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Body<'a>,
     /// Whether others can see that it was carried out, so that a late one would do harm.
     pub(crate) changes: bool,
+    /// On a close: a child process may still hold the file.
+    pub(crate) linger: bool,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn meta(op: &Meta<'_>, body: Body<'a>) -> Request<'a> {
-        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, changes: op.changes() }
+        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, changes: op.changes(), linger: false }
     }
 }
 
@@ -217,6 +219,9 @@ impl Client {
         header.offset = request.offset.into();
         header.length = request.length.into();
         header.stamp = now.0.into();
+        if request.linger {
+            header.set(flag::LINGER);
+        }
         if let Some(first) = call.first_sent {
             header.set(flag::REPLAY);
             header.age_ms = u32::try_from(now.since(first).0 / 1_000_000).unwrap_or(u32::MAX).into();

@@ -11,11 +11,11 @@ use crate::transfer::Data;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Secret, SessionId};
 use forebay_wire::message::{Answer, Attr, LockOwner, LockRange, Meta, Path};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Closes of clean files that wait for the next request to travel with.
 const MAX_PENDING: usize = 16;
@@ -31,6 +31,7 @@ pub struct Client {
     pub(crate) nodes: Nodes,
     pending: Mutex<Vec<PendingClose>>,
     pending_count: AtomicUsize,
+    has_forked: AtomicBool,
     pub(crate) counters: Option<&'static Counters>,
 }
 
@@ -59,6 +60,7 @@ impl Client {
             nodes: Nodes::new(config.nodes.len(), start),
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
+            has_forked: AtomicBool::new(false),
             counters,
             config,
         })
@@ -144,13 +146,13 @@ impl Client {
         let op = Meta::Close { handle: place.handle };
         let mut body = Vec::with_capacity(16);
         op.encode(&mut body);
-        if !file.is_dirty() && self.defer_close(place.node, &body) {
+        if !file.is_dirty() && self.defer_close(place.node, &body, file.is_shared()) {
             return Ok(());
         }
         if self.nodes.is_down(place.node, sys::now()) {
             return Ok(());
         }
-        let request = Request::meta(&op, Body::Bytes(&body));
+        let request = Request { linger: file.is_shared(), ..Request::meta(&op, Body::Bytes(&body)) };
         match self.call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), request, None, |_, _, _| Ok(())) {
             // Every write was acknowledged; a node that died since took only its handle with it, and
             // one that was started again does not know it.
@@ -159,7 +161,7 @@ impl Client {
         }
     }
 
-    fn defer_close(&self, node: usize, body: &[u8]) -> bool {
+    fn defer_close(&self, node: usize, body: &[u8], linger: bool) -> bool {
         // Never waits: a signal handler or a forked child may be here.
         let Ok(mut pending) = self.pending.try_lock() else { return false };
         if pending.len() >= MAX_PENDING {
@@ -168,6 +170,9 @@ impl Client {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
         header.stamp = sys::now().0.into();
+        if linger {
+            header.set(flag::LINGER);
+        }
         let mut frame = Vec::with_capacity(HEADER_LEN + body.len());
         frame.extend_from_slice(header.as_bytes());
         frame.extend_from_slice(body);
@@ -229,7 +234,7 @@ impl Client {
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
-            let request = Request { opcode: Opcode::Append, offset, length: 0, body, changes: true };
+            let request = Request { opcode: Opcode::Append, offset, length: 0, body, changes: true, linger: false };
             self.call(OpIndex::APPEND, Bound::File(file), sys::now(), request, None, |_, header, _| {
                 let n = (header.length.get() as usize).min(chunk.len());
                 file.end.store(header.offset.get().saturating_add(n as u64), Ordering::Relaxed);
@@ -337,15 +342,22 @@ impl Client {
     /// The JSON answer to a control request, from the node at `node`.
     pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
         let body = Body::Bytes(request);
-        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false };
+        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false, linger: false };
         self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| Ok(body.to_vec()))
+    }
+
+    /// The process forks: its child may use what is open now after this process has closed it or
+    /// has ended. The files themselves are told by [`File::set_shared`].
+    pub fn note_fork(&self) {
+        self.has_forked.store(true, Ordering::Relaxed);
     }
 
     /// The process ends: takes leave of the nodes, which closes what is open there.
     pub fn leave(&self) {
+        let linger = self.has_forked.load(Ordering::Relaxed);
         self.pool.for_each_idle(|taken| {
             if let Some(conn) = taken.conn() {
-                conn.goodbye();
+                conn.goodbye(linger);
             }
             taken.drop_conn();
         });

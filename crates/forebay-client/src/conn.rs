@@ -491,8 +491,11 @@ impl Conn {
     }
 
     /// Takes leave, without waiting for an answer.
-    pub(crate) fn goodbye(&self) {
+    pub(crate) fn goodbye(&self, linger: bool) {
         let mut bye = Header::request(Opcode::Goodbye, 0, 0);
+        if linger {
+            bye.set(flag::LINGER);
+        }
         bye.stamp = sys::now().0.into();
         // The process is leaving: a node that does not get it finds out by the closed socket.
         let _ = sys::send(&self.fd, &[IoSlice::new(bye.as_bytes())]);

@@ -86,6 +86,8 @@ pub struct File {
     flock: AtomicU32,
     /// It can be opened nowhere else (unlinked, replaced): it stays until it is closed.
     stays: AtomicBool,
+    /// A forked process may hold it too.
+    shared: AtomicBool,
     moving: AtomicBool,
 }
 
@@ -117,6 +119,7 @@ impl File {
             locks: Published::new(Vec::new()),
             flock: AtomicU32::new(0),
             stays: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             moving: AtomicBool::new(false),
         }
     }
@@ -198,6 +201,15 @@ impl File {
     pub(crate) fn forget_locks(&self) {
         self.locks.set(Vec::new());
         self.flock.store(0, Ordering::Relaxed);
+    }
+
+    /// A forked process may hold it too: its close here does not close it there.
+    pub fn set_shared(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_stays(&self) {

@@ -47,7 +47,7 @@ struct Piece {
 fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -> Request<'_> {
     let write = opcode == Opcode::Write;
     let length = if write { 0 } else { length as u64 };
-    Request { opcode, offset, length, body: Body::Bytes(body), changes: write }
+    Request { opcode, offset, length, body: Body::Bytes(body), changes: write, linger: false }
 }
 
 impl Client {
