@@ -138,3 +138,38 @@ impl DispatchQueue {
         &self.accounts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_types::{FileId, OpKind, RequestId, ServerId};
+
+    #[test]
+    fn what_an_earlier_scheduler_sent_frees_no_slot_of_a_later_one() {
+        let config = |depth: u32| format!("sfq-d-plus:depth={depth},merge=1").parse().unwrap();
+        let mut queue = DispatchQueue::new(config(1), Site::default());
+        for id in 0..5 {
+            let r = Request {
+                id: RequestId(id),
+                arrival: Nanos(id),
+                file: FileId(1),
+                offset: id << 20,
+                len: 4096,
+                flow: FlowId(1),
+                server: ServerId(0),
+                op: OpKind::Write,
+            };
+            queue.enqueue(Nanos(9), r);
+        }
+        let early = queue.dispatch(Nanos(9)).unwrap();
+        assert!(queue.dispatch(Nanos(9)).is_none());
+        queue.reconfigure(Nanos(9), config(2));
+        let late = [queue.dispatch(Nanos(9)).unwrap(), queue.dispatch(Nanos(9)).unwrap()];
+        queue.complete(Nanos(10), &early);
+        assert!(queue.dispatch(Nanos(10)).is_none(), "both slots are in use");
+        queue.complete(Nanos(10), &late[0]);
+        assert!(queue.dispatch(Nanos(10)).is_some());
+        assert_eq!(queue.accounts().flows()[0].1.requests, 2);
+        assert_eq!(queue.len(), 1);
+    }
+}
