@@ -136,6 +136,11 @@ impl Client {
         })
     }
 
+    /// Takes a share of a file that a parent process opened, before its first use.
+    pub fn adopt(&self, file: &File) -> Result<(), Error> {
+        self.ensure_here(file, sys::now()).map(|_| ())
+    }
+
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {

@@ -204,8 +204,8 @@ impl File {
     }
 
     /// A forked process may hold it too: its close here does not close it there.
-    pub fn set_shared(&self) {
-        self.shared.store(true, Ordering::Relaxed);
+    pub fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::Relaxed);
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -244,6 +244,11 @@ impl File {
         if !self.locks().is_empty() {
             self.locks.set(self.locks().iter().filter(|(o, _)| *o == LockOwner::Handle).copied().collect());
         }
+    }
+
+    /// Whether the open file itself holds locks (`flock`, open-file byte ranges).
+    pub fn holds_locks(&self) -> bool {
+        self.flock().is_some() || self.locks().iter().any(|(o, _)| *o == LockOwner::Handle)
     }
 
     /// Whether this process holds byte-range locks of its own through this file.

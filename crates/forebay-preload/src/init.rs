@@ -5,6 +5,14 @@ use crate::{hooks, notes, patch, path, place, sys, table};
 use forebay_client::{Config, Counters};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> std::ffi::c_int;
+}
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
@@ -30,9 +38,10 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     let exports: Vec<Export> = config
         .exports
         .iter()
-        .map(|e| Export {
-            dir: path::normalise(e.dir.as_os_str().as_bytes()),
-            local: e.local.clone().map(|l| l.into_os_string().into_vec()),
+        .map(|e| {
+            let dir = path::normalise(e.dir.as_os_str().as_bytes());
+            let hidden = crate::sys::sys!(faccessat, libc::AT_FDCWD, sys::cstring(&dir).as_ptr(), libc::F_OK) != 0;
+            Export { dir, local: e.local.clone().map(|l| l.into_os_string().into_vec()), hidden }
         })
         .collect();
     let counters_path = std::ffi::OsStr::from_bytes(run_dir).to_owned();
@@ -40,10 +49,28 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     let preload = sys::env(b"LD_PRELOAD").unwrap_or_default().to_vec();
     State::install(config, exports, run_dir, preload, config_path.to_vec(), counters);
     find_inherited();
+    restore_environment();
+    // SAFETY: handlers that need nothing but this library's own state.
+    unsafe { pthread_atfork(Some(hooks::exec::before_fork), None, Some(hooks::exec::after_fork)) };
     patch::install(hooks::all().as_slice()).map_err(|e| {
         notes::note("process", b"", "libc's functions could not be replaced");
-        format!("cannot replace libc's functions ({e:?})")
+        format!("cannot replace libc's functions: {e}")
     })
+}
+
+/// What was put aside for the time of `exec` comes back before the program looks.
+fn restore_environment() {
+    let Some(before) = sys::env(hooks::exec::SEARCH_BEFORE) else { return };
+    let before = sys::cstring(before);
+    // SAFETY: before `main`, with one thread; C strings.
+    unsafe {
+        if before.len() == 1 {
+            libc::unsetenv(c"LD_LIBRARY_PATH".as_ptr());
+        } else {
+            libc::setenv(c"LD_LIBRARY_PATH".as_ptr(), before.as_ptr().cast(), 1);
+        }
+        libc::unsetenv(c"FOREBAY_LD_LIBRARY_PATH".as_ptr());
+    }
 }
 
 /// Descriptors that stand for forwarded files since before `exec`.

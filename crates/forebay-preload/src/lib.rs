@@ -10,6 +10,7 @@
 //! a forwarded file is first touched. It never unwinds: it is built with `panic = "abort"`.
 
 mod attr;
+mod elf;
 mod hooks;
 mod init;
 mod notes;

@@ -21,6 +21,15 @@ pub(crate) enum PatchError {
     Protect(i32),
 }
 
+impl std::fmt::Display for PatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PatchError::NoLibc => f.write_str("the program does not use glibc"),
+            PatchError::Protect(errno) => write!(f, "its code cannot be made writable (errno {errno})"),
+        }
+    }
+}
+
 /// Replaces every function of `hooks` that libc (and an old libc's libpthread) has.
 pub(crate) fn install(hooks: &[Hook]) -> Result<(), PatchError> {
     let mut libraries = vec![sys::loaded(c"libc.so.6").ok_or(PatchError::NoLibc)?];

@@ -113,6 +113,53 @@ pub(crate) fn place_of_absolute(path: &[u8]) -> Place {
     }
 }
 
+/// Where a path of this machine leads that the kernel did not find: perhaps through one of this
+/// machine's links into a forwarded directory that this machine does not have.
+pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Place> {
+    let state = state();
+    if !state.exports.iter().any(|e| e.hidden) || path.is_empty() {
+        return None;
+    }
+    let mut full = match dirfd {
+        _ if path.first() == Some(&b'/') => path.to_vec(),
+        libc::AT_FDCWD => join(&state.cwd().path, path),
+        _ => join(&sys::readlink(format!("/proc/self/fd/{dirfd}").as_bytes())?, path),
+    };
+    for _ in 0..40 {
+        full = expand_first_link(&full, follow)?;
+        match absolute(state, &full) {
+            Place::Local => {}
+            found => return Some(found),
+        }
+    }
+    None
+}
+
+/// The path with its first link of this machine replaced by what it points to.
+fn expand_first_link(full: &[u8], follow: bool) -> Option<Vec<u8>> {
+    let mut done: Vec<u8> = Vec::new();
+    let parts: Vec<&[u8]> = full.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+    for (i, part) in parts.iter().enumerate() {
+        if *part == b".." {
+            let cut = done.iter().rposition(|&b| b == b'/').unwrap_or(0);
+            done.truncate(cut);
+            continue;
+        }
+        let parent = done.len();
+        done.push(b'/');
+        done.extend_from_slice(part);
+        if i + 1 == parts.len() && !follow && !full.ends_with(b"/") {
+            return None;
+        }
+        if let Some(target) = sys::readlink(&done) {
+            let rest = parts[i + 1..].join(&b"/"[..]);
+            let path = join(&done[..parent], &target);
+            return Some(if rest.is_empty() { path } else { join(&path, &rest) });
+        }
+    }
+    None
+}
+
 /// What of `path` follows `dir`; `None` if it is not below (or at) it.
 pub(crate) fn below<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
     if dir == b"/" {
@@ -199,8 +246,9 @@ fn through_proc(path: &[u8]) -> Option<Place> {
         return Some(settle(state, &state.cwd().path, rest, state.cwd().shadowed));
     }
     let (fd, rest) = proc_fd(path)?;
-    let open = table::get(fd)?;
-    Some(absolute(state, &join(&open_path(&open), rest)))
+    let path = open_path(&*table::get(fd)?);
+    // A slash at the end would ask for a directory.
+    Some(absolute(state, &if rest.is_empty() { path } else { join(&path, rest) }))
 }
 
 /// The current path of an open forwarded file.

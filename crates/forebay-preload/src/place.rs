@@ -1,36 +1,50 @@
 //! Placeholders: the real descriptors that stand for forwarded files.
 //!
-//! A placeholder is a memory file whose content says which file it stands for, sealed against
-//! writing and opened write-only: a system call that bypasses this library fails with `EBADF` or
-//! `EPERM` instead of reading or writing the wrong thing. Its kernel offset is the file's offset.
+//! A placeholder is an empty memory file, sealed against writing and opened write-only: a system
+//! call that bypasses this library fails with `EBADF` or `EPERM` instead of reading or writing the
+//! wrong thing. Its kernel offset is the file's offset. Its name says which file it stands for, so
+//! that a program started by `exec` finds out; a record too long for a name is its content.
 
+use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{Kind, Open};
 use forebay_client::{File, FileRecord};
 use std::sync::Arc;
 
-const NAME: &[u8] = b"forebay\0";
-const LINK: &[u8] = b"/memfd:forebay (deleted)";
+const NAME: &[u8] = b"forebay:";
+const LINK: &[u8] = b"/memfd:forebay:";
+const LINK_END: &[u8] = b" (deleted)";
+/// The kernel's limit on a memory file's name.
+const MAX_NAME: usize = 249;
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Record {
-    path: Vec<u8>,
-    file: Option<FileRecord>,
+enum Record {
+    Remote(FileRecord),
+    Above(Vec<u8>),
 }
 
 /// A new placeholder for `open`; its number, or a negative errno.
 pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
-    let record = Record { path: open.path.clone(), file: open.remote().map(File::record) };
+    let record = match &open.kind {
+        Kind::Remote(f) => Record::Remote(f.record()),
+        Kind::Above(p) | Kind::LocalAbove(p) => Record::Above(p.clone()),
+    };
     let Ok(bytes) = postcard::to_allocvec(&record) else { return -(libc::EINVAL as isize) };
-    let mem = sys!(memfd_create, NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+    let mut name = NAME.to_vec();
+    let fits = NAME.len() + bytes.len().div_ceil(3) * 4 <= MAX_NAME;
+    if fits {
+        encode(&bytes, &mut name);
+    }
+    name.push(0);
+    let mem = sys!(memfd_create, name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     if mem < 0 {
         return mem;
     }
     let mem = mem as i32;
-    let written = sys!(pwrite64, mem, bytes.as_ptr(), bytes.len(), 0);
+    let complete = fits || sys!(pwrite64, mem, bytes.as_ptr(), bytes.len(), 0) == bytes.len() as isize;
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
     sys!(fcntl, mem, libc::F_ADD_SEALS, seals);
-    let fd = if written == bytes.len() as isize {
+    let fd = if complete {
         let link = format!("/proc/self/fd/{mem}\0");
         let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
         sys!(openat, libc::AT_FDCWD, link.as_ptr(), flags, 0)
@@ -51,14 +65,41 @@ pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
 /// What the placeholder `fd` stands for, if it is one: after `exec`.
 pub(crate) fn inherited(fd: i32) -> Option<Arc<Open>> {
     let link = format!("/proc/self/fd/{fd}");
-    if sys::readlink(link.as_bytes())?.as_slice() != LINK {
-        return None;
+    let target = sys::readlink(link.as_bytes())?;
+    let name = target.strip_prefix(LINK)?.strip_suffix(LINK_END)?;
+    let bytes = if name.is_empty() { sys::read_file(link.as_bytes(), 1 << 16)? } else { decode(name)? };
+    Some(match postcard::from_bytes(&bytes).ok()? {
+        Record::Remote(f) => {
+            let dir = &state().exports.get(usize::from(f.export))?.dir;
+            let path = [dir, &b"/"[..], &f.rel].concat();
+            Open::new(Kind::Remote(File::inherited(f)), path)
+        }
+        Record::Above(p) => Open::new(Kind::Above(p.clone()), p),
+    })
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Three bytes as four letters that may stand in a file's name.
+fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    for chunk in bytes.chunks(3) {
+        let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = at(0) << 16 | at(1) << 8 | at(2);
+        for i in 0..=chunk.len() {
+            out.push(DIGITS[(word >> (18 - 6 * i)) as usize & 63]);
+        }
     }
-    let bytes = sys::read_file(link.as_bytes(), 1 << 16)?;
-    let record: Record = postcard::from_bytes(&bytes).ok()?;
-    let kind = match record.file {
-        Some(f) => Kind::Remote(File::inherited(f)),
-        None => Kind::Above(record.path.clone()),
-    };
-    Some(Open::new(kind, record.path))
+}
+
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for chunk in text.chunks(4) {
+        let mut word = 0u32;
+        for (i, c) in chunk.iter().enumerate() {
+            let digit = DIGITS.iter().position(|d| d == c)? as u32;
+            word |= digit << (18 - 6 * i);
+        }
+        out.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
+    }
+    Some(out)
 }

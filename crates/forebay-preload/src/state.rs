@@ -11,6 +11,8 @@ pub(crate) struct Export {
     pub(crate) dir: Vec<u8>,
     /// The same directory as this machine sees it itself, if it does.
     pub(crate) local: Option<Vec<u8>>,
+    /// This machine has nothing at `dir`.
+    pub(crate) hidden: bool,
 }
 
 /// The working directory as the program knows it.
@@ -26,6 +28,8 @@ pub(crate) struct State {
     /// Directories that stand for forwarded ones as the kernel's working directory.
     pub(crate) shadow: Vec<u8>,
     pub(crate) notes: Vec<u8>,
+    /// Copies of programs and libraries of forwarded directories.
+    pub(crate) copies: Vec<u8>,
     /// This library's own file, and the variable that names the configuration, for children.
     pub(crate) preload: Vec<u8>,
     pub(crate) config_path: Vec<u8>,
@@ -75,6 +79,7 @@ impl State {
             exports,
             shadow: join(b"cwd"),
             notes: join(b"notes"),
+            copies: join(b"copies"),
             preload,
             config_path,
             counters,

@@ -68,6 +68,8 @@ pub(crate) mod nr {
     pub(crate) const truncate: i64 = libc::SYS_truncate;
     pub(crate) const fallocate: i64 = libc::SYS_fallocate;
     pub(crate) const fadvise64: i64 = libc::SYS_fadvise64;
+    pub(crate) const waitid: i64 = libc::SYS_waitid;
+    pub(crate) const readahead: i64 = libc::SYS_readahead;
     pub(crate) const newfstatat: i64 = libc::SYS_newfstatat;
     pub(crate) const fstat: i64 = libc::SYS_fstat;
     pub(crate) const statx: i64 = libc::SYS_statx;
@@ -146,6 +148,11 @@ pub(crate) fn ret(r: Raw) -> isize {
 pub(crate) fn set_errno(e: i32) {
     // SAFETY: libc's own per-thread location.
     unsafe { *libc::__errno_location() = e };
+}
+
+pub(crate) fn errno() -> i32 {
+    // SAFETY: libc's own per-thread location.
+    unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn getpid() -> i32 {

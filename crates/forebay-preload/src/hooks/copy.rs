@@ -119,6 +119,14 @@ unsafe extern "C" fn splice(from: c_int, fat: *mut i64, to: c_int, tat: *mut i64
     if !table::is_forwarded(to) && !table::is_forwarded(from) {
         return sys::ret(sys!(splice, from, fat, to, tat, n, flags));
     }
+    let pipe = |fd: c_int| {
+        // SAFETY: a plain struct of integers.
+        let mut s: libc::stat = unsafe { std::mem::zeroed() };
+        sys!(fstat, fd, &raw mut s) == 0 && s.st_mode & libc::S_IFMT == libc::S_IFIFO
+    };
+    if !pipe(from) && !pipe(to) {
+        return fail_errno(libc::EINVAL);
+    }
     // The other end is a pipe: no more than it takes at once, or the call would block half-way.
     // SAFETY: the program's own arguments.
     unsafe {

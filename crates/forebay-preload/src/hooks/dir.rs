@@ -20,6 +20,8 @@ hooks! {
 const PAGE: usize = 32 << 10;
 const NAME_OFFSET: usize = std::mem::offset_of!(libc::dirent64, d_name);
 
+/// libc's own `fts` looks for the descriptor at the start of a stream.
+#[repr(C)]
 struct Stream {
     fd: c_int,
     inner: Mutex<Inner>,

@@ -1,12 +1,13 @@
 //! Starting programs: those that live in a forwarded directory, and passing the library on to those
 //! that do not. And the end of this one.
 
-use super::{fail, fail_errno, hooks};
+use super::{fail, fail_errno, hooks, library};
+use crate::elf::Elf;
 use crate::notes;
 use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, sys};
-use forebay_client::{Answer, Client, Error, Meta, OpenFlags, Target};
+use forebay_client::{Attr, Client, Error, Meta};
 use std::ffi::{CStr, c_char, c_int};
 
 hooks! {
@@ -16,7 +17,10 @@ hooks! {
 
 /// What `/proc/self/exe` is for a program that was started from a forwarded directory.
 pub(crate) const EXE: &[u8] = b"FOREBAY_EXE";
-const MAX_PROGRAM: u64 = 1 << 30;
+/// Where the dynamic linker looks, and what that was before we put more into it.
+const SEARCH: &[u8] = b"LD_LIBRARY_PATH";
+pub(crate) const SEARCH_BEFORE: &[u8] = b"FOREBAY_LD_LIBRARY_PATH";
+const STATIC: &str = "a static binary cannot be preloaded: its I/O is not forwarded";
 
 type Strings = *const *const c_char;
 
@@ -28,6 +32,29 @@ unsafe extern "C" fn exit_now(code: c_int) -> ! {
     }
     loop {
         sys!(exit_group, code);
+    }
+}
+
+/// A fork is about to happen: the child may use open files after this process has closed them.
+pub(crate) extern "C" fn before_fork() {
+    let Some(client) = state().client_if_any() else { return };
+    client.note_fork();
+    for (_, open) in crate::table::all() {
+        if let Some(file) = open.remote() {
+            file.set_shared(true);
+        }
+    }
+}
+
+/// In a forked child: it holds its parent's locks on open files even if it never uses them.
+pub(crate) extern "C" fn after_fork() {
+    for (_, open) in crate::table::all() {
+        if let Some(file) = open.remote()
+            && file.holds_locks()
+        {
+            // If it cannot be reached now, the first use says so.
+            let _ = state().client().adopt(file);
+        }
     }
 }
 
@@ -74,6 +101,10 @@ fn has(env: &[Vec<u8>], name: &[u8]) -> bool {
     env.iter().any(|e| e.starts_with(name) && e.get(name.len()) == Some(&b'='))
 }
 
+fn value_of(env: &[Vec<u8>], name: &[u8]) -> Option<Vec<u8>> {
+    env.iter().find_map(|e| e.strip_prefix(name)?.strip_prefix(b"=")?.strip_suffix(b"\0").map(<[u8]>::to_vec))
+}
+
 fn remove(env: &mut Vec<Vec<u8>>, name: &[u8]) {
     env.retain(|e| !(e.starts_with(name) && e.get(name.len()) == Some(&b'=')));
 }
@@ -104,48 +135,53 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     } else {
         path::place(dirfd, given)
     };
+    let passing;
+    let client: &Client = if !state.is_passing_child() {
+        state.client()
+    } else if let Some(c) = state.passing_client() {
+        passing = c;
+        &passing
+    } else {
+        return fail_errno(libc::EIO) as c_int;
+    };
+    let search = value_of(&env, SEARCH).unwrap_or_default();
+    // How a script is told its own name: as the caller wrote it.
+    let mut name = given.to_vec();
     // A script may name an interpreter that is a script; the kernel allows four.
     for _ in 0..8 {
         match place {
             Place::Local | Place::Above(_) => {
                 if dirfd == libc::AT_FDCWD && flags == 0 {
-                    warn_if_uncovered(given);
+                    look_at(client, given, &search, &mut env);
                 }
-                return local(dirfd, path, &args, &env, flags);
+                let code = local(dirfd, path, &args, &env, flags);
+                if sys::errno() == libc::ENOENT
+                    && let Some(next) = path::through_link(dirfd, given, true)
+                {
+                    place = next;
+                    continue;
+                }
+                return code;
             }
             Place::LocalAt(p) => {
-                warn_if_uncovered(&p);
+                look_at(client, &p, &search, &mut env);
                 return local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast(), &args, &env, 0);
             }
             Place::Remote(r) => {
-                let content = {
-                    let passing;
-                    let client: &Client = if state.is_passing_child() {
-                        match state.passing_client() {
-                            Some(c) => {
-                                passing = c;
-                                &passing
-                            }
-                            None => return fail_errno(libc::EIO) as c_int,
-                        }
-                    } else {
-                        state.client()
-                    };
-                    fetch(client, &r)
-                };
-                match content {
-                    Ok(program) => match interpreter(&program) {
+                match fetch(client, &r) {
+                    Ok((program, attr)) => match interpreter(&program) {
                         Some((interpreter, argument)) => {
                             let mut new = vec![sys::cstring(&interpreter)];
                             new.extend(argument.map(|a| sys::cstring(&a)));
-                            new.push(sys::cstring(&r.full));
+                            new.push(sys::cstring(if name.is_empty() { &r.full } else { &name }));
                             new.extend(args.drain(..).skip(1));
                             args = new;
                             place = path::place_of_absolute(&path::join(&state.cwd().path, &interpreter));
+                            name = interpreter;
                         }
                         None => {
                             env.push(variable(EXE, &r.full));
-                            return from_memory(&r, &program, &args, &env);
+                            return from_copy(client, &r, &program, &attr, &search, &args, env);
                         }
                     },
                     Err(Error::Escapes) => match path::follow_out(&r, true) {
@@ -171,25 +207,9 @@ fn local(dirfd: c_int, path: *const c_char, args: &[Vec<u8>], env: &[Vec<u8>], f
 }
 
 /// The program's file, whole, if it may be executed.
-fn fetch(client: &Client, r: &Remote) -> Result<Vec<u8>, Error> {
-    let attr = client.meta(Meta::Stat { target: Target::Path(r.wire()) }, |a| match a {
-        Answer::Attr(a) => Some(a),
-        _ => None,
-    })?;
-    if attr.mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(Error::local(libc::EACCES));
-    }
+fn fetch(client: &Client, r: &Remote) -> Result<(Vec<u8>, Attr), Error> {
     client.meta(Meta::Access { path: r.wire(), mode: libc::X_OK as u32, follow: true }, |_| Some(()))?;
-    if attr.size > MAX_PROGRAM {
-        return Err(Error::local(libc::ENOMEM));
-    }
-    let (file, _) = client.open(r.wire(), OpenFlags::READ, 0)?;
-    let mut content = vec![0u8; attr.size as usize];
-    let n = client.pread(&file, &mut content, 0);
-    // Only read: there is no outcome to a close.
-    let _ = client.close(&file);
-    content.truncate(n?);
-    Ok(content)
+    library::fetch(client, r)
 }
 
 /// `#!` line: interpreter and its one argument.
@@ -202,14 +222,33 @@ fn interpreter(program: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     (cut > 0).then(|| (line[..cut].to_vec(), (!argument.is_empty()).then(|| argument.to_vec())))
 }
 
+/// Executes a copy of the program.
+fn from_copy(client: &Client, r: &Remote, program: &[u8], attr: &Attr, search: &[u8], args: &[Vec<u8>], mut env: Vec<Vec<u8>>) -> c_int {
+    let Some(elf) = Elf::new(program) else { return fail_errno(libc::ENOEXEC) as c_int };
+    if elf.is_static() {
+        notes::note("static", &r.full, STATIC);
+    }
+    if let Some(copied) = library::copy(client, r, program, attr, search) {
+        also_search(&mut env, &copied.search);
+        let path = sys::cstring(&copied.path);
+        for _ in 0..50 {
+            // Another thread's child, between fork and exec, may still hold the copy open for writing.
+            if local(libc::AT_FDCWD, path.as_ptr().cast(), args, &env, 0) == 0 || sys::errno() != libc::ETXTBSY {
+                break;
+            }
+            let t = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+            sys!(nanosleep, &raw const t, 0);
+        }
+        // Where nothing may be executed (noexec), there is still memory.
+        if sys::errno() != libc::EACCES {
+            return -1;
+        }
+    }
+    from_memory(r, program, args, &env)
+}
+
 /// Executes the program from a memory file.
 fn from_memory(r: &Remote, program: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> c_int {
-    if !program.starts_with(b"\x7fELF") {
-        return fail_errno(libc::ENOEXEC) as c_int;
-    }
-    if is_static(program) {
-        notes::note("static", &r.full, "a static binary cannot be preloaded: its I/O is not forwarded");
-    }
     let name = r.full.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
     let name = sys::cstring(&name[..name.len().min(200)]);
     let fd = sys!(memfd_create, name.as_ptr(), libc::MFD_CLOEXEC);
@@ -230,37 +269,47 @@ fn from_memory(r: &Remote, program: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) ->
     code
 }
 
-/// Says so when a program of this machine will run without us.
-fn warn_if_uncovered(path: &[u8]) {
+/// Puts directories in front of the linker's search path, and what it was before aside: start-up
+/// restores it before the program sees it.
+fn also_search(env: &mut Vec<Vec<u8>>, dirs: &[Vec<u8>]) {
+    if dirs.is_empty() {
+        return;
+    }
+    let before = value_of(env, SEARCH).unwrap_or_default();
+    let mut all = dirs.join(&b':');
+    if !before.is_empty() {
+        all.push(b':');
+        all.extend_from_slice(&before);
+    }
+    remove(env, SEARCH);
+    remove(env, SEARCH_BEFORE);
+    env.push(variable(SEARCH, &all));
+    env.push(variable(SEARCH_BEFORE, &before));
+}
+
+/// Before a program of this machine starts: says so if it will run without us, and gives it the
+/// libraries it finds in forwarded directories.
+fn look_at(client: &Client, path: &[u8], search: &[u8], env: &mut Vec<Vec<u8>>) {
     let fd = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
     if fd < 0 {
         return;
     }
     // SAFETY: a plain struct of integers.
     let mut s: libc::stat = unsafe { std::mem::zeroed() };
-    let mut head = [0u8; 4096];
-    let n = sys!(pread64, fd, head.as_mut_ptr(), head.len(), 0);
     let known = sys!(fstat, fd, &raw mut s) == 0;
-    sys::close(fd as c_int);
+    let mut head = [0u8; 4096];
+    let n = sys!(pread64, fd, head.as_mut_ptr(), head.len(), 0).max(0) as usize;
     if known && s.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
         notes::note("setuid", path, "a set-user-id program cannot be preloaded: its I/O is not forwarded");
-    } else if n > 64 && head.starts_with(b"\x7fELF") && is_static(&head[..n as usize]) {
-        notes::note("static", path, "a static binary cannot be preloaded: its I/O is not forwarded");
+    } else if let Some(elf) = Elf::new(&head[..n]) {
+        if elf.is_static() {
+            notes::note("static", path, STATIC);
+        } else if !search.is_empty()
+            && library::concerns_us(search)
+            && let Some(program) = sys::read_all(fd as c_int, 1 << 30)
+        {
+            also_search(env, &library::copies_for(client, path, &program, search));
+        }
     }
-}
-
-/// Whether a 64-bit ELF program has no interpreter. Unclear cases count as dynamic.
-fn is_static(elf: &[u8]) -> bool {
-    let word = |at: usize, n: usize| -> Option<u64> {
-        let mut b = [0u8; 8];
-        b[..n].copy_from_slice(elf.get(at..at + n)?);
-        Some(u64::from_le_bytes(b))
-    };
-    let Some(2) = elf.get(4).copied() else { return false };
-    let (Some(phoff), Some(size), Some(count)) = (word(32, 8), word(54, 2), word(56, 2)) else { return false };
-    const PT_INTERP: u64 = 3;
-    (0..count.min(64)).all(|i| {
-        let at = phoff.saturating_add(i * size);
-        usize::try_from(at).ok().and_then(|at| word(at, 4)).is_some_and(|kind| kind != PT_INTERP)
-    })
+    sys::close(fd as c_int);
 }

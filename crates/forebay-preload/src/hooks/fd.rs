@@ -41,7 +41,16 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
-            Place::Local => return opened_locally(sys!(openat, dirfd, path, flags, mode)),
+            Place::Local => {
+                let fd = sys!(openat, dirfd, path, flags, mode);
+                if fd == -(libc::ENOENT as Raw)
+                    && let Some(next) = path::through_link(dirfd, bytes, flags & libc::O_NOFOLLOW == 0)
+                {
+                    place = next;
+                    continue;
+                }
+                return opened_locally(fd);
+            }
             Place::LocalAt(p) => return opened_locally(sys::open(&p, flags, mode)),
             Place::Above(p) => return open_above(p, flags, mode),
             Place::Remote(r) => match open_remote(&r, flags, mode) {
@@ -160,12 +169,24 @@ fn forget(open: Arc<Open>) -> isize {
     lock::on_close(client, file);
     let path = open.path.clone();
     match Arc::try_unwrap(open) {
-        Ok(last) => match last.remote().map(|f| client.close(f)) {
+        Ok(last) => match last.remote().map(|f| {
+            // Others wait for its lock: it lingers only if there is somebody to hold it.
+            if f.holds_locks() && !has_children() {
+                f.set_shared(false);
+            }
+            client.close(f)
+        }) {
             Some(Err(e)) => fail(&e, &path),
             _ => 0,
         },
         Err(_) => 0,
     }
+}
+
+/// Whether this process has children, living or not yet waited for.
+fn has_children() -> bool {
+    let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED;
+    sys!(waitid, libc::P_ALL, 0, 0, how, 0) != -(libc::ECHILD as Raw)
 }
 
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {

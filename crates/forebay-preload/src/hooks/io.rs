@@ -16,7 +16,7 @@ hooks! {
     c"ftruncate" => ftruncate, c"ftruncate64" => ftruncate, c"truncate" => truncate, c"truncate64" => truncate,
     c"fallocate" => fallocate, c"fallocate64" => fallocate, c"posix_fallocate" => posix_fallocate,
     c"posix_fallocate64" => posix_fallocate, c"posix_fadvise" => posix_fadvise,
-    c"posix_fadvise64" => posix_fadvise,
+    c"posix_fadvise64" => posix_fadvise, c"readahead" => readahead,
 }
 
 /// Reads through the open file; `None`: at the descriptor's offset, which moves.
@@ -471,4 +471,11 @@ unsafe extern "C" fn posix_fadvise(fd: c_int, offset: i64, len: i64, advice: c_i
         return 0;
     }
     -(sys!(fadvise64, fd, offset, len, advice) as c_int)
+}
+
+unsafe extern "C" fn readahead(fd: c_int, offset: i64, count: usize) -> isize {
+    if table::is_forwarded(fd) {
+        return 0;
+    }
+    sys::ret(sys!(readahead, fd, offset, count))
 }

@@ -253,7 +253,16 @@ unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     let mut place = path::place(libc::AT_FDCWD, given);
     for _ in 0..40 {
         match place {
-            Place::Local => return moved(sys!(chdir, path)),
+            Place::Local => {
+                let r = sys!(chdir, path);
+                if r == -(libc::ENOENT as isize)
+                    && let Some(next) = path::through_link(libc::AT_FDCWD, given, true)
+                {
+                    place = next;
+                    continue;
+                }
+                return moved(r);
+            }
             Place::LocalAt(p) => return moved(sys!(chdir, sys::cstring(&p).as_ptr())),
             Place::Above(p) => {
                 let r = sys!(chdir, sys::cstring(&p).as_ptr());

@@ -6,12 +6,15 @@ pub(crate) mod dir;
 pub(crate) mod exec;
 pub(crate) mod fd;
 pub(crate) mod io;
+pub(crate) mod library;
 pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod meta;
 pub(crate) mod names;
+pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod syscall;
+pub(crate) mod walk;
 pub(crate) mod xattr;
 
 use crate::notes;
@@ -27,7 +30,7 @@ pub(crate) fn all() -> Vec<Hook> {
     let mut hooks = Vec::with_capacity(160);
     for family in [
         fd::HOOKS, io::HOOKS, lock::HOOKS, stat::HOOKS, names::HOOKS, meta::HOOKS, xattr::HOOKS, dir::HOOKS,
-        map::HOOKS, copy::HOOKS, exec::HOOKS, syscall::HOOKS,
+        map::HOOKS, copy::HOOKS, exec::HOOKS, syscall::HOOKS, walk::HOOKS,
     ] {
         hooks.extend(family.iter().map(|&(name, to)| Hook { name, to: to.0 }));
     }
@@ -78,7 +81,16 @@ pub(crate) fn at(
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
-            Place::Local => return sys::ret(local(dirfd, path)),
+            Place::Local => {
+                let r = local(dirfd, path);
+                if r == -(libc::ENOENT as Raw)
+                    && let Some(next) = path::through_link(dirfd, bytes, follow)
+                {
+                    place = next;
+                    continue;
+                }
+                return sys::ret(r);
+            }
             Place::LocalAt(p) => return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast())),
             Place::Above(p) => {
                 let r = local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast());

@@ -59,6 +59,12 @@ unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -
 }
 
 fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    let given = unsafe { sys::bytes(path) }.unwrap_or_default();
+    let last = given.rsplit(|&b| b == b'/').find(|p| !p.is_empty());
+    if flags & libc::AT_REMOVEDIR != 0 && matches!(last, Some(b"." | b"..")) {
+        return fail_errno(if last == Some(b".") { libc::EINVAL } else { libc::ENOTEMPTY }) as c_int;
+    }
     at(
         dirfd,
         path,
@@ -110,9 +116,17 @@ fn pair(
     // SAFETY: the program's own arguments to a function that takes C strings.
     let (a, b) = unsafe { (sys::bytes(from), sys::bytes(to)) };
     let (Some(a), Some(b)) = (a, b) else { return sys::ret(raw(fd, from, td, to)) };
-    let (pa, pb) = (path::place(fd, a), path::place(td, b));
+    let (mut pa, mut pb) = (path::place(fd, a), path::place(td, b));
     if matches!((&pa, &pb), (Place::Local, Place::Local)) {
-        return sys::ret(raw(fd, from, td, to));
+        let r = raw(fd, from, td, to);
+        if r != -(libc::ENOENT as sys::Raw) {
+            return sys::ret(r);
+        }
+        let (la, lb) = (path::through_link(fd, a, follow_from), path::through_link(td, b, false));
+        if la.is_none() && lb.is_none() {
+            return sys::ret(r);
+        }
+        (pa, pb) = (la.unwrap_or(pa), lb.unwrap_or(pb));
     }
     let full = |place: Place, dirfd: c_int, given: &[u8]| -> Result<Result<Remote, Vec<u8>>, i32> {
         Ok(match place {

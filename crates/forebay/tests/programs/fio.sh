@@ -5,4 +5,5 @@ run() { fio --minimal --name="$1" --ioengine="$1" --directory="$D" --rw="$2" --b
 run psync randwrite; run sync write; run vsync write; run pvsync randwrite; run pvsync2 randwrite; run mmap randwrite; run posixaio write --iodepth=4
 run psync randrw --numjobs=2 --fsync=16 --nrfiles=2; run psync write --direct=1 --thread=1 --numjobs=2
 fio --minimal --name=r --ioengine=psync --filename="$D/psync.0.0" --rw=randread --bs=16k --size=1m > /dev/null 2>&1; echo "read $?"
-ls | sort; rm -f *.state
+# The patterns carry the time of writing: sizes can be compared, bytes fio has compared itself.
+stat -c '%n %s' * | sort; rm -f -- *

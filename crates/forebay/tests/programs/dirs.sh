@@ -1,0 +1,3 @@
+# needs: gcc
+# build: gcc -w -o dirs "$S/dirs.c"
+cd "$D" && "$B/dirs"; echo $?

@@ -1,0 +1,8 @@
+# Symbolic links: inside, absolute, out of the directory, and into it from outside.
+cd "$D" || exit 9
+mkdir -p a/b "$W/out/sub"; echo in > a/b/f; echo outside > "$W/out/f"
+ln -s "$D/a/b" abs; ln -s a/b rel; ln -s "$W/out" out; ln -s "$D" "$W/into"; ln -s "$D/a/b/f" "$W/intofile"; ln -s ../../a a/b/up; ln -s abs chain; ln -s "$W/none" broken; ln -s "$W/out/f" outfile
+cat abs/f rel/f chain/f a/b/up/b/f out/f outfile; ls abs/ rel out; echo new > abs/new; echo o > out/new; cat a/b/new "$W/out/new"; ls -l abs | grep -c new
+cat "$W/into/a/b/f" "$W/intofile"; ls "$W/into/"; ls "$W/into" | head -1; echo via > "$W/into/via"; cat via; echo again >> "$W/intofile"; cat a/b/f; stat -L -c '%F %s' "$W/intofile" "$W/into"; test -d "$W/into" && test -f "$W/intofile"; echo $?
+(cd "$W/into/a" && ls && pwd -P | sed "s,.*/a\$,ends in a,"; cat b/f); (cd out && cat f && ls); (cd abs && cat f && cd .. && ls -d b 2> /dev/null; pwd -P | sed 's,.*/a$,in a,'); (cd "$W" && cat into/via && ls -d into/a && cp into/via into/via2 && mv into/via2 into/via3 && rm into/via3 && mkdir into/made && rmdir into/made; cat intofile)
+cp -a out "$W/copy" && test -L "$W/copy"; echo $?; cp -rL out deref; ls deref; mv out/f out/g; ls out/; rm out/g; ls "$W/out"; cat broken 2> /dev/null; echo $?; echo made > broken; cat "$W/none"; rm broken; readlink abs out rel | sed "s,$W,W,; s,$D,D,"; realpath abs/f out/sub chain "$W/into/a" | sed "s,$W,W,; s,$D,D,"; rm out chain; ls "$W/out"; mv abs abs2; cat abs2/f; ln -sfn a abs2; ls abs2; cp -P rel rel2; test -L rel2; echo $?; ln -s f "$D/a/b/l"; cat a/b/l; rm -r a/b/up; find -L . -type f | sort; rm -f outfile "$W"/into*
