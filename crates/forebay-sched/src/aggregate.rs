@@ -89,7 +89,8 @@ impl<T: Entry> Run<T> {
     /// where it is if taking it would let it overtake one that it conflicts with.
     pub fn pop(&mut self, limits: &Limits) -> Option<Batch> {
         let head = *self.queue.pop_front()?.request();
-        if limits.count <= 1 || self.queue.is_empty() || head.op == OpKind::Metadata {
+        let full = limits.count <= 1 || head.len >= limits.bytes;
+        if full || self.queue.is_empty() || head.op == OpKind::Metadata {
             return Some(Batch::one(head));
         }
         Some(self.gather(head, limits))
