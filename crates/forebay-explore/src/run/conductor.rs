@@ -25,6 +25,7 @@ pub(super) fn assemble(
     let deadline = Instant::now() + START_PATIENCE;
     let mut workers: Vec<Option<Channel>> = (0..slots).map(|_| None).collect();
     let mut missing = slots;
+    let mut look_again = Instant::now() + Duration::from_millis(200);
     listener.set_nonblocking(true)?;
     while missing > 0 {
         match listener.accept() {
@@ -42,8 +43,11 @@ pub(super) fn assemble(
                 if stop.load(Ordering::Relaxed) {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
-                if let Some(how) = machine.casualty() {
-                    return Err(io::Error::other(format!("a process of the run ended ({how})")));
+                if Instant::now() > look_again {
+                    if let Some(how) = machine.casualty() {
+                        return Err(io::Error::other(format!("a process of the run ended ({how})")));
+                    }
+                    look_again = Instant::now() + Duration::from_millis(200);
                 }
                 if Instant::now() > deadline {
                     return Err(io::Error::other(format!(

@@ -2,7 +2,7 @@
 
 use super::program::Program;
 use super::protocol::{Channel, Order, Report};
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -27,10 +27,8 @@ pub trait Machine {
     fn io_node(&self, i: u32, port: u16) -> SocketAddr;
     /// What an I/O node there is to listen on.
     fn listen(&self) -> &'static str;
-    /// Starts a process and gives it a number.
-    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<u64>;
-    /// The first line that the process prints.
-    fn first_line(&mut self, id: u64) -> io::Result<String>;
+    /// Starts a process.
+    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<()>;
     /// A process that ended with an error, if there is one, in words.
     fn casualty(&mut self) -> Option<String>;
     /// Ends all processes.
@@ -40,8 +38,7 @@ pub trait Machine {
 /// This machine.
 #[derive(Default)]
 pub struct Local {
-    programs: HashMap<u64, Program>,
-    next: u64,
+    programs: Vec<Program>,
 }
 
 impl Machine for Local {
@@ -65,25 +62,17 @@ impl Machine for Local {
         "tcp:127.0.0.1:0"
     }
 
-    fn start(&mut self, _: Place, args: &[String], env: &[(String, String)]) -> io::Result<u64> {
-        self.next += 1;
-        self.programs.insert(self.next, Program::start(args, env)?);
-        Ok(self.next)
-    }
-
-    fn first_line(&mut self, id: u64) -> io::Result<String> {
-        let program = self.programs.get_mut(&id).ok_or_else(|| io::Error::other("no such process"))?;
-        program.first_line()
+    fn start(&mut self, _: Place, args: &[String], env: &[(String, String)]) -> io::Result<()> {
+        self.programs.push(Program::start(args, env)?);
+        Ok(())
     }
 
     fn casualty(&mut self) -> Option<String> {
-        self.programs.values_mut().find_map(Program::failed)
+        self.programs.iter_mut().find_map(Program::failed)
     }
 
     fn end_all(&mut self) {
-        for (_, program) in self.programs.drain() {
-            program.end();
-        }
+        self.programs.drain(..).for_each(Program::end);
     }
 }
 
@@ -99,16 +88,15 @@ pub struct Launched {
     /// The agents of ranks 1, 2, …
     agents: Vec<Channel>,
     io_nodes: u32,
-    /// Who started what: rank and number there.
-    started: HashMap<u64, (u32, u64)>,
-    next: u64,
+    /// Ranks that have started something.
+    busy: BTreeSet<u32>,
 }
 
 impl Launched {
     /// With the agents of ranks 1, 2, … of which the first `io_nodes` ranks (0 among them) are kept
     /// for I/O nodes.
     pub fn new(agents: Vec<Channel>, io_nodes: u32) -> Launched {
-        Launched { here: Local::default(), agents, io_nodes, started: HashMap::new(), next: 0 }
+        Launched { here: Local::default(), agents, io_nodes, busy: BTreeSet::new() }
     }
 
     fn rank(&self, place: Place) -> u32 {
@@ -163,37 +151,27 @@ impl Machine for Launched {
         "tcp:0.0.0.0:0"
     }
 
-    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<u64> {
+    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<()> {
         let rank = self.rank(place);
-        self.next += 1;
-        let id = self.next;
-        let number = if rank == 0 {
-            self.here.start(place, args, env)?
-        } else {
-            self.order(rank, &Order::Start { id, args: args.to_vec(), env: env.to_vec() })?;
-            id
-        };
-        self.started.insert(id, (rank, number));
-        Ok(id)
-    }
-
-    fn first_line(&mut self, id: u64) -> io::Result<String> {
-        match self.started.get(&id).copied() {
-            Some((0, number)) => self.here.first_line(number),
-            Some((rank, number)) => self.order(rank, &Order::FirstLine { id: number }),
-            None => Err(io::Error::other("no such process")),
+        self.busy.insert(rank);
+        if rank == 0 {
+            return self.here.start(place, args, env);
         }
+        self.order(rank, &Order::Start { args: args.to_vec(), env: env.to_vec() }).map(drop)
     }
 
     fn casualty(&mut self) -> Option<String> {
-        self.here.casualty()
+        let ranks: Vec<u32> = self.busy.iter().copied().filter(|r| *r > 0).collect();
+        self.here.casualty().or_else(|| {
+            ranks.into_iter().find_map(|rank| match self.order(rank, &Order::Casualty) {
+                Ok(how) => (!how.is_empty()).then(|| format!("rank {rank}: {how}")),
+                Err(e) => Some(e.to_string()),
+            })
+        })
     }
 
     fn end_all(&mut self) {
-        let mut ranks: Vec<u32> = self.started.drain().map(|(_, (rank, _))| rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        for rank in ranks {
+        for rank in std::mem::take(&mut self.busy) {
             if rank == 0 {
                 self.here.end_all();
             } else {
@@ -206,19 +184,14 @@ impl Machine for Launched {
 
 /// Carries out the orders of a conductor until it hangs up.
 pub fn serve_agent(mut channel: Channel) -> io::Result<()> {
-    let mut programs: HashMap<u64, Program> = HashMap::new();
+    let mut here = Local::default();
     while let Ok(order) = channel.receive() {
         let done = match order {
-            Order::Start { id, args, env } => Program::start(&args, &env).map(|p| {
-                programs.insert(id, p);
-                String::new()
-            }),
-            Order::FirstLine { id } => programs
-                .get_mut(&id)
-                .ok_or_else(|| io::Error::other("no such process"))
-                .and_then(Program::first_line),
+            // A rank's own place does not matter here: everything it starts is local.
+            Order::Start { args, env } => here.start(Place::Client(0), &args, &env).map(|()| String::new()),
+            Order::Casualty => Ok(here.casualty().unwrap_or_default()),
             Order::EndAll => {
-                programs.drain().for_each(|(_, p)| p.end());
+                here.end_all();
                 Ok(String::new())
             }
         };
@@ -227,6 +200,5 @@ pub fn serve_agent(mut channel: Channel) -> io::Result<()> {
             Err(e) => Report::Failed(e.to_string()),
         })?;
     }
-    programs.drain().for_each(|(_, p)| p.end());
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Running scenarios: I/O nodes and client processes are started, led through the steps, measured
 //! and ended, run by run.
 //!
-//! [`explore`] does it all; [`machine`] says where processes run; [`work`], [`serve_node`] and
-//! [`machine::serve_agent`] are what those processes do.
+//! [`explore`] does it all; [`machine`] says where processes run; [`work`] and [`machine::serve_agent`] are
+//! what those processes do.
 
 mod conductor;
 mod files;
@@ -18,7 +18,7 @@ mod record;
 mod results;
 mod worker;
 
-pub use nodes::{Standing, serve_node};
+pub use nodes::Standing;
 pub use plan::{Run, plan};
 pub use record::{Latency, Quartiles, RunRecord, StepRecord};
 pub use results::Results;
@@ -117,19 +117,16 @@ impl Study<'_> {
     ) -> io::Result<RunRecord> {
         remove_files(scenario, &self.root);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let scratch = tempfile::Builder::new().prefix(".run-").tempdir_in(&self.scratch)?;
         let nodes = match (run.io_nodes, &self.standing) {
             (0, _) => None,
             (n, Some(standing)) => Some(Nodes::standing(standing, n, &self.root)),
-            (n, None) => {
-                let scheduler = scenario.scheduler.as_deref();
-                Some(Nodes::start(machine, n, &self.root, scheduler, scenario.dispatchers)?)
-            }
+            (n, None) => Some(Nodes::start(machine, n, &self.root, scenario, scratch.path(), self.stop)?),
         };
         let before = match (&nodes, &self.standing) {
             (Some(nodes), Some(_)) => nodes.statistics()?,
             _ => Vec::new(),
         };
-        let scratch = tempfile::Builder::new().prefix(".run-").tempdir_in(&self.scratch)?;
         let mut slot = 0;
         let mut tasks: Vec<Vec<Task>> = Vec::new();
         for job in &scenario.jobs {

@@ -1,17 +1,19 @@
 //! The I/O nodes of a run: started for it, or already there.
 
 use super::machine::{Machine, Place};
+use crate::scenario::Scenario;
 use forebay_client::{Address, Client, Config};
-use forebay_node::Node;
-use forebay_node::config::NodeConfig;
-use forebay_wire::hello::Secret;
+use serde::Deserialize;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// The name under which the directory is exported.
 const EXPORT: &str = "explore";
-/// Where an I/O node process of ours finds its secret.
-const SECRET_VARIABLE: &str = "FOREBAY_EXPLORE_SECRET";
+/// How long I/O nodes may take to start.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// I/O nodes that are there before and after the study.
 #[derive(Clone, Debug)]
@@ -33,38 +35,47 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts `count` I/O nodes that export `root`.
+    /// Starts `count` I/O nodes (`forebay node`) that export `root`; `scratch` is a directory that all
+    /// hosts see.
     pub(super) fn start(
         machine: &mut dyn Machine,
         count: u32,
         root: &Path,
-        scheduler: Option<&str>,
-        dispatchers: Option<u32>,
+        scenario: &Scenario,
+        scratch: &Path,
+        stop: &AtomicBool,
     ) -> io::Result<Nodes> {
-        let secret = Secret::new(std::array::from_fn(|_| rand::random())).to_hex();
-        let root = root.to_string_lossy().into_owned();
-        let mut ids = Vec::new();
+        let secret: String = (0..4).map(|_| format!("{:016x}", rand::random::<u64>())).collect();
+        let secret_file = scratch.join("secret");
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&secret_file)?;
+        io::Write::write_all(&mut file, secret.as_bytes())?;
+        let text = |p: &Path| p.to_string_lossy().into_owned();
+        let root = text(root);
+        let ready = |i: u32| scratch.join(format!("node{i}.ready"));
         for i in 0..count {
-            let mut args: Vec<String> =
-                ["explore-node", "--id", &i.to_string(), "--listen", machine.listen(), "--export", &root]
-                    .map(String::from)
-                    .to_vec();
-            if let Some(s) = scheduler {
-                args.extend(["--scheduler".into(), s.into()]);
+            let mut args: Vec<String> = vec!["node".into(), "--die-with-parent".into()];
+            let mut give = |key: &str, value: String| args.extend([key.to_owned(), value]);
+            give("--id", i.to_string());
+            give("--listen", machine.listen().into());
+            give("--export", format!("{root}={EXPORT}"));
+            give("--secret-file", text(&secret_file));
+            give("--ready-file", text(&ready(i)));
+            if let Some(s) = &scenario.scheduler {
+                give("--scheduler", s.clone());
             }
-            if let Some(n) = dispatchers {
-                args.extend(["--dispatchers".into(), n.to_string()]);
+            if let Some(n) = scenario.dispatchers {
+                give("--dispatchers", n.to_string());
             }
-            ids.push(machine.start(Place::IoNode(i), &args, &[(SECRET_VARIABLE.into(), secret.clone())])?);
+            machine.start(Place::IoNode(i), &args, &[])?;
         }
         let mut addresses = Vec::new();
-        for (i, id) in ids.into_iter().enumerate() {
-            let line = machine
-                .first_line(id)
-                .map_err(|e| io::Error::other(format!("I/O node {i} did not start: {e}")))?;
-            let port = line.rsplit(':').next().and_then(|p| p.parse().ok());
-            let port = port.ok_or_else(|| io::Error::other(format!("I/O node {i} did not start: {line}")))?;
-            addresses.push(Address::Tcp(machine.io_node(i as u32, port)));
+        for i in 0..count {
+            let port = await_ready(&ready(i), machine, stop).map_err(|e| match e.kind() {
+                io::ErrorKind::Interrupted => e,
+                _ => io::Error::other(format!("I/O node {i} did not start: {e}")),
+            })?;
+            addresses.push(Address::Tcp(machine.io_node(i, port)));
         }
         Ok(Nodes { addresses, secret, export: EXPORT.into(), root })
     }
@@ -112,32 +123,34 @@ impl Nodes {
     }
 }
 
-/// Serves as an I/O node until told to end. Prints its address.
-pub fn serve_node(
-    id: u32,
-    listen: &str,
-    export: &Path,
-    scheduler: Option<&str>,
-    dispatchers: Option<u32>,
-) -> Result<(), String> {
-    let secret = std::env::var(SECRET_VARIABLE).map_err(|_| format!("{SECRET_VARIABLE} is not set"))?;
-    let mut config = NodeConfig {
-        id: forebay_types::NodeId(id),
-        listen: vec![listen.parse()?],
-        exports: vec![format!("{}={EXPORT}", export.display()).parse()?],
-        secret: Some(Secret::from_hex(&secret).ok_or("the secret is not 64 hexadecimal digits")?),
-        ..NodeConfig::default()
-    };
-    if let Some(s) = scheduler {
-        config.scheduler = s.parse().map_err(|e: forebay_sched::ConfigError| e.to_string())?;
+/// What an I/O node writes once it listens.
+#[derive(Deserialize)]
+struct Ready {
+    addresses: Vec<String>,
+}
+
+/// The port of the I/O node that writes `file`.
+fn await_ready(file: &Path, machine: &mut dyn Machine, stop: &AtomicBool) -> io::Result<u16> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let mut look_again = Instant::now() + Duration::from_millis(200);
+    loop {
+        if let Ok(text) = std::fs::read(file) {
+            let ready: Ready = serde_json::from_slice(&text)?;
+            let port = ready.addresses.first().and_then(|a| a.rsplit(':').next()?.parse().ok());
+            return port.ok_or_else(|| io::Error::other("it listens nowhere"));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if Instant::now() > look_again {
+            if let Some(how) = machine.casualty() {
+                return Err(io::Error::other(how));
+            }
+            look_again = Instant::now() + Duration::from_millis(200);
+        }
+        if Instant::now() > deadline {
+            return Err(io::Error::other(format!("it was not ready after {} s", START_PATIENCE.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    if let Some(n) = dispatchers {
-        config.dispatchers = n as usize;
-    }
-    forebay_node::block_termination();
-    let running = Node::start(config).map_err(|e| e.to_string())?;
-    let Some(address) = running.addresses().first() else { return Err("it listens nowhere".into()) };
-    println!("{address}");
-    forebay_node::wait_for_termination();
-    Ok(())
 }

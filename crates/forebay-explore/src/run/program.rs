@@ -1,14 +1,13 @@
 //! Child processes that end when we do.
 
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running child: this very program with other arguments.
 pub(super) struct Program {
     child: Child,
-    stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Program {
@@ -16,7 +15,7 @@ impl Program {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).envs(env.iter().map(|(k, v)| (k, v)));
         // Its own group: Ctrl-C is for the conductor, which ends the others in order.
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        command.stdin(Stdio::null()).process_group(0);
         // SAFETY: the closure runs between fork and exec and makes one system call, without
         // allocating or locking.
         unsafe {
@@ -25,21 +24,7 @@ impl Program {
                 Ok(())
             });
         }
-        let mut child = command.spawn()?;
-        let stdout = child.stdout.take().map(BufReader::new);
-        Ok(Program { child, stdout })
-    }
-
-    /// The first line it prints.
-    pub(super) fn first_line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if let Some(out) = &mut self.stdout {
-            io::Read::take(out, 64 * 1024).read_line(&mut line)?;
-        }
-        if line.is_empty() {
-            return Err(io::Error::other("it ended without a word"));
-        }
-        Ok(line.trim_end().to_owned())
+        Ok(Program { child: command.spawn()? })
     }
 
     /// Whether it has ended with an error.

@@ -102,18 +102,13 @@ pub struct Outcome {
 pub enum Order {
     /// Start this program: the arguments, and environment variables to set.
     Start {
-        /// For what is said about it later.
-        id: u64,
         /// The program's arguments; the program is `forebay` itself.
         args: Vec<String>,
         /// Environment variables.
         env: Vec<(String, String)>,
     },
-    /// Tell the first line that the program prints.
-    FirstLine {
-        /// Which program.
-        id: u64,
-    },
+    /// Has a program ended with an error?
+    Casualty,
     /// End the programs that still run.
     EndAll,
 }
@@ -121,7 +116,7 @@ pub enum Order {
 /// From an agent to the conductor; one to each order.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// It was done; for [`Order::FirstLine`], with the line.
+    /// It was done; for [`Order::Casualty`], with what happened, if anything.
     Fine(String),
     /// It could not be done.
     Failed(String),

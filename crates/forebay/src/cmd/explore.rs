@@ -1,12 +1,12 @@
-//! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden commands
-//! `explore-worker` and `explore-node` are the processes it starts.
+//! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden command
+//! `explore-worker` is what its client processes run.
 
 use anyhow::{Context, bail};
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::darshan;
 use forebay_explore::run::launcher::{self, Rank};
 use forebay_explore::run::machine::{Launched, Local, Machine, serve_agent};
-use forebay_explore::run::{Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, serve_node, work};
+use forebay_explore::run::{Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, work};
 use forebay_explore::scenario::{self, Scenario, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
@@ -165,29 +165,6 @@ impl ExploreWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let token = std::env::var(TOKEN_VARIABLE).context("this command is started by `forebay explore`")?;
         work(self.connect, &token, self.run, self.slot)?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// One I/O node of a run; started by `forebay explore`.
-#[derive(clap::Args)]
-pub(crate) struct ExploreNode {
-    #[arg(long)]
-    id: u32,
-    #[arg(long)]
-    listen: String,
-    #[arg(long)]
-    export: PathBuf,
-    #[arg(long)]
-    scheduler: Option<String>,
-    #[arg(long)]
-    dispatchers: Option<u32>,
-}
-
-impl ExploreNode {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        serve_node(self.id, &self.listen, &self.export, self.scheduler.as_deref(), self.dispatchers)
-            .map_err(anyhow::Error::msg)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -28,8 +28,6 @@ pub(crate) enum Command {
     Explore(explore::Explore),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
-    #[command(hide = true)]
-    ExploreNode(explore::ExploreNode),
 }
 
 impl Command {
@@ -45,7 +43,6 @@ impl Command {
             Command::Learned(c) => c.run(),
             Command::Explore(c) => c.run(),
             Command::ExploreWorker(c) => c.run(),
-            Command::ExploreNode(c) => c.run(),
         }
     }
 }
