@@ -6,6 +6,7 @@ mod analyze;
 mod bench;
 mod explore;
 mod learned;
+mod manual;
 mod node;
 mod run;
 mod simulate;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Explore(explore::Explore),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 impl Command {
@@ -43,6 +46,8 @@ impl Command {
             Command::Learned(c) => c.run(),
             Command::Explore(c) => c.run(),
             Command::ExploreWorker(c) => c.run(),
+            Command::Completions(c) => c.run(),
+            Command::Man(c) => c.run(),
         }
     }
 }

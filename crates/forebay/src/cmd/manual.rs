@@ -1,0 +1,39 @@
+//! `forebay completions` and `forebay man`: what a shell and a manual reader need.
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory, ValueHint};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Print the completion script for a shell.
+///
+/// For bash: `forebay completions bash > ~/.local/share/bash-completion/completions/forebay`.
+#[derive(Args)]
+pub(crate) struct Completions {
+    /// Which shell.
+    shell: clap_complete::Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        clap_complete::generate(self.shell, &mut crate::Cli::command(), "forebay", &mut std::io::stdout());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Write the manual pages, one for each command.
+#[derive(Args)]
+pub(crate) struct Man {
+    /// The directory to write them to, for example ~/.local/share/man/man1.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        std::fs::create_dir_all(&self.dir)
+            .and_then(|()| clap_mangen::generate_to(crate::Cli::command(), &self.dir))
+            .with_context(|| format!("cannot write to {}", self.dir.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
