@@ -55,7 +55,11 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn link(&self, from: &Target<'_>, to: &Path<'_>) -> Outcome<Answer<'static>> {
-        let place = path::check(&self.node.exports, to)?.place(Errno::EXIST)?;
+        let place = match path::check(&self.node.exports, to).and_then(|p| p.place(Errno::EXIST)) {
+            Ok(place) => place,
+            // As in the kernel, what is wrong with the first name is told first.
+            Err(e) => return self.object(from).and(Err(e)),
+        };
         if let Target::Link(path) = from
             && let Some(source) = path::check(&self.node.exports, path)?.entry()?
         {
