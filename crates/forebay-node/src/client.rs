@@ -260,7 +260,7 @@ impl Client {
                 Err(failure) => return self.refuse(opcode, header.id.get(), &failure),
             }
         }
-        let request = engine::describe(&self.node, session, &file, header, opcode);
+        let (request, access) = engine::describe(&self.node, session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
             Box::new(Work {
@@ -294,7 +294,7 @@ impl Client {
             }
         }
         let rx = &self.rx;
-        let turn = node.engine.arrive(&node, request, inline, prepared, || {
+        let turn = node.engine.arrive(&node, request, &access, inline, prepared, || {
             let mut payload = node.pool.take_over_budget(size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
@@ -338,7 +338,7 @@ impl Client {
             (Some(work), _) => node.write(session, file, header, opcode, work.payload.payload(work.len())),
             (None, _) => node.write(session, file, header, opcode, self.rx.bytes(at, header.body_len())),
         };
-        node.engine.complete(&node, ticket);
+        node.engine.complete(&node, ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
         let mut reply = node.data_reply(header, opcode, &moved);
         node.remember(session, opcode, &reply, &moved);
         let n = moved.as_ref().map_or(0, |m| m.0);
@@ -397,15 +397,26 @@ impl Client {
                     received,
                 }))
             };
-            match node.engine.arrive(&node, engine::describe_meta(session), true, None, own) {
+            match node.engine.arrive(
+                &node,
+                engine::describe_meta(session),
+                &engine::meta_access(session),
+                true,
+                None,
+                own,
+            ) {
                 Ok(Turn::Queued) => return self.flush_held(),
                 Ok(Turn::Inline(granted, _)) => ticket = Some(granted),
                 Err(e) => return Err(Stop::NoMemory(e)),
             }
         }
+        if ticket.is_none() {
+            node.engine.meta_arrives(session);
+        }
         let failed = node.run_meta(session, header, &meta, &mut self.frame);
-        if let Some(ticket) = ticket {
-            node.engine.complete(&node, &ticket);
+        match &ticket {
+            Some(ticket) => node.engine.complete(&node, ticket, None),
+            None => node.engine.meta_done(session),
         }
         session.job.stats.record(Op::meta(&meta), 0, sys::now().since(received), failed);
         // Clients send a close along with their next request and wait only for that.

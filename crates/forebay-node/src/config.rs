@@ -1,5 +1,6 @@
 //! What an I/O node is told when it starts: as a value, and as the TOML file it can come from.
 
+pub use crate::layout::LayoutSource;
 pub use crate::storage::EmulatedServers;
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
@@ -95,10 +96,12 @@ pub struct NodeConfig {
     pub jobs: Vec<JobConfig>,
     /// How requests are scheduled.
     pub scheduler: SchedulerConfig,
-    /// How many data servers the file system has.
+    /// Which data server holds which part of a file.
+    pub layout: LayoutSource,
+    /// How many data servers the file system has, where the layout does not tell.
     pub servers: u32,
-    /// In pieces of how many bytes files are striped over them.
-    pub stripe: u64,
+    /// How long an interval of the pattern metrics is.
+    pub interval: Duration,
     /// For experiments: answer as slowly as these would.
     pub emulated: Option<EmulatedServers>,
     /// How many requests are at the storage at the same time.
@@ -135,8 +138,9 @@ impl Default for NodeConfig {
             job: None,
             jobs: Vec::new(),
             scheduler: "fifo".parse().expect("fifo is a scheduler"),
+            layout: LayoutSource::default(),
             servers: 1,
-            stripe: 1 << 20,
+            interval: Duration::from_secs(1),
             emulated: None,
             dispatchers: 16,
             credits: 32,
@@ -172,7 +176,8 @@ struct File {
     job: Option<Jobs>,
     scheduler: Option<SchedulerConfig>,
     servers: Option<u32>,
-    stripe_kib: Option<u64>,
+    layout: Option<LayoutSource>,
+    interval_ms: Option<u64>,
     emulated_storage: Option<StorageModel>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
@@ -264,7 +269,8 @@ impl NodeConfig {
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
         set(&mut c.servers, file.servers);
-        set(&mut c.stripe, file.stripe_kib.map(|k| k.saturating_mul(1 << 10).max(1)));
+        set(&mut c.layout, file.layout);
+        set(&mut c.interval, file.interval_ms.map(|ms| Duration::from_millis(ms.max(10))));
         c.emulated = file.emulated_storage.map(EmulatedServers::new);
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
@@ -303,6 +309,7 @@ mod tests {
             (d.dispatchers, d.max_connections, d.max_handles)
         );
         assert_eq!((c.stall_timeout, c.drain_timeout), (d.stall_timeout, d.drain_timeout));
+        assert_eq!((c.layout, c.servers, c.interval), (d.layout, d.servers, d.interval));
         assert_eq!(c.listen.len(), 2);
         assert_eq!(c.exports[0].name, "scratch");
     }

@@ -2,8 +2,9 @@
 
 use crate::node::Node;
 use crate::stats::Report;
+use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::Epoch;
+use forebay_types::{Epoch, Nanos};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -15,6 +16,13 @@ pub enum Command {
     Ping,
     /// What have you done?
     Stats,
+    /// The access pattern's metrics of the intervals that ended after this time (Unix epoch, in
+    /// nanoseconds).
+    Intervals {
+        /// 0: all that are kept.
+        #[serde(default)]
+        after: Nanos,
+    },
     /// Which scheduler; with `set`, from now on this one.
     Scheduler {
         /// As in the configuration, for example `twins:window=1ms`.
@@ -45,6 +53,9 @@ pub struct Reply {
     /// To [`Command::Stats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Box<Report>>,
+    /// To [`Command::Intervals`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<Vec<Interval>>,
     /// To [`Command::Scheduler`]: the one in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerConfig>,
@@ -64,6 +75,7 @@ pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
     match command {
         Command::Ping => {}
         Command::Stats => reply.stats = Some(Box::new(node.report())),
+        Command::Intervals { after } => reply.intervals = Some(node.engine.intervals(after)),
         Command::Scheduler { set } => {
             reply.scheduler = Some(node.engine.with_queue(node, |queue| {
                 if let Some(config) = set {

@@ -8,6 +8,7 @@ use crate::file::OpenFile;
 use crate::node::Node;
 use crate::session::Session;
 use crate::sys;
+use forebay_pattern::{Access, Collector, Interval};
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::frame::{Header, Opcode};
@@ -17,6 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Several times what it costs to wake another thread, in nanoseconds.
 const HAND_OVER: u64 = 30_000;
+
+/// Whoever collects the metrics may be away for so many intervals.
+const KEPT_INTERVALS: usize = 64;
 
 /// A request on its own feet: it can be carried out by any thread.
 pub(crate) struct Work {
@@ -74,6 +78,10 @@ struct State {
     /// One of the idle dispatchers sleeps no longer than the scheduler says.
     timekeeper: bool,
     stop: bool,
+    collector: Collector,
+    /// The intervals of late, oldest first.
+    intervals: VecDeque<Interval>,
+    interval_began: Nanos,
 }
 
 impl Engine {
@@ -90,6 +98,9 @@ impl Engine {
                 idle: 0,
                 timekeeper: false,
                 stop: false,
+                collector: Collector::new(sys::wall_clock()),
+                intervals: VecDeque::new(),
+                interval_began: sys::now(),
             }),
             wake: Condvar::new(),
             limit: dispatchers.max(1),
@@ -131,6 +142,7 @@ impl Engine {
         &self,
         node: &Arc<Node>,
         mut request: Request,
+        access: &Access,
         inline: bool,
         prepared: Option<Box<Work>>,
         work: impl FnOnce() -> Option<Box<Work>>,
@@ -141,6 +153,7 @@ impl Engine {
         let id = s.issued;
         request.id = RequestId(id);
         node.stats.queue.record(s.queue.len() as u64);
+        s.collector.arrive(now, access);
         s.queue.enqueue(now, request);
         if s.active < self.limit {
             match s.queue.dispatch(now) {
@@ -185,22 +198,54 @@ impl Engine {
         }
     }
 
-    /// What a ticket asked for is done; lets the next ones go.
-    pub(crate) fn complete(&self, node: &Arc<Node>, ticket: &Ticket) {
+    /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told);
+    /// lets the next ones go.
+    pub(crate) fn complete(&self, node: &Arc<Node>, ticket: &Ticket, moved: Option<u64>) {
         let mut s = self.lock();
-        if self.completed(&mut s, ticket) {
+        if self.completed(&mut s, ticket, moved) {
             self.hand_over(node, s);
         }
     }
 
     /// Whether there is something for a dispatcher to do afterwards.
-    fn completed(&self, s: &mut State, ticket: &Ticket) -> bool {
+    fn completed(&self, s: &mut State, ticket: &Ticket, moved: Option<u64>) -> bool {
         let now = sys::wall_clock();
+        for r in ticket.batch.requests() {
+            s.collector.complete(now, r.flow, moved.unwrap_or(r.len));
+        }
         s.queue.complete(now, ticket);
         s.active -= 1;
         let waits = !s.queue.is_empty();
         self.busy.store(waits || s.active >= self.limit, Relaxed);
         waits
+    }
+
+    /// A metadata operation that does not go through the scheduler begins.
+    pub(crate) fn meta_arrives(&self, session: &Session) {
+        self.lock().collector.arrive(sys::wall_clock(), &meta_access(session));
+    }
+
+    /// And is done.
+    pub(crate) fn meta_done(&self, session: &Session) {
+        self.lock().collector.complete(sys::wall_clock(), session.job.flow(), 0);
+    }
+
+    /// Ends the interval of the pattern metrics if it has lasted `span`.
+    pub(crate) fn observe(&self, now: Nanos, span: Nanos) {
+        let mut s = self.lock();
+        if now.since(s.interval_began) >= span {
+            s.interval_began = now;
+            let interval = s.collector.close(sys::wall_clock());
+            if s.intervals.len() == KEPT_INTERVALS {
+                s.intervals.pop_front();
+            }
+            s.intervals.push_back(interval);
+        }
+    }
+
+    /// The intervals that ended after `after`.
+    pub(crate) fn intervals(&self, after: Nanos) -> Vec<Interval> {
+        self.lock().intervals.iter().filter(|i| i.end > after).cloned().collect()
     }
 
     fn dispatcher(&self, node: &Arc<Node>) {
@@ -284,6 +329,12 @@ impl Engine {
     }
 }
 
+/// A metadata operation as the pattern metrics see it.
+pub(crate) fn meta_access(session: &Session) -> Access {
+    let (flow, client) = (session.job.flow(), session.client);
+    Access { flow, client, file: FileId(0), op: OpKind::Metadata, offset: 0, len: 0 }
+}
+
 /// The fair-queueing schedulers share metadata operations out, too.
 fn schedules_metadata(config: &SchedulerConfig) -> bool {
     config.name().starts_with("sfq")
@@ -303,33 +354,33 @@ pub(crate) fn describe_meta(session: &Session) -> Request {
     }
 }
 
-/// The request as the scheduler sees it. Appends go where the end is: they are never contiguous to
-/// anything, so each counts as a file of its own.
+/// The request as the scheduler and as the pattern metrics see it. Appends go where the end is: they
+/// are never contiguous to anything, so to the scheduler each is a file of its own.
 pub(crate) fn describe(
     node: &Node,
     session: &Session,
     file: &OpenFile,
     header: &Header,
     opcode: Opcode,
-) -> Request {
+) -> (Request, Access) {
     let (op, len) = match opcode {
         Opcode::Read => (OpKind::Read, header.length.get()),
         _ => (OpKind::Write, header.body_len() as u64),
     };
-    let mut file_id = file.file_id();
-    if appends(file, opcode) {
-        file_id.0 ^= header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    }
-    Request {
+    let (id, offset, flow) = (file.file_id(), header.offset.get(), session.job.flow());
+    let access = Access { flow, client: session.client, file: id, op, offset, len };
+    let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let request = Request {
         id: RequestId(0),
         arrival: sys::wall_clock(),
-        file: file_id,
-        offset: header.offset.get(),
+        file: if appends(file, opcode) { FileId(id.0 ^ unique) } else { id },
+        offset,
         len,
-        flow: session.job.flow(),
-        server: node.server_of(header.offset.get()),
+        flow,
+        server: node.config.layout.server(file, offset),
         op,
-    }
+    };
+    (request, access)
 }
 
 /// Whether the data goes to the end of the file, wherever that is.

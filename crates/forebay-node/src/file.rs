@@ -1,6 +1,7 @@
 //! Open files on the node and the job-wide table of their handles.
 
 use crate::path;
+use forebay_sched::layout::Layout;
 use forebay_types::{FileId, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::Attr;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// One open file (an open file description), shared by the sessions that hold its handle.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct OpenFile {
     pub(crate) ino: u64,
     pub(crate) directory: bool,
     flags: AtomicU32,
+    /// Where it lies on the data servers, once somebody asked.
+    pub(crate) layout: OnceLock<Option<Layout>>,
     /// The descriptor's position: appends and directory reading use it.
     position: Mutex<Position>,
 }
@@ -39,6 +42,7 @@ impl OpenFile {
             ino: attr.ino,
             directory: attr.mode & libc::S_IFMT == libc::S_IFDIR,
             flags: AtomicU32::new(flags.0),
+            layout: OnceLock::new(),
             position: Mutex::default(),
         }
     }

@@ -14,6 +14,7 @@ mod engine;
 mod fail;
 mod file;
 mod jobs;
+mod layout;
 mod meta;
 mod node;
 mod path;

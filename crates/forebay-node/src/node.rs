@@ -6,6 +6,7 @@ use crate::config::{Listen, NodeConfig};
 use crate::conn::Conn;
 use crate::engine::Engine;
 use crate::jobs::Jobs;
+use crate::layout::LayoutSource;
 use crate::path::{self, Export};
 use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
@@ -117,12 +118,13 @@ impl Node {
         }
         let storage: Box<dyn Storage> = match &config.emulated {
             Some(servers) => {
-                (config.servers, config.stripe) = (servers.count(), servers.stripe());
+                config.layout = LayoutSource::Stripe(servers.layout());
                 Box::new(Emulated::new(servers.clone(), config.id))
             }
             None => Box::new(Posix),
         };
-        let site = Site { node: config.id.0, servers: config.servers.max(1) };
+        let site =
+            Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
         let node = Arc::new(Node {
             jobs: Jobs::new(&config),
             sessions: Sessions::default(),
@@ -257,6 +259,7 @@ impl Node {
             drop(self.sessions.expire(now, grace));
             self.jobs.expire(now);
             self.reassure(now);
+            self.engine.observe(now, self.config.interval.into());
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(16) {
                 self.pool.trim();

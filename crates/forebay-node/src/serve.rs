@@ -9,10 +9,10 @@ use crate::node::Node;
 use crate::replay;
 use crate::session::Session;
 use crate::stats::Op;
-use crate::storage::{Target, striped};
+use crate::storage::Target;
 use crate::sys;
 use forebay_sched::{Segment, Ticket};
-use forebay_types::{OpKind, ServerId};
+use forebay_types::OpKind;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::message::Meta;
@@ -36,11 +36,6 @@ pub(crate) fn permitted(file: &OpenFile, opcode: Opcode) -> Outcome<()> {
 impl Node {
     fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
         Target { fd: file.fd(), offset, file: file.file_id() }
-    }
-
-    /// The data server that holds the byte at `offset`.
-    pub(crate) fn server_of(&self, offset: u64) -> ServerId {
-        striped(self.config.stripe, self.config.servers, offset)
     }
 
     /// Reads into `into`.
@@ -149,7 +144,7 @@ impl Node {
             for work in batch {
                 self.serve_alone(work, scratch);
             }
-            self.engine.complete(self, ticket);
+            self.engine.complete(self, ticket, None);
             return;
         }
         let moved = match ticket.batch.op() {
@@ -157,7 +152,7 @@ impl Node {
             _ => self.write_together(ticket, &batch),
         };
         self.stats.merged.fetch_add(batch.len() as u64, Relaxed);
-        self.engine.complete(self, ticket);
+        self.engine.complete(self, ticket, None);
         for (work, moved) in batch.into_iter().zip(moved) {
             match moved {
                 Some(moved) => self.answer_data(work, moved),

@@ -5,12 +5,13 @@ use crate::conn::Conn;
 use crate::fail::{Failure, Outcome};
 use crate::file::{Handles, LockFile, OpenFile};
 use crate::stats::FlowStats;
-use forebay_types::{FlowId, Nanos};
+use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::hello::SessionId;
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::replies::{Known, Replies};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ impl Job {
 pub(crate) struct Session {
     pub(crate) job: Arc<Job>,
     pub(crate) pid: u32,
+    /// The process, as the pattern metrics tell processes apart.
+    pub(crate) client: ClientId,
     /// May change the node's parameters.
     pub(crate) admin: bool,
     state: Mutex<State>,
@@ -235,6 +238,7 @@ impl Sessions {
         let session = Arc::new(Session {
             job: who.job,
             pid: who.pid,
+            client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
             admin: who.admin,
             state: Mutex::new(State {
                 lease: Lease::new(who.lease, now, Nanos(who.stamp)),

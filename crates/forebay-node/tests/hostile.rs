@@ -134,7 +134,7 @@ fn a_flood_without_reading_is_cut_off_and_hurts_nobody() {
                 let mut c = Client::connect(address, &SECRET, "job", new_session()).unwrap();
                 let f = c.open("f", RW).unwrap();
                 // Large answers that are never read.
-                for _ in 0..100_000 {
+                for _ in 0..100_000_000 {
                     let header = c.read_header(f, 0, 4 << 20);
                     if c.stream.write_all(header.as_bytes()).is_err() {
                         return true;

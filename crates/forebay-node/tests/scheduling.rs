@@ -242,3 +242,28 @@ fn a_long_request_does_not_look_like_a_dead_node() {
     let r = c.receive();
     assert_eq!((r.header.id.get(), r.status()), (header.id.get(), 0));
 }
+
+#[test]
+fn intervals_tell_the_pattern() {
+    let node = TestNode::with(|c| c.interval = Duration::from_millis(150));
+    let (mut a, mut b) = (node.client(), node.client());
+    let (ha, hb) = (a.create("shared"), b.create("shared"));
+    let mut rows = Vec::new();
+    for round in 0..400u64 {
+        a.write(ha, round * 8192, &[0; 4096]).unwrap();
+        b.write(hb, round * 8192 + 4096, &[0; 4096]).unwrap();
+        a.append(ha, 0, b"x").unwrap();
+        let intervals = a.control(&Command::Intervals { after: Nanos::ZERO }).intervals.unwrap();
+        rows = intervals.iter().filter_map(|i| i.dominant()).filter(|f| f.writes > 30).cloned().collect();
+        if !rows.is_empty() {
+            break;
+        }
+    }
+    let row = rows.last().expect("an interval with work in it");
+    assert_eq!((row.files, row.clients), (1, 2));
+    assert_eq!(row.size_max, 4096);
+    assert!(row.served > 0 && row.bytes_written > 0);
+    let last = a.control(&Command::Intervals { after: Nanos::ZERO }).intervals.unwrap().last().unwrap().end;
+    let newer = a.control(&Command::Intervals { after: last }).intervals.unwrap();
+    assert!(newer.iter().all(|i| i.end > last));
+}

@@ -5,7 +5,8 @@
 use super::{Posix, Storage, Target};
 use crate::sys;
 use forebay_sched::emulate::{Emulated as Model, StorageModel};
-use forebay_types::{FileId, Nanos, NodeId, OpKind, ServerId};
+use forebay_sched::layout::Stripe;
+use forebay_types::{FileId, Nanos, NodeId, OpKind};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,14 +27,10 @@ impl EmulatedServers {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> u32 {
-        self.lock().model().servers.max(1)
-    }
-
-    /// How large the pieces are that files are striped in.
-    pub(crate) fn stripe(&self) -> u64 {
-        self.lock().model().stripe
+    /// How files lie on them.
+    pub(crate) fn layout(&self) -> Stripe {
+        let model = self.lock();
+        Stripe { size: model.model().stripe, count: model.model().servers.max(1), first: 0 }
     }
 }
 
@@ -84,9 +81,4 @@ impl Storage for Emulated {
         let done = self.submit(OpKind::Metadata, FileId(0), 0, 0);
         sys::sleep_until(done);
     }
-}
-
-/// The data server of an offset in a file striped from server 0 on.
-pub(crate) fn striped(stripe: u64, servers: u32, offset: u64) -> ServerId {
-    ServerId((offset / stripe.max(1) % u64::from(servers.max(1))) as u32)
 }

@@ -3,8 +3,8 @@
 mod emulated;
 mod posix;
 
+pub(crate) use emulated::Emulated;
 pub use emulated::EmulatedServers;
-pub(crate) use emulated::{Emulated, striped};
 pub(crate) use posix::Posix;
 
 use forebay_types::FileId;
