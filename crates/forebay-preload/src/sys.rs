@@ -69,6 +69,8 @@ pub(crate) mod nr {
     pub(crate) const fallocate: i64 = libc::SYS_fallocate;
     pub(crate) const fadvise64: i64 = libc::SYS_fadvise64;
     pub(crate) const waitid: i64 = libc::SYS_waitid;
+    pub(crate) const rt_sigprocmask: i64 = libc::SYS_rt_sigprocmask;
+    pub(crate) const rt_sigpending: i64 = libc::SYS_rt_sigpending;
     pub(crate) const readahead: i64 = libc::SYS_readahead;
     pub(crate) const newfstatat: i64 = libc::SYS_newfstatat;
     pub(crate) const fstat: i64 = libc::SYS_fstat;

@@ -44,28 +44,22 @@ pub(crate) fn fetch(client: &Client, r: &Remote) -> Result<(Vec<u8>, Attr), Erro
 
 /// Copies the program or library `r` and the forwarded libraries it asks for.
 pub(crate) fn copy(client: &Client, r: &Remote, content: &[u8], attr: &Attr, search: &[u8]) -> Option<Copied> {
-    // Another version of the file is another copy: one that runs is never changed.
-    let root = [
-        &state().copies[..],
-        format!("/{:x}.{:x}.{:x}.{:x}", attr.ino, attr.size, attr.ctime.0, attr.ctime.1).as_bytes(),
-    ]
-    .concat();
+    let mut found = Found::default();
+    found.gather(client, &r.full, content, search, 0);
+    let root = found.root(Some(attr));
     let path = [&root[..], &r.full].concat();
     if !exists(&path) && !write(&path, content) {
         return None;
     }
-    let mut found = Vec::new();
-    libraries(client, &root, &r.full, content, search, &mut found, 0);
-    Some(Copied { path, search: found })
+    Some(Copied { search: found.copy_to(&root), path })
 }
 
 /// Copies of the forwarded libraries that a program of this machine finds through `search`
 /// (`LD_LIBRARY_PATH`): the directories they are in.
 pub(crate) fn copies_for(client: &Client, program: &[u8], content: &[u8], search: &[u8]) -> Vec<Vec<u8>> {
-    let root = [&state().copies[..], b"/libraries"].concat();
-    let mut found = Vec::new();
-    libraries(client, &root, program, content, search, &mut found, 0);
-    found
+    let mut found = Found::default();
+    found.gather(client, program, content, search, 0);
+    found.copy_to(&found.root(None))
 }
 
 /// Whether a search path names a forwarded directory.
@@ -84,40 +78,79 @@ fn directories<'a>(search: &'a [u8], origin: &'a [u8]) -> impl Iterator<Item = V
     })
 }
 
-/// Copies the forwarded libraries that `content`, the file at `file`, asks for, and theirs.
-fn libraries(client: &Client, root: &[u8], file: &[u8], content: &[u8], search: &[u8], found: &mut Vec<Vec<u8>>, depth: usize) {
-    let Some(elf) = Elf::new(content) else { return };
-    if depth > MAX_DEPTH {
-        return;
-    }
-    let wants = elf.wants();
-    let origin = &file[..file.iter().rposition(|&b| b == b'/').unwrap_or(0)];
-    let mut places: Vec<(Vec<u8>, bool)> = Vec::new();
-    for paths in &wants.paths {
-        places.extend(paths.split(|&b| b == b':').flat_map(|one| {
-            let relative = one.starts_with(b"$ORIGIN") || one.starts_with(b"${ORIGIN}");
-            directories(one, origin).map(move |d| (d, relative))
-        }));
-    }
-    places.extend(directories(search, origin).map(|d| (d, false)));
-    for name in wants.needed {
-        if name.contains(&b'/') {
-            continue;
+/// Forwarded libraries that a program needs, directly or not.
+#[derive(Default)]
+struct Found(Vec<Library>);
+
+struct Library {
+    /// Its path as the program sees it.
+    full: Vec<u8>,
+    content: Vec<u8>,
+    attr: Attr,
+    /// It is found relative to the file that needs it.
+    relative: bool,
+}
+
+impl Found {
+    /// What `content`, the file at `file`, asks for, and what that asks for.
+    fn gather(&mut self, client: &Client, file: &[u8], content: &[u8], search: &[u8], depth: usize) {
+        let Some(elf) = Elf::new(content) else { return };
+        if depth > MAX_DEPTH {
+            return;
         }
-        for (dir, relative) in &places {
-            let Place::Remote(r) = path::place(libc::AT_FDCWD, &path::join(dir, name)) else { continue };
-            let Ok((library, _)) = fetch(client, &r) else { continue };
-            let copy = [root, &r.full].concat();
-            if !exists(&copy) && !write(&copy, &library) {
+        let wants = elf.wants();
+        let origin = &file[..file.iter().rposition(|&b| b == b'/').unwrap_or(0)];
+        let mut places: Vec<(Vec<u8>, bool)> = Vec::new();
+        for paths in &wants.paths {
+            places.extend(paths.split(|&b| b == b':').flat_map(|one| {
+                let relative = one.starts_with(b"$ORIGIN") || one.starts_with(b"${ORIGIN}");
+                directories(one, origin).map(move |d| (d, relative))
+            }));
+        }
+        places.extend(directories(search, origin).map(|d| (d, false)));
+        for name in wants.needed.iter().filter(|n| !n.contains(&b'/')) {
+            for (dir, relative) in &places {
+                let Place::Remote(r) = path::place(libc::AT_FDCWD, &path::join(dir, name)) else { continue };
+                if self.0.iter().any(|l| l.full == r.full) {
+                    break;
+                }
+                let Ok((library, attr)) = fetch(client, &r) else { continue };
+                let at = self.0.len();
+                self.0.push(Library { full: r.full, content: library, attr, relative: *relative });
+                let (full, content) = (self.0[at].full.clone(), std::mem::take(&mut self.0[at].content));
+                self.gather(client, &full, &content, search, depth + 1);
+                self.0[at].content = content;
+                break;
+            }
+        }
+    }
+
+    /// Where the copies go. Another version of any of the files is another place: a copy that is in
+    /// use is never changed.
+    fn root(&self, program: Option<&Attr>) -> Vec<u8> {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        for a in program.into_iter().chain(self.0.iter().map(|l| &l.attr)) {
+            for part in [a.dev, a.ino, a.size, a.mtime.0 as u64, a.mtime.1.into(), a.ctime.0 as u64, a.ctime.1.into()] {
+                hash = (hash ^ part).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+            }
+        }
+        [&state().copies[..], format!("/{hash:016x}").as_bytes()].concat()
+    }
+
+    /// Copies the libraries; the directories the linker must be told of.
+    fn copy_to(&self, root: &[u8]) -> Vec<Vec<u8>> {
+        let mut told = Vec::new();
+        for library in &self.0 {
+            let copy = [root, &library.full].concat();
+            if !exists(&copy) && !write(&copy, &library.content) {
                 continue;
             }
-            let at = copy[..copy.len() - name.len() - 1].to_vec();
-            if !relative && !found.contains(&at) {
-                found.push(at);
+            let at = copy[..copy.iter().rposition(|&b| b == b'/').unwrap_or(0)].to_vec();
+            if !library.relative && !told.contains(&at) {
+                told.push(at);
             }
-            libraries(client, root, &r.full, &library, search, found, depth + 1);
-            break;
         }
+        told
     }
 }
 

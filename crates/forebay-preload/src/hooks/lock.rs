@@ -17,19 +17,75 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Tries until it works, the call fails, or a signal comes.
 fn insist(wait: bool, path: &[u8], mut attempt: impl FnMut() -> Result<(), Error>) -> isize {
+    let mut held_back: Option<Signals> = None;
     let mut nap_us = 200u64;
-    loop {
+    let outcome = loop {
         match attempt() {
-            Ok(()) => return 0,
+            Ok(()) => break Ok(0),
             Err(e) if wait && (e.errno() == libc::EAGAIN || e.errno() == libc::EACCES) => {
+                let signals = held_back.get_or_insert_with(Signals::hold_back);
                 let t = libc::timespec { tv_sec: 0, tv_nsec: (nap_us * 1000) as i64 };
-                if sys!(nanosleep, &raw const t, 0) == -(libc::EINTR as isize) {
-                    return fail_errno(libc::EINTR);
+                sys!(nanosleep, &raw const t, 0);
+                if signals.let_in() {
+                    break Err(Error::local(libc::EINTR));
                 }
                 nap_us = (nap_us * 2).min(20_000);
             }
-            Err(e) => return fail(&e, path),
+            Err(e) => break Err(e),
         }
+    };
+    drop(held_back);
+    outcome.unwrap_or_else(|e| fail(&e, path))
+}
+
+/// Signals that wait while a lock is tried for: one that came during a try would be forgotten, and
+/// the program would wait for ever.
+struct Signals(u64);
+
+impl Signals {
+    /// The kernel's size of a signal set, in bytes.
+    const SET: usize = 8;
+
+    fn hold_back() -> Signals {
+        // Faults cannot wait.
+        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
+        let all = !faults.iter().fold(0u64, |set, s| set | 1 << (s - 1));
+        let mut before = 0u64;
+        sys!(rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, Signals::SET);
+        Signals(before)
+    }
+
+    /// Lets the signals that have come in. Whether one of them ends a call that waits, as the kernel
+    /// would have it: it has a handler, and one that does not ask for the call to go on.
+    fn let_in(&mut self) -> bool {
+        let mut pending = 0u64;
+        sys!(rt_sigpending, &raw mut pending, Signals::SET);
+        pending &= !self.0;
+        if pending == 0 {
+            return false;
+        }
+        let ends = (1..=64).filter(|s| pending & 1 << (s - 1) != 0).any(|signal| {
+            // SAFETY: only asks; a plain struct.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut action) == 0
+                    && action.sa_sigaction != libc::SIG_DFL
+                    && action.sa_sigaction != libc::SIG_IGN
+                    && action.sa_flags & libc::SA_RESTART == 0
+            }
+        });
+        let mut held = 0u64;
+        sys!(rt_sigprocmask, libc::SIG_SETMASK, &raw const self.0, &raw mut held, Signals::SET);
+        if !ends {
+            sys!(rt_sigprocmask, libc::SIG_SETMASK, &raw const held, 0, Signals::SET);
+        }
+        ends
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        sys!(rt_sigprocmask, libc::SIG_SETMASK, &raw const self.0, 0, Signals::SET);
     }
 }
 

@@ -1,6 +1,7 @@
 //! libc's `syscall()`: programs use it for calls their libc has no function for.
 
-use super::{dir, fd, hooks, io, map, meta, names, stat};
+use super::{dir, fail_errno, fd, hooks, io, map, meta, names, stat};
+use crate::notes;
 use crate::sys;
 use crate::table;
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
@@ -39,8 +40,46 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 }
             }
         }
+        // A ring takes its orders through shared memory, past this library, and would find only
+        // placeholders. Programs have another way for kernels without it.
+        libc::SYS_io_uring_setup => {
+            notes::note("io_uring", b"", "io_uring passes the library by: refused with ENOSYS");
+            fail_errno(libc::ENOSYS) as c_long
+        }
         // SAFETY: the program's own arguments to its own system call.
         _ => sys::ret(unsafe { sys::raw(n, a, b, c, d, e, f) }) as c_long,
     }
 }
 
+/// libaio's `io_submit`, replaced by its name: the library makes the system call itself. Requests on
+/// forwarded files are refused as on a file system without asynchronous I/O.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *const *const Iocb) -> c_int {
+    if crate::state::get().is_some() {
+        for i in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the program's own array of `count` requests.
+            let fd = unsafe { (**requests.add(i)).fd };
+            if let Some(open) = table::get(fd as c_int) {
+                notes::note("aio", &open.path, "asynchronous I/O of the kernel (libaio) is refused with EINVAL");
+                return if i == 0 { -libc::EINVAL } else { submit(context, i as c_long, requests) };
+            }
+        }
+    }
+    submit(context, count, requests)
+}
+
+/// The start of libaio's `struct iocb`.
+#[repr(C)]
+struct Iocb {
+    data: u64,
+    key: u64,
+    opcode: i16,
+    priority: i16,
+    fd: u32,
+}
+
+/// libaio returns the error.
+fn submit(context: usize, count: c_long, requests: *const *const Iocb) -> c_int {
+    // SAFETY: the program's own arguments to the same system call.
+    unsafe { sys::raw(libc::SYS_io_submit, context, count as usize, requests as usize, 0, 0, 0) as c_int }
+}
