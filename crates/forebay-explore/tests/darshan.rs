@@ -31,11 +31,12 @@ macro_rules! log {
 }
 
 /// PyDarshan's numbers.
-const LOGS: [Known; 4] = [
+const LOGS: [Known; 5] = [
     log!("example", 2048, 0, 2_199_023_259_968, 0, 16_402),
     log!("ior_hdf5_example", 4, 4_202_504, 4_195_800, 36, 23),
     log!("macsio", 16, 39_816_960, 54_737_540, 6, 7_816),
     log!("sample-goodost", 48, 0, 51_539_607_552, 0, 6_144),
+    log!("macsio-341", 16, 39_816_960, 54_737_540, 6, 7_816),
 ];
 
 #[test]
