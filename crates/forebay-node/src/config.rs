@@ -6,7 +6,7 @@ use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::NodeId;
 use forebay_wire::hello::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Where to listen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Listen {
     /// `tcp:HOST:PORT`; port 0 lets the system choose.
     Tcp(SocketAddr),
@@ -34,6 +35,19 @@ impl FromStr for Listen {
             return found.next().map(Listen::Tcp).ok_or_else(|| format!("`{text}` has no address"));
         }
         Err(format!("`{text}` is no address: write tcp:HOST:PORT or unix:PATH"))
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+    fn try_from(text: String) -> Result<Listen, String> {
+        text.parse()
+    }
+}
+
+impl From<Listen> for String {
+    fn from(listen: Listen) -> String {
+        listen.to_string()
     }
 }
 
@@ -102,6 +116,10 @@ pub struct NodeConfig {
     pub servers: u32,
     /// How long an interval of the pattern metrics is.
     pub interval: Duration,
+    /// The other I/O nodes, told what each job was served here.
+    pub peers: Vec<Listen>,
+    /// After how many bytes of service.
+    pub share_threshold: u64,
     /// For experiments: answer as slowly as these would.
     pub emulated: Option<EmulatedServers>,
     /// How many requests are at the storage at the same time.
@@ -141,6 +159,8 @@ impl Default for NodeConfig {
             layout: LayoutSource::default(),
             servers: 1,
             interval: Duration::from_secs(1),
+            peers: Vec::new(),
+            share_threshold: 4 << 20,
             emulated: None,
             dispatchers: 16,
             credits: 32,
@@ -170,7 +190,7 @@ pub struct ConfigError {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     id: Option<u32>,
-    listen: Option<Vec<String>>,
+    listen: Option<Vec<Listen>>,
     export: Option<Vec<String>>,
     secret_file: Option<PathBuf>,
     job: Option<Jobs>,
@@ -179,6 +199,9 @@ struct File {
     layout: Option<LayoutSource>,
     interval_ms: Option<u64>,
     emulated_storage: Option<StorageModel>,
+    emulated_storage_socket: Option<PathBuf>,
+    peers: Option<Vec<Listen>>,
+    share_threshold_kib: Option<u64>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -240,12 +263,15 @@ impl NodeConfig {
 
     fn from_toml(text: &str, base: &Path) -> Result<NodeConfig, Problem> {
         let file: File = toml::from_str(text).map_err(|e| Problem::Here(e.to_string()))?;
-        let mut c = NodeConfig::default();
-        let parse_all = |texts: Option<Vec<String>>| texts.unwrap_or_default();
-        for text in parse_all(file.listen) {
-            c.listen.push(text.parse().map_err(Problem::Here)?);
+        fn set<T>(to: &mut T, from: Option<T>) {
+            if let Some(value) = from {
+                *to = value;
+            }
         }
-        for text in parse_all(file.export) {
+        let mut c = NodeConfig::default();
+        set(&mut c.listen, file.listen);
+        set(&mut c.peers, file.peers);
+        for text in file.export.unwrap_or_default() {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }
         if let Some(path) = file.secret_file {
@@ -261,17 +287,23 @@ impl NodeConfig {
             }
             None => {}
         }
-        fn set<T>(to: &mut T, from: Option<T>) {
-            if let Some(value) = from {
-                *to = value;
-            }
-        }
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
         set(&mut c.servers, file.servers);
         set(&mut c.layout, file.layout);
         set(&mut c.interval, file.interval_ms.map(|ms| Duration::from_millis(ms.max(10))));
-        c.emulated = file.emulated_storage.map(EmulatedServers::new);
+        if let Some(model) = file.emulated_storage {
+            c.emulated = Some(match file.emulated_storage_socket {
+                Some(path) => {
+                    let path = base.join(path);
+                    EmulatedServers::shared(model, &path).map_err(|e| {
+                        Problem::Here(format!("emulated-storage-socket {}: {e}", path.display()))
+                    })?
+                }
+                None => EmulatedServers::new(model),
+            });
+        }
+        set(&mut c.share_threshold, file.share_threshold_kib.map(|k| k.saturating_mul(1 << 10)));
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);
@@ -310,6 +342,7 @@ mod tests {
         );
         assert_eq!((c.stall_timeout, c.drain_timeout), (d.stall_timeout, d.drain_timeout));
         assert_eq!((c.layout, c.servers, c.interval), (d.layout, d.servers, d.interval));
+        assert_eq!(c.share_threshold, d.share_threshold);
         assert_eq!(c.listen.len(), 2);
         assert_eq!(c.exports[0].name, "scratch");
     }

@@ -1,10 +1,11 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
+use crate::config::Listen;
 use crate::node::Node;
 use crate::stats::Report;
 use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Epoch, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -34,6 +35,20 @@ pub enum Command {
         job: String,
         /// Its weight, at least 1.
         weight: u32,
+    },
+    /// From now on these are the other I/O nodes (see `peers` in the configuration).
+    Peers {
+        /// Their addresses.
+        set: Vec<Listen>,
+    },
+    /// From another I/O node: what it has served in all.
+    Served {
+        /// Which node.
+        node: NodeId,
+        /// When it began to count.
+        since: Nanos,
+        /// By job, in bytes of service.
+        served: Vec<(String, u64)>,
     },
     /// The mapping has a new version; clients learn it from every reply.
     Epoch {
@@ -88,6 +103,13 @@ pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
             Some(flow) => node.engine.with_queue(node, |queue| queue.set_weight(flow, weight)),
             None => reply.error = Some(format!("this node has not seen a job `{job}`")),
         },
+        Command::Peers { set } => reply.error = node.set_peers(&set).err(),
+        Command::Served { node: other, since, served } => {
+            let served = served.iter().filter_map(|(job, n)| Some((node.jobs.flow(job)?, *n))).collect();
+            for (flow, bytes) in node.peers.heard(other, since, served) {
+                node.engine.with_queue(node, |queue| queue.credit_remote(flow, bytes));
+            }
+        }
         Command::Epoch { set } => node.set_epoch(set),
         Command::Drain => node.begin_drain(),
     }

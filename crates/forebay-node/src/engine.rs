@@ -204,7 +204,10 @@ impl Engine {
         let mut s = self.lock();
         if self.completed(&mut s, ticket, moved) {
             self.hand_over(node, s);
+        } else {
+            drop(s);
         }
+        node.peers.served(&ticket.batch);
     }
 
     /// Whether there is something for a dispatcher to do afterwards.

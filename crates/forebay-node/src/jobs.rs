@@ -79,6 +79,11 @@ impl Jobs {
         self.lock().get(name).map(|j| j.flow())
     }
 
+    /// The name of a flow's job.
+    pub(crate) fn name(&self, flow: FlowId) -> Option<String> {
+        self.lock().values().find(|j| j.flow() == flow).map(|j| j.stats.job.clone())
+    }
+
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
         let all: Vec<Arc<Job>> = self.lock().values().cloned().collect();
         flow_reports(all.iter().map(|j| &j.stats))

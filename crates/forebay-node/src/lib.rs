@@ -18,6 +18,7 @@ mod layout;
 mod meta;
 mod node;
 mod path;
+mod peers;
 mod replay;
 mod rx;
 mod serve;

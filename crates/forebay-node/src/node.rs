@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
 use crate::path::{self, Export};
+use crate::peers::Peers;
 use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
 use crate::storage::{Emulated, Posix, Storage};
@@ -61,6 +62,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The other nodes cannot be talked to.
+    #[error("peers: {0}")]
+    Peers(String),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -76,6 +80,7 @@ pub struct Node {
     pub(crate) pool: Arc<Pool>,
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
+    pub(crate) peers: Peers,
     pub(crate) boot: [u8; 16],
     epoch: AtomicU64,
     started: Nanos,
@@ -132,6 +137,7 @@ impl Node {
             pool: Arc::new(Pool::new(config.memory)),
             storage,
             stats: NodeStats::default(),
+            peers: Peers::new(config.id, config.share_threshold),
             boot: boot_id(),
             epoch: AtomicU64::new(0),
             started: sys::now(),
@@ -189,6 +195,7 @@ impl Node {
         for acceptor in acceptors {
             spawn("acceptor", acceptor).map_err(StartError::Thread)?;
         }
+        node.set_peers(&node.config.peers).map_err(StartError::Peers)?;
         let n = Arc::clone(&node);
         spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
         Ok(running)
@@ -263,6 +270,7 @@ impl Node {
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(16) {
                 self.pool.trim();
+                self.peers.catch_up();
             }
         }
     }
@@ -310,6 +318,14 @@ impl Node {
         let _guard = self.drain_begun.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.draining.store(true, Relaxed);
         self.drain_begun.1.notify_all();
+    }
+
+    pub(crate) fn set_peers(self: &Arc<Node>, peers: &[Listen]) -> Result<(), String> {
+        match &self.config.secret {
+            Some(secret) => self.peers.set(self, secret, peers),
+            None if peers.is_empty() => Ok(()),
+            None => Err("I/O nodes talk under the node's own secret, and this one has none".into()),
+        }
     }
 
     /// The statistics since the start.
@@ -406,6 +422,8 @@ impl Running {
             conn.cut();
         }
         self.node.engine.stop();
+        // Lets the threads end that talk to other nodes.
+        let _ = self.node.set_peers(&[]);
         clean
     }
 }

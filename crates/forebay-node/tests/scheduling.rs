@@ -17,12 +17,16 @@ use std::time::Duration;
 
 /// Slow enough that requests wait for each other.
 fn slow(servers: u32) -> EmulatedServers {
+    slower(servers, Nanos::from_micros(200))
+}
+
+fn slower(servers: u32, per_request: Nanos) -> EmulatedServers {
     EmulatedServers::new(StorageModel {
         servers,
         stripe: 16 << 10,
         server: ServerModel {
             bandwidth: 2_000_000_000,
-            per_request: Nanos::from_micros(200),
+            per_request,
             latency: Nanos::from_micros(50),
             seek: Nanos::from_micros(10),
             seek_half: 1 << 20,
@@ -249,7 +253,7 @@ fn intervals_tell_the_pattern() {
     let (mut a, mut b) = (node.client(), node.client());
     let (ha, hb) = (a.create("shared"), b.create("shared"));
     let mut rows = Vec::new();
-    for round in 0..400u64 {
+    for round in 0..50_000u64 {
         a.write(ha, round * 8192, &[0; 4096]).unwrap();
         b.write(hb, round * 8192 + 4096, &[0; 4096]).unwrap();
         a.append(ha, 0, b"x").unwrap();
@@ -266,4 +270,61 @@ fn intervals_tell_the_pattern() {
     let last = a.control(&Command::Intervals { after: Nanos::ZERO }).intervals.unwrap().last().unwrap().end;
     let newer = a.control(&Command::Intervals { after: last }).intervals.unwrap();
     assert!(newer.iter().all(|i| i.end > last));
+}
+
+/// Two jobs with equal weights on one node, one of which is served much on another node.
+#[test]
+fn what_other_nodes_serve_counts() {
+    let serve = |elsewhere: u64| {
+        let here = TestNode::with(|c| {
+            c.scheduler = "sfq".parse().unwrap();
+            c.emulated = Some(slower(1, Nanos::from_millis(8)));
+            c.dispatchers = 1;
+            c.credits = 64;
+        });
+        let there = TestNode::with(|c| {
+            c.id = forebay_types::NodeId(1);
+            c.peers = vec![forebay_node::config::Listen::Tcp(here.address)];
+            c.share_threshold = 1;
+        });
+        let join =
+            |node: &TestNode, job: &str| Client::connect(node.address, &SECRET, job, new_session()).unwrap();
+        let (mut rich, mut poor) = (join(&here, "rich"), join(&here, "poor"));
+        let (hr, hp) = (rich.create("r"), poor.create("p"));
+        let mut far = join(&there, "rich");
+        let h = far.create("far");
+        for i in 0..elsewhere {
+            far.write(h, i * 65_536, &[0; 65_536]).unwrap();
+        }
+        if elsewhere > 0 {
+            let heard = || here.report().flows.iter().any(|f| f.job == "forebay-nodes");
+            eventually("the other node has told", heard);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Both send all at once; how much was the rich one served when the poor one is done?
+        poor.write(hp, 0, b"now the node knows that its storage is slow").unwrap();
+        let send = |c: &mut Client, handle: u64| {
+            let mut packet = Vec::new();
+            for i in 0..30u64 {
+                let mut header = c.header(Opcode::Write, 4096);
+                (header.handle, header.offset) = (handle.into(), (i * 8192).into());
+                packet.extend_from_slice(header.as_bytes());
+                packet.extend_from_slice(&[1; 4096]);
+            }
+            c.stream.write_all(&packet).unwrap();
+        };
+        send(&mut poor, hp);
+        send(&mut rich, hr);
+        for _ in 0..30 {
+            assert_eq!(poor.receive().status(), 0);
+        }
+        let flow = rich.welcome.flow.0;
+        let served = here.report().service[&flow].requests;
+        for _ in 0..30 {
+            assert_eq!(rich.receive().status(), 0);
+        }
+        served
+    };
+    let (alone, shared) = (serve(0), serve(20));
+    assert!(shared + 8 < alone, "{shared} against {alone} of 30 while the other job had 30");
 }

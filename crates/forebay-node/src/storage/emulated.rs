@@ -2,6 +2,7 @@
 //! exported directory, and every answer waits as long as the model's data servers would have taken.
 //! Not a file system, and no faster than the directory it stores to.
 
+use super::shared::{self, Ask, Found};
 use super::{Posix, Storage, Target};
 use crate::sys;
 use forebay_sched::emulate::{Emulated as Model, StorageModel};
@@ -9,28 +10,63 @@ use forebay_sched::layout::Stripe;
 use forebay_types::{FileId, Nanos, NodeId, OpKind};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Emulated data servers. Clones are the same servers: nodes in one process can share them.
+/// Emulated data servers. Clones are the same servers, so nodes in one process can share them; nodes
+/// in several processes share those at a path.
 #[derive(Clone, Debug)]
 pub struct EmulatedServers {
     model: Arc<Mutex<Model>>,
+    /// Where the servers are, if others use them too, and the way to them if they are elsewhere.
+    shared: Option<Arc<(PathBuf, Mutex<Option<UnixStream>>)>>,
 }
 
 impl EmulatedServers {
     /// Idle servers.
     pub fn new(model: StorageModel) -> EmulatedServers {
-        EmulatedServers { model: Arc::new(Mutex::new(Model::new(model))) }
+        EmulatedServers { model: Arc::new(Mutex::new(Model::new(model))), shared: None }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The servers that whoever came first put at the path; idle ones if there are none yet.
+    ///
+    /// # Errors
+    /// If the path can be neither connected to nor listened on.
+    pub fn shared(model: StorageModel, path: &Path) -> std::io::Result<EmulatedServers> {
+        let mut servers = EmulatedServers::new(model);
+        let way = match shared::find(path, &servers.model)? {
+            Found::There(stream) => Some(stream),
+            Found::Here => None,
+        };
+        servers.shared = Some(Arc::new((path.to_owned(), Mutex::new(way))));
+        Ok(servers)
     }
 
     /// How files lie on them.
     pub(crate) fn layout(&self) -> Stripe {
-        let model = self.lock();
+        let model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
         Stripe { size: model.model().stripe, count: model.model().servers.max(1), first: 0 }
+    }
+
+    fn submit(&self, ask: Ask) -> Nanos {
+        let Some(shared) = &self.shared else { return shared::submit(&self.model, ask) };
+        let (path, way) = &**shared;
+        let mut way = way.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(stream) = way.as_mut() else {
+            drop(way);
+            return shared::submit(&self.model, ask);
+        };
+        if let Ok(done) = shared::ask(stream, ask) {
+            return done;
+        }
+        // Whoever held them is gone: somebody else does now, perhaps this process.
+        *way = match shared::find(path, &self.model) {
+            Ok(Found::There(stream)) => Some(stream),
+            Ok(Found::Here) | Err(_) => None,
+        };
+        drop(way);
+        shared::submit(&self.model, ask)
     }
 }
 
@@ -47,9 +83,7 @@ impl Emulated {
 
     /// Hands a request to the servers; says when it will be done.
     fn submit(&self, op: OpKind, file: FileId, offset: u64, len: u64) -> Nanos {
-        let mut model = self.servers.lock();
-        // Under the lock, so that the model sees time pass in order.
-        model.submit(sys::now(), self.node, op, file, offset, len)
+        self.servers.submit(Ask { node: self.node, op, file, offset, len })
     }
 }
 

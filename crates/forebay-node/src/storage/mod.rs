@@ -2,6 +2,7 @@
 
 mod emulated;
 mod posix;
+mod shared;
 
 pub(crate) use emulated::Emulated;
 pub use emulated::EmulatedServers;

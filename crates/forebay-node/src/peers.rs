@@ -1,0 +1,123 @@
+//! Total-service sharing: this node tells the others what each job was served here, and a job that
+//! gets much elsewhere waits accordingly here. Nodes number jobs as they come, so they speak of jobs by
+//! name.
+
+use crate::config::Listen;
+use crate::control::Command;
+use crate::node::Node;
+use crate::sys;
+use forebay_client::{Address, Client, Config, Fallback, Spread};
+use forebay_sched::Batch;
+use forebay_sched::METADATA_COST;
+use forebay_sched::share::{Report, Sharing};
+use forebay_types::{FlowId, Nanos, NodeId};
+use forebay_wire::hello::Secret;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The job under which nodes talk to each other, where they serve any.
+const JOB: &str = "forebay-nodes";
+/// A peer that does not take a report in so many milliseconds misses it; the next has the totals again.
+const DEADLINE_MS: u64 = 1000;
+
+/// The other nodes, and what is known of their service.
+pub(crate) struct Peers {
+    /// Whether there are any: nobody counts for nobody.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    sharing: Sharing,
+    outboxes: Vec<SyncSender<Report>>,
+}
+
+impl Peers {
+    pub(crate) fn new(node: NodeId, threshold: u64) -> Peers {
+        let sharing = Sharing::new(node, sys::wall_clock(), threshold);
+        Peers { any: AtomicBool::new(false), state: Mutex::new(State { sharing, outboxes: Vec::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on these are the others. The threads that talk to the old ones end by themselves.
+    pub(crate) fn set(&self, node: &Arc<Node>, secret: &Secret, addresses: &[Listen]) -> Result<(), String> {
+        let mut outboxes = Vec::new();
+        for address in addresses {
+            let config = Config {
+                job: node.config.job.clone().unwrap_or_else(|| JOB.to_owned()),
+                secret: secret.to_hex(),
+                nodes: vec![address.to_string().parse::<Address>().map_err(|e| e.to_string())?],
+                exports: Vec::new(),
+                spread: Spread::Process,
+                deadline_ms: DEADLINE_MS,
+                fallback: Fallback::Error,
+            };
+            let client = Client::new(config, None).map_err(|e| e.to_string())?;
+            let (outbox, reports) = sync_channel(16);
+            let (node, name) = (Arc::clone(node), address.to_string());
+            std::thread::Builder::new()
+                .name("peer".into())
+                .stack_size(256 << 10)
+                .spawn(move || tell(&node, &client, &name, &reports))
+                .map_err(|e| format!("cannot start a thread: {e}"))?;
+            outboxes.push(outbox);
+        }
+        self.any.store(!outboxes.is_empty(), Relaxed);
+        self.lock().outboxes = outboxes;
+        Ok(())
+    }
+
+    /// A batch was served here.
+    pub(crate) fn served(&self, batch: &Batch) {
+        if !self.any.load(Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        for r in batch.requests() {
+            if let Some(report) = state.sharing.served(r.flow, r.cost(METADATA_COST)) {
+                state.send(&report);
+            }
+        }
+    }
+
+    /// Tells what the others do not know yet, now and then.
+    pub(crate) fn catch_up(&self) {
+        if self.any.load(Relaxed) {
+            let mut state = self.lock();
+            if let Some(report) = state.sharing.report() {
+                state.send(&report);
+            }
+        }
+    }
+
+    /// Another node has served these; what was not known of it, for the scheduler.
+    pub(crate) fn heard(&self, node: NodeId, since: Nanos, served: Vec<(FlowId, u64)>) -> Vec<(FlowId, u64)> {
+        self.lock().sharing.heard(&Report { node, since, served })
+    }
+}
+
+impl State {
+    fn send(&self, report: &Report) {
+        for outbox in &self.outboxes {
+            // A peer that is behind misses one.
+            let _ = outbox.try_send(report.clone());
+        }
+    }
+}
+
+/// Sends reports to one peer until there is no more outbox for it.
+fn tell(node: &Arc<Node>, client: &Client, name: &str, reports: &Receiver<Report>) {
+    while let Ok(report) = reports.recv() {
+        let served =
+            report.served.iter().filter_map(|(flow, n)| Some((node.jobs.name(*flow)?, *n))).collect();
+        let command = Command::Served { node: report.node, since: report.since, served };
+        let Ok(json) = serde_json::to_vec(&command) else { continue };
+        if let Err(e) = client.control(0, &json) {
+            tracing::info!("I/O node {name} does not hear what was served here: {e}");
+        }
+    }
+}
