@@ -1,5 +1,5 @@
-//! What a detector looks at: numbers taken from a flow's metrics. The first ones do not depend on
-//! how large the requests are or how many processes there are; the last five are the thesis's.
+//! What a detector looks at: numbers taken from a flow's metrics. The first five do not depend on how
+//! large the requests are or how many processes there are; the last five are the thesis's.
 
 use crate::metrics::FlowMetrics;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,15 @@ impl Feature {
         Feature::SizeMean,
         Feature::SizeMax,
         Feature::OffsetDistance,
+    ];
+
+    /// Those that do not depend on how large the requests are or how many processes there are.
+    pub const SCALE_FREE: [Feature; 5] = [
+        Feature::SequentialShare,
+        Feature::RegularShare,
+        Feature::ClientsPerFile,
+        Feature::FilesPerClient,
+        Feature::ForwardShare,
     ];
 
     /// The five the thesis uses.

@@ -83,7 +83,14 @@ pub struct Model {
 impl Model {
     /// A model of `detector`, which was trained with `features`.
     pub fn new(detector: Kind, features: Vec<Feature>, trained_on: String) -> Model {
-        Model { version: MODEL_VERSION, trained_on, features, refuse_below: 0.7, least_judged: 8, detector }
+        Model { version: MODEL_VERSION, trained_on, features, refuse_below: 0.6, least_judged: 8, detector }
+    }
+
+    /// The model that ships with the program: a decision tree. What it was trained on is in its
+    /// `trained_on`.
+    pub fn builtin() -> Model {
+        // The tests read the same bytes.
+        Model::from_json(include_bytes!("../models/default.json")).expect("the shipped model is sound")
     }
 
     /// The pattern of one interval of one flow.

@@ -30,9 +30,9 @@ impl Default for Plan {
     fn default() -> Plan {
         Plan {
             sizes: vec![32 << 10, 64 << 10, 128 << 10, 256 << 10],
-            processes: vec![16, 32, 64, 128, 256, 512],
+            processes: vec![4, 8, 16, 32, 64, 128, 256, 512],
             io_nodes: vec![1, 2, 4, 8],
-            seconds: 5,
+            seconds: 10,
         }
     }
 }
@@ -81,7 +81,8 @@ pub fn rows(plan: &Plan, seed: u64) -> Vec<Row> {
                 for (class, first, others) in WORKLOADS {
                     let share = rng.random_range(0.35..0.65);
                     let workload = Workload { class, first, others, share };
-                    let job = Job { request_size, processes, io_nodes, workload };
+                    let pass = (10f64.powf(rng.random_range(1.5..3.5))) as u64;
+                    let job = Job { request_size, processes, io_nodes, workload, pass };
                     job.play(run, plan.seconds, &mut rng, &mut rows);
                     run += 1;
                 }
@@ -96,6 +97,8 @@ struct Job {
     processes: u32,
     io_nodes: u32,
     workload: Workload,
+    /// Requests of one process in one pass over the data; then the benchmark begins anew.
+    pass: u64,
 }
 
 struct Process {
@@ -189,10 +192,8 @@ impl Job {
     }
 
     fn next(&self, process: &mut Process, op: OpKind, rng: &mut ChaCha8Rng) -> Access {
-        const TOTAL: u64 = 4 << 30;
-        let (id, n, size) = (u64::from(process.id), u64::from(self.processes), self.request_size);
-        // Requests of one pass over the data; then the benchmark begins anew.
-        let pass = TOTAL / n / size;
+        let (id, n, size, pass) =
+            (u64::from(process.id), u64::from(self.processes), self.request_size, self.pass);
         let k = process.sent % pass;
         process.sent += 1;
         let (file, offset) = match process.habit {

@@ -2,7 +2,8 @@
 
 use forebay_pattern::data::{Row, Split, alternate_processes};
 use forebay_pattern::train::{TrainError, Trainer, importance, judge};
-use forebay_pattern::{Feature, FlowMetrics, Model, ModelError, Pattern, synthetic};
+use forebay_pattern::{Access, Collector, Feature, FlowMetrics, Model, ModelError, Pattern, synthetic};
+use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -84,6 +85,46 @@ fn training_needs_rows_of_two_classes() {
     assert!(matches!(train(&rows()[..10]), Err(TrainError::TooFew { rows: 10 })));
     let one: Vec<Row> = rows().iter().filter(|r| r.label.class == Pattern::Random).cloned().collect();
     assert!(matches!(train(&one), Err(TrainError::OneClass(Pattern::Random))));
+}
+
+/// One interval in which `clients` processes send 50 requests each, in turn, as `place` says.
+fn seen(clients: u64, size: u64, place: impl Fn(u64, u64) -> (u64, u64)) -> FlowMetrics {
+    let mut collector = Collector::new(Nanos::ZERO);
+    for k in 0..50 {
+        for client in 0..clients {
+            let (file, offset) = place(client, k);
+            let access = Access {
+                flow: FlowId(1),
+                client: ClientId(client),
+                file: FileId(file),
+                op: OpKind::Write,
+                offset,
+                len: size,
+            };
+            collector.arrive(Nanos(k * 1_000_000 + client), &access);
+        }
+    }
+    collector.close(Nanos::from_secs(1)).flows.remove(0)
+}
+
+#[test]
+fn the_shipped_model_knows_the_plain_cases() {
+    let model = Model::builtin();
+    for size in [4 << 10, 47_008, 1 << 20, 16 << 20] {
+        for n in [1, 2, 3, 7, 48, 1000] {
+            let own = seen(n, size, |c, k| (c, k * size));
+            assert_eq!(model.detect(&own).pattern, Pattern::FppContiguous, "{n} × {size}");
+            if n > 1 {
+                let segments = seen(n, size, |c, k| (0, (c * 50 + k) * size));
+                assert_eq!(model.detect(&segments).pattern, Pattern::SharedContiguous, "{n} × {size}");
+                let strided = seen(n, size, |c, k| (0, (k * n + c) * size));
+                assert_eq!(model.detect(&strided).pattern, Pattern::SharedStrided, "{n} × {size}");
+                let scattered =
+                    |c: u64, k: u64| (0, (c * 50 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 << 12);
+                assert_eq!(model.detect(&seen(n, size, scattered)).pattern, Pattern::Random, "{n} × {size}");
+            }
+        }
+    }
 }
 
 fn edited(model: &Model, edit: impl Fn(&mut serde_json::Value)) -> Result<Model, ModelError> {

@@ -23,7 +23,7 @@ fn decide(nodes: u32, contexts: u32) {
             for node in 0..nodes {
                 let k = node % contexts;
                 let context = Context {
-                    operation: if k % 2 == 0 { OpKind::Read } else { OpKind::Write },
+                    operation: if k.is_multiple_of(2) { OpKind::Read } else { OpKind::Write },
                     pattern: Pattern::ALL[(k / 2 % 4) as usize],
                     size: [SizeClass::Small, SizeClass::Medium, SizeClass::Large][(k / 8 % 3) as usize],
                     load: LoadClass::Heavy,

@@ -66,6 +66,31 @@ impl Arms {
         &self.arms
     }
 
+    /// The arms' names for people: the scheduler and the parameters in which the arms differ.
+    pub fn names(&self) -> Vec<String> {
+        let parts: Vec<(String, Vec<String>)> = self.arms.iter().map(|a| parts(&a.to_string())).collect();
+        let common = |parameter: &String| parts.iter().all(|(_, all)| all.contains(parameter));
+        let name = |(scheduler, all): &(String, Vec<String>)| {
+            let own: Vec<&str> = all.iter().filter(|p| !common(p)).map(String::as_str).collect();
+            if own.is_empty() { scheduler.clone() } else { format!("{scheduler}:{}", own.join(",")) }
+        };
+        parts.iter().map(name).collect()
+    }
+
+    /// The names in two parts, for narrow tables: what all of them begin with, and the rest of each.
+    pub fn short_names(&self) -> (String, Vec<String>) {
+        let names = self.names();
+        let mut prefix = names[0].clone();
+        for name in &names {
+            let same = prefix.chars().zip(name.chars()).take_while(|(a, b)| a == b);
+            prefix = same.map(|(a, _)| a).collect();
+        }
+        // Cut where a word ends, not in the middle of a number.
+        prefix.truncate(prefix.rfind([':', '=', ',']).map_or(0, |i| i + 1));
+        let rest = names.iter().map(|n| n[prefix.len()..].to_string()).collect();
+        (prefix, rest)
+    }
+
     /// The index of the default.
     pub fn default_arm(&self) -> usize {
         self.default
@@ -75,6 +100,12 @@ impl Arms {
     pub fn find(&self, config: &SchedulerConfig) -> Option<usize> {
         self.arms.iter().position(|a| a == config)
     }
+}
+
+/// A scheduler's name and its parameters, from its one-line form.
+fn parts(line: &str) -> (String, Vec<String>) {
+    let (scheduler, parameters) = line.split_once(':').unwrap_or((line, ""));
+    (scheduler.to_string(), parameters.split(',').filter(|p| !p.is_empty()).map(String::from).collect())
 }
 
 impl TryFrom<Declared> for Arms {
@@ -93,6 +124,20 @@ impl From<Arms> for Declared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_say_what_differs() {
+        let arms = Arms::twins_windows();
+        assert_eq!(arms.names()[..2], ["twins:window=125us", "twins:window=250us"]);
+        let (prefix, rest) = arms.short_names();
+        assert_eq!((prefix.as_str(), rest[6].as_str()), ("twins:window=", "8ms"));
+        let parse = |s: &str| s.parse::<SchedulerConfig>().unwrap();
+        let mixed =
+            Arms::new(vec![parse("fifo"), parse("hbrr"), parse("twins:window=2ms")], &parse("fifo")).unwrap();
+        assert_eq!(mixed.names()[0], "fifo");
+        assert!(mixed.names()[2].starts_with("twins:") && mixed.names()[2].contains("window=2ms"));
+        assert_eq!(mixed.short_names().0, "");
+    }
 
     #[test]
     fn a_declared_set_is_checked() {

@@ -15,7 +15,6 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// How the council learns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -272,25 +271,26 @@ fn elect(votes: &[Vote], standing: usize) -> usize {
     nodes.into_iter().find(|&(_, n)| n == most).map_or(standing, |(arm, _)| arm)
 }
 
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "round {}: {}", self.round, self.config)?;
-        match (self.votes.is_empty(), self.instead_of, self.before == self.arm) {
-            (true, ..) => write!(f, " stays: no node is in a known situation")?,
-            (_, Some(arm), _) => write!(f, " stays (shadow mode; it would be arm {arm})")?,
-            (.., true) => write!(f, " stays")?,
-            (.., false) => write!(f, " in place of arm {}", self.before)?,
-        }
+impl Decision {
+    /// In words, with the arms by their [names](Arms::names).
+    pub fn explain(&self, names: &[String]) -> String {
+        let name = |arm: usize| names.get(arm).map_or("?", String::as_str);
+        let outcome = match (self.votes.is_empty(), self.instead_of, self.before == self.arm) {
+            (true, ..) => "stays: no node is in a known situation".into(),
+            (_, Some(arm), _) => format!("stays (shadow mode; it would be {})", name(arm)),
+            (.., true) => "stays".into(),
+            (.., false) => format!("in place of {}", name(self.before)),
+        };
+        let mut text = format!("round {}: {} {outcome}", self.round, name(self.arm));
         for vote in &self.votes {
             let Recommendation { arm, why } = vote.recommendation;
             let plural = if vote.nodes == 1 { "" } else { "s" };
-            write!(f, "; {} node{plural} ({}) for arm {arm}: {why}", vote.nodes, vote.context)?;
+            let why = why.explain(names);
+            text += &format!("; {} node{plural} ({}) for {}: {why}", vote.nodes, vote.context, name(arm));
         }
-        Ok(())
+        text
     }
-}
 
-impl Decision {
     /// Whether any node's vote for the elected arm was a trial.
     pub fn explores(&self) -> bool {
         let trial = |v: &Vote| {

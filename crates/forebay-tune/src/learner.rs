@@ -5,7 +5,6 @@ use crate::policy::PolicyConfig;
 use crate::values::{Memory, Values};
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Why an arm is recommended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,23 +161,27 @@ impl Learner {
     }
 }
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Why::LearningDefault => write!(f, "learning what the default brings"),
-            Why::Best { mean, weight } => {
-                write!(f, "best known: {mean:.1} MB/s over {weight:.0} observations")
-            }
-            Why::Exploring { risk } => write!(f, "exploring, risking {:.0} % of one interval", risk * 100.0),
-            Why::BudgetSpent { wanted, risk, left } => write!(
-                f,
-                "arm {wanted} would risk {:.0} % of an interval and only {:.0} % may still be lost",
-                risk * 100.0,
-                left.max(0.0) * 100.0
+impl Why {
+    /// In words, with the arms by their `names`.
+    pub fn explain(&self, names: &[String]) -> String {
+        let name = |arm: usize| names.get(arm).map_or("an arm no longer declared", String::as_str);
+        let percent = |share: f64| format!("{:.0} %", share.max(0.0) * 100.0);
+        match *self {
+            Why::LearningDefault => "learning what the default brings".into(),
+            Why::Best { mean, weight } => format!("best known, {mean:.1} MB/s over {weight:.0} observations"),
+            Why::Exploring { risk } => format!("exploring, risking {} of one interval", percent(risk)),
+            Why::BudgetSpent { wanted, risk, left } => format!(
+                "trying {} would risk {} of an interval, and only {} may still be lost",
+                name(wanted),
+                percent(risk),
+                percent(left)
             ),
-            Why::NoExploring => write!(f, "a job asked not to be experimented with"),
+            Why::NoExploring => "best known; a job asked not to be experimented with".into(),
             Why::RolledBack { from, reward, best } => {
-                write!(f, "rolled back from arm {from}: {reward:.1} MB/s where {best:.1} are known")
+                format!(
+                    "rolled back from {}, which brought {reward:.1} MB/s where {best:.1} are known",
+                    name(from)
+                )
             }
         }
     }

@@ -13,6 +13,8 @@ const MAX_DEPTH: u32 = 16;
 const LEAST_LEAF: usize = 5;
 /// A split must remove at least this share of the impurity of one row.
 const LEAST_GAIN: f64 = 1e-6;
+/// A split that removes this share of the impurity the best one removes is as good.
+const NEARLY: f64 = 0.98;
 
 pub(super) fn train(samples: &Samples) -> Tree {
     let mut rows: Vec<u32> = (0..samples.len() as u32).collect();
@@ -22,7 +24,8 @@ pub(super) fn train(samples: &Samples) -> Tree {
 /// Grows a tree on `rows`; with `some` each split chooses among that many features, drawn anew.
 pub(super) fn grow(samples: &Samples, rows: &mut [u32], some: Option<(usize, &mut ChaCha8Rng)>) -> Tree {
     let all = (0..samples.width).collect();
-    let mut grower = Grower { samples, some, all, nodes: Vec::new(), column: Vec::new() };
+    let mut grower =
+        Grower { samples, some, all, nodes: Vec::new(), column: Vec::new(), candidates: Vec::new() };
     grower.node(rows, 0);
     Tree { nodes: grower.nodes }
 }
@@ -33,12 +36,16 @@ struct Grower<'a> {
     all: Vec<usize>,
     nodes: Vec<Node>,
     column: Vec<(f64, u8)>,
+    candidates: Vec<Split>,
 }
 
+#[derive(Clone, Copy)]
 struct Split {
     feature: usize,
     at: f64,
     gain: f64,
+    /// The distance between the values on both sides, over the feature's range here.
+    gap: f64,
 }
 
 impl Grower<'_> {
@@ -80,34 +87,27 @@ impl Grower<'_> {
             }
             None => self.all.clone(),
         };
-        let mut best: Option<Split> = None;
+        self.candidates.clear();
         for feature in features {
-            let split = self.best_threshold(rows, counts, feature, impurity);
-            // Only a clearly larger gain takes the place of an earlier feature's.
-            if let Some(split) = split
-                && best.as_ref().is_none_or(|b| split.gain > b.gain * 1.001)
-            {
-                best = Some(split);
-            }
+            self.thresholds(rows, counts, feature, impurity);
         }
-        best
+        let most = self.candidates.iter().map(|c| c.gain).fold(0.0, f64::max);
+        // Of splits that are nearly as good as the best, the one with the widest gap around it: it is
+        // the least likely to fall on the wrong side of a case not seen. Then the earlier feature.
+        let good = self.candidates.iter().filter(|c| c.gain >= NEARLY * most);
+        good.copied().reduce(|a, b| if b.gap > a.gap { b } else { a })
     }
 
-    fn best_threshold(
-        &mut self,
-        rows: &[u32],
-        counts: &[usize; CLASSES],
-        feature: usize,
-        impurity: f64,
-    ) -> Option<Split> {
+    /// Adds the possible splits by `feature`.
+    fn thresholds(&mut self, rows: &[u32], counts: &[usize; CLASSES], feature: usize, impurity: f64) {
         let samples = self.samples;
         self.column.clear();
         self.column
             .extend(rows.iter().map(|&r| (samples.row(r as usize)[feature], samples.classes[r as usize])));
         self.column.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let n = rows.len();
+        let range = self.column[n - 1].0 - self.column[0].0;
         let (mut low, mut high) = ([0; CLASSES], *counts);
-        let mut best: Option<Split> = None;
         for i in 0..n - 1 {
             let (value, class) = self.column[i];
             low[class as usize] += 1;
@@ -119,13 +119,13 @@ impl Grower<'_> {
             }
             let after = (gini(&low, left) * left as f64 + gini(&high, right) * right as f64) / n as f64;
             let gain = impurity - after;
-            if gain * n as f64 > LEAST_GAIN && best.as_ref().is_none_or(|b| gain > b.gain) {
+            if gain * n as f64 > LEAST_GAIN {
                 // Halfway, unless rounding puts that onto the upper value.
                 let halfway = value + (next - value) / 2.0;
-                best = Some(Split { feature, at: if halfway < next { halfway } else { value }, gain });
+                let at = if halfway < next { halfway } else { value };
+                self.candidates.push(Split { feature, at, gain, gap: (next - value) / range });
             }
         }
-        best
     }
 }
 

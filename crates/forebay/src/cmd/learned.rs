@@ -84,8 +84,9 @@ fn print(learned: &Learned) {
     if learned.contexts().is_empty() {
         return println!("nothing has been learned yet ({} decisions)", learned.round());
     }
-    let names: Vec<String> = learned.arms().all().iter().map(|a| a.to_string()).collect();
-    let mut header = vec!["situation".to_string()];
+    let (prefix, names) = learned.arms().short_names();
+    let mut header =
+        vec![if prefix.is_empty() { "situation".into() } else { format!("situation, {prefix}") }];
     header.extend(names.iter().cloned());
     let mut table = table::new(&header, &[]);
     for c in learned.contexts() {
@@ -97,7 +98,7 @@ fn print(learned: &Learned) {
     println!(
         "\nMB/s ± 95 % confidence (observations); * best known. {} decisions; default {}.",
         learned.round(),
-        names[learned.arms().default_arm()]
+        learned.arms().names()[learned.arms().default_arm()]
     );
 }
 
@@ -117,13 +118,13 @@ fn heat_map(learned: &Learned) -> String {
         let e = values.arms()[arm];
         if e.is_blank() || best <= 0.0 { f64::NAN } else { e.mean / best }
     };
-    let arms = learned.arms().all();
+    let (prefix, arms) = learned.arms().short_names();
     let rows = learned.contexts().len();
     HeatMap {
         title: "Reward of each arm, as a share of the best in its situation".into(),
-        size: Size::new(200.0 + 110.0 * arms.len() as f64, 140.0 + 34.0 * rows.max(2) as f64),
-        x_label: "arm".into(),
-        columns: arms.iter().map(|a| a.to_string()).collect(),
+        size: Size::new(300.0 + 70.0 * arms.len() as f64, 140.0 + 34.0 * rows.max(2) as f64),
+        x_label: if prefix.is_empty() { "arm".into() } else { prefix },
+        columns: arms.clone(),
         rows: learned.contexts().iter().map(|c| c.context.to_string()).collect(),
         cells: learned
             .contexts()

@@ -59,8 +59,9 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     train_processes: Vec<u32>,
 
-    /// What the detectors look at: everything, or the five metrics of the thesis.
-    #[arg(long, value_enum, default_value = "all")]
+    /// What the detectors look at: what does not depend on request size and process count, the five
+    /// metrics of the thesis (which do), or both.
+    #[arg(long, value_enum, default_value = "scale-free")]
     features: FeaturesArg,
 
     /// Seed of everything random; the same seed and data give the same models.
@@ -81,8 +82,9 @@ enum KindArg {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum FeaturesArg {
-    All,
+    ScaleFree,
     Thesis,
+    All,
 }
 
 #[derive(serde::Serialize)]
@@ -137,6 +139,7 @@ impl Train {
             );
         }
         let features: &[Feature] = match self.features {
+            FeaturesArg::ScaleFree => &Feature::SCALE_FREE,
             FeaturesArg::All => &Feature::ALL,
             FeaturesArg::Thesis => &Feature::THESIS,
         };
