@@ -158,6 +158,7 @@ impl Client {
         let (header, opcode) = self.next_header()?;
         let received = sys::now();
         self.conn.heard.store(received.0, Relaxed);
+        self.conn.stamped(header.stamp.get());
         self.conn.busy_since.store(received.0, Relaxed);
         if header.has(flag::REPLY) {
             return Err(WireError::Unexpected("a client sends no replies").into());
@@ -335,8 +336,8 @@ impl Client {
                     None => Err(rustix::io::Errno::NOMEM.into()),
                 }
             }
-            (Some(work), _) => node.write(session, file, header, opcode, work.payload.payload(work.len())),
-            (None, _) => node.write(session, file, header, opcode, self.rx.bytes(at, header.body_len())),
+            (Some(work), _) => node.write(&self.conn, session, file, header, opcode, work.payload.payload(work.len())),
+            (None, _) => node.write(&self.conn, session, file, header, opcode, self.rx.bytes(at, header.body_len())),
         };
         node.engine.complete(&node, ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
         let mut reply = node.data_reply(header, opcode, &moved);
@@ -413,7 +414,7 @@ impl Client {
         if ticket.is_none() {
             node.engine.meta_arrives(session);
         }
-        let failed = node.run_meta(session, header, &meta, &mut self.frame);
+        let failed = node.run_meta(&self.conn, session, header, &meta, &mut self.frame);
         match &ticket {
             Some(ticket) => node.engine.complete(&node, ticket, None),
             None => node.engine.meta_done(session),

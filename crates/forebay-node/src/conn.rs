@@ -1,6 +1,7 @@
 //! A connection's sending side, shared by its own thread and the dispatchers, and why it ends.
 
 use crate::buffer::Buffer;
+use forebay_types::Nanos;
 use forebay_wire::WireError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -82,6 +83,9 @@ pub(crate) struct Conn {
     pub(crate) unanswered: AtomicU32,
     /// When the last frame came.
     pub(crate) heard: AtomicU64,
+    /// The client's newest stamp on this connection: whatever it says on others, it may have given up
+    /// this one.
+    stamp: AtomicU64,
     /// Since when the connection's thread has been working on a frame; 0 if it waits for one.
     pub(crate) busy_since: AtomicU64,
     dead: AtomicBool,
@@ -104,6 +108,7 @@ impl Conn {
             out_free: Condvar::new(),
             unanswered: AtomicU32::new(0),
             heard: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
             busy_since: AtomicU64::new(0),
             dead: AtomicBool::new(false),
             patience,
@@ -112,6 +117,15 @@ impl Conn {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// A frame stamped `stamp` came.
+    pub(crate) fn stamped(&self, stamp: u64) {
+        self.stamp.fetch_max(stamp, Relaxed);
+    }
+
+    pub(crate) fn newest_stamp(&self) -> Nanos {
+        Nanos(self.stamp.load(Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, Out> {

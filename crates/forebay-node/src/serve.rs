@@ -1,6 +1,6 @@
 //! Carrying data requests out: alone, where they were received, or as a batch.
 
-use crate::conn::Frame;
+use crate::conn::{Conn, Frame};
 use crate::engine::{Work, appends, with_payload};
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
@@ -52,6 +52,7 @@ impl Node {
     /// Writes or appends `data`.
     pub(crate) fn write(
         &self,
+        conn: &Conn,
         session: &Session,
         file: &OpenFile,
         header: &Header,
@@ -63,7 +64,7 @@ impl Node {
             return Err(Errno::INVAL.into());
         }
         if !appends(file, opcode) {
-            session.may_change(sys::now())?;
+            session.may_change(conn, sys::now())?;
             let n = self.storage.write(self.target(file, offset), &[IoSlice::new(data)])?;
             self.stats.issued_write.record(n as u64);
             return Ok((n, offset));
@@ -75,7 +76,7 @@ impl Node {
         {
             return Ok((data.len(), at));
         }
-        session.may_change(sys::now())?;
+        session.may_change(conn, sys::now())?;
         let (n, end) = self.storage.append(self.target(file, offset), data)?;
         self.stats.issued_write.record(n as u64);
         Ok((n, end.saturating_sub(n as u64)))
@@ -202,7 +203,7 @@ impl Node {
     fn write_together(&self, ticket: &Ticket, batch: &[Work]) -> Vec<Option<Moved>> {
         let now = sys::now();
         let none = || batch.iter().map(|_| None).collect();
-        if batch.iter().any(|w| w.session.may_change(now).is_err()) {
+        if batch.iter().any(|w| w.session.may_change(&w.conn, now).is_err()) {
             return none();
         }
         let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
@@ -228,7 +229,10 @@ impl Node {
         let start = sys::now();
         let moved = match work.opcode {
             Opcode::Read => self.read(&file, &work.header, work.payload.payload_mut(len)),
-            opcode => self.write(&work.session, &file, &work.header, opcode, work.payload.payload(len)),
+            opcode => {
+                let data = work.payload.payload(len);
+                self.write(&work.conn, &work.session, &file, &work.header, opcode, data)
+            }
         };
         self.engine.took(sys::now().since(start));
         self.answer_data(work, moved);
@@ -252,7 +256,7 @@ impl Node {
         let body = work.payload.payload(work.header.body_len());
         // It was decoded once already, when it came.
         if let Ok(meta) = Meta::decode(body) {
-            let failed = self.run_meta(&work.session, &work.header, &meta, scratch);
+            let failed = self.run_meta(&work.conn, &work.session, &work.header, &meta, scratch);
             let latency = sys::now().since(work.received);
             work.session.job.stats.record(Op::meta(&meta), 0, latency, failed);
             work.conn.post(Frame::Bytes(scratch.clone()));
@@ -262,6 +266,7 @@ impl Node {
     /// Carries out a metadata operation and leaves the reply frame in `frame`; whether it failed.
     pub(crate) fn run_meta(
         &self,
+        conn: &Conn,
         session: &Arc<Session>,
         header: &Header,
         meta: &Meta<'_>,
@@ -286,7 +291,7 @@ impl Node {
             }
         }
         frame.extend_from_slice(&[0; HEADER_LEN]);
-        let done = Call { node: self, session, header }.run(meta, frame);
+        let done = Call { node: self, conn, session, header }.run(meta, frame);
         self.storage.metadata();
         let reply = match &done {
             Ok(()) => self.reply(Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),

@@ -83,9 +83,10 @@ impl Session {
         self.lock().files.get(&handle).cloned().ok_or(Failure::STALE)
     }
 
-    /// Says that a change may be made now, or why not. To be asked right before making it.
-    pub(crate) fn may_change(&self, now: Nanos) -> Outcome<()> {
-        if self.lock().lease.holds(now) { Ok(()) } else { Err(Failure::EXPIRED) }
+    /// Says that a change that came by `conn` may be made now, or why not. To be asked right before
+    /// making it.
+    pub(crate) fn may_change(&self, conn: &Conn, now: Nanos) -> Outcome<()> {
+        if self.lock().lease.holds(now, conn.newest_stamp()) { Ok(()) } else { Err(Failure::EXPIRED) }
     }
 
     /// Enters a newly opened file.

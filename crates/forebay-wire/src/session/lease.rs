@@ -3,8 +3,10 @@
 //! A node that was frozen (stopped, swapped out, cut off) may find old requests in its sockets when
 //! it comes back, while their client has long moved to another node and written newer data there.
 //! Carrying them out would overwrite acknowledged bytes. So every request carries the client's clock
-//! at sending, and a node carries out a change only while the session's newest stamp is younger than
-//! the lease; a client waits longer than the lease before it sends the request elsewhere.
+//! at sending, and a node carries out a change only while the newest stamp of the connection it came
+//! by is younger than the lease; a client waits longer than the lease, without a further sign of life
+//! on that connection, before it sends the request elsewhere. What it says on other connections
+//! meanwhile (other threads may still be waiting there) proves nothing about this one.
 //!
 //! The two clocks need no common origin: the smallest difference ever seen between the node's clock
 //! at receipt and the client's at sending is the fastest transit, and a frame that sat in a buffer
@@ -15,11 +17,10 @@ use forebay_types::Nanos;
 /// How long one minimum is trusted: clocks drift (50 ppm is 1.5 ms over this).
 const WINDOW: Nanos = Nanos::from_secs(30);
 
-/// One session's lease, as the node sees it.
+/// The lease of one session's requests, as the node sees it.
 #[derive(Clone, Debug)]
 pub struct Lease {
     ttl: Nanos,
-    newest_stamp: u64,
     /// Smallest (node clock − client clock) in this window and the one before.
     offset: i128,
     offset_before: i128,
@@ -30,7 +31,7 @@ impl Lease {
     /// A lease of `ttl`, from the handshake: received at `now`, stamped `stamp` by the client.
     pub fn new(ttl: Nanos, now: Nanos, stamp: Nanos) -> Lease {
         let offset = i128::from(now.0) - i128::from(stamp.0);
-        Lease { ttl, newest_stamp: stamp.0, offset, offset_before: offset, window_start: now }
+        Lease { ttl, offset, offset_before: offset, window_start: now }
     }
 
     /// A frame stamped `stamp` was read at `now`.
@@ -44,14 +45,14 @@ impl Lease {
             self.window_start = now;
         }
         self.offset = self.offset.min(offset);
-        self.newest_stamp = self.newest_stamp.max(stamp.0);
     }
 
-    /// Whether a change may be carried out at `now`.
-    pub fn holds(&self, now: Nanos) -> bool {
+    /// Whether a change may be carried out at `now` that came by a connection whose newest frame is
+    /// stamped `newest`.
+    pub fn holds(&self, now: Nanos, newest: Nanos) -> bool {
         let offset = self.offset.min(self.offset_before);
         let client_now = i128::from(now.0) - offset;
-        client_now - i128::from(self.newest_stamp) <= i128::from(self.ttl.0)
+        client_now - i128::from(newest.0) <= i128::from(self.ttl.0)
     }
 }
 
@@ -69,15 +70,16 @@ mod tests {
         let mut lease = Lease::new(TTL, t + Nanos::from_millis(40), client(t));
         let t = Nanos::from_secs(6);
         lease.observe(t + Nanos::from_micros(30), client(t));
-        assert!(lease.holds(t + Nanos::from_millis(1900)));
+        assert!(lease.holds(t + Nanos::from_millis(1900), client(t)));
         // Sent at 7 s, read at 17 s: the node was frozen.
         let sent = Nanos::from_secs(7);
         let read = Nanos::from_secs(17);
         lease.observe(read, client(sent));
-        assert!(!lease.holds(read));
-        // A living client renews.
+        assert!(!lease.holds(read, client(sent)));
+        // A living client renews, on the connection it lives on.
         lease.observe(read + Nanos::from_millis(1), client(read));
-        assert!(lease.holds(read + Nanos::from_millis(1)));
+        assert!(lease.holds(read + Nanos::from_millis(1), client(read)));
+        assert!(!lease.holds(read + Nanos::from_millis(1), client(sent)), "another connection's does not count");
     }
 
     #[test]
@@ -87,9 +89,9 @@ mod tests {
         let sent = Nanos::from_secs(2);
         let read = Nanos::from_secs(500);
         lease.observe(read, sent);
-        assert!(!lease.holds(read));
+        assert!(!lease.holds(read, sent));
         lease.observe(read + Nanos(1), sent);
-        assert!(!lease.holds(read + Nanos(1)), "the frozen sample must not become the minimum");
+        assert!(!lease.holds(read + Nanos(1), sent), "the frozen sample must not become the minimum");
     }
 
     #[test]
@@ -97,7 +99,7 @@ mod tests {
         let mut lease = Lease::new(TTL, Nanos::ZERO, Nanos::ZERO);
         for s in 1..60 {
             lease.observe(Nanos::from_secs(s), Nanos::from_secs(s));
-            assert!(lease.holds(Nanos::from_millis(s * 1000 + 999)));
+            assert!(lease.holds(Nanos::from_millis(s * 1000 + 999), Nanos::from_secs(s)));
         }
     }
 }

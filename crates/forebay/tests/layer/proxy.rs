@@ -1,0 +1,90 @@
+//! A TCP proxy in front of an I/O node that cuts connections at random points: within a request,
+//! behind it, or before its answer.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+pub(crate) struct Proxy {
+    pub(crate) address: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// New connections are closed at once.
+    refuses: AtomicBool,
+    ended: AtomicBool,
+    cuts: AtomicU64,
+}
+
+impl Proxy {
+    pub(crate) fn start(node: String, seed: u64) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let shared = Arc::new(Shared::default());
+        let ours = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            for client in listener.incoming().map_while(Result::ok) {
+                if ours.ended.load(Relaxed) {
+                    return;
+                }
+                if ours.refuses.load(Relaxed) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&node) else { continue };
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                // The handshake takes three pieces; then the connection lives for some more.
+                let left = Arc::new(AtomicI64::new(rng.random_range(4..30)));
+                let half = rng.random_bool(0.5);
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to) = (from.try_clone(), to.try_clone());
+                    let (Ok(from), Ok(to)) = (from, to) else { continue };
+                    let (left, shared) = (Arc::clone(&left), Arc::clone(&ours));
+                    std::thread::spawn(move || pump(from, to, &left, half, &shared));
+                }
+            }
+        });
+        Proxy { address, shared }
+    }
+
+    /// Whether new connections are closed at once.
+    pub(crate) fn refuse(&self, yes: bool) {
+        self.shared.refuses.store(yes, Relaxed);
+    }
+
+    /// How many connections were cut.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.shared.cuts.load(Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Relaxed);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(&self.address);
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, left: &AtomicI64, half: bool, shared: &Shared) {
+    let mut piece = vec![0u8; 64 << 10];
+    loop {
+        let n = from.read(&mut piece).unwrap_or(0);
+        let over = left.fetch_sub(1, Relaxed) <= 0;
+        if over && n > 0 {
+            shared.cuts.fetch_add(1, Relaxed);
+            if half {
+                let _ = to.write_all(&piece[..n / 2]);
+            }
+        }
+        if n == 0 || over || to.write_all(&piece[..n]).is_err() {
+            let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+            return;
+        }
+    }
+}
