@@ -1,6 +1,7 @@
 //! Reading measurements: our own CSV and the FORGE evaluation's, one row per repetition.
 
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
@@ -85,7 +86,7 @@ pub struct Scenario {
 /// Everything measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
-    /// In the order of their first row.
+    /// In the order of their first row; where rows have times, by name.
     pub scenarios: Vec<Scenario>,
     /// Repetitions in all.
     pub rows: usize,
@@ -125,8 +126,10 @@ impl Measurements {
         if rows.is_empty() {
             return Err(MeasurementError::Empty { file: file.to_owned() });
         }
-        // Repetitions are made in random order: only their times tell which came first.
-        if rows.iter().all(|(_, r)| r.started.is_some()) {
+        // Repetitions are made in random order: only their times tell which came first, and only
+        // their names give scenarios an order.
+        let timed = rows.iter().all(|(_, r)| r.started.is_some());
+        if timed {
             rows.sort_by(|a, b| a.1.started.unwrap_or(0.0).total_cmp(&b.1.started.unwrap_or(0.0)));
         }
         let mut index: HashMap<(String, String), usize> = self
@@ -185,6 +188,10 @@ impl Measurements {
             scenario.runs.entry(row.io_nodes).or_default().push(value);
             self.rows += 1;
         }
+        if timed {
+            // Stable: the operations of a scenario stay in the order they ran in.
+            self.scenarios.sort_by(|a, b| natural(&a.name, &b.name));
+        }
         Ok(())
     }
 
@@ -195,6 +202,35 @@ impl Measurements {
         all.dedup();
         all
     }
+}
+
+/// Numbers within names by their value: `a2` before `a10`.
+fn natural(a: &str, b: &str) -> Ordering {
+    let parts = |s: &str| -> Vec<(String, u128)> {
+        let mut out: Vec<(String, u128)> = vec![(String::new(), 0)];
+        let mut in_number = false;
+        for c in s.chars() {
+            match (c.to_digit(10), in_number) {
+                (Some(d), _) => {
+                    in_number = true;
+                    if let Some(last) = out.last_mut() {
+                        last.1 = last.1.saturating_mul(10).saturating_add(u128::from(d));
+                    }
+                }
+                (None, true) => {
+                    in_number = false;
+                    out.push((c.to_string(), 0));
+                }
+                (None, false) => {
+                    if let Some(last) = out.last_mut() {
+                        last.0.push(c);
+                    }
+                }
+            }
+        }
+        out
+    };
+    parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
 }
 
 #[cfg(test)]
@@ -226,6 +262,13 @@ mod tests {
         }
         assert!(read(HEADER).unwrap_err().to_string().contains("no measurements"));
         assert!(read("scenario,io_nodes\na,1\n").unwrap_err().to_string().contains("compute_nodes"));
+    }
+
+    #[test]
+    fn names_sort_as_people_sort_them() {
+        let mut names = ["a10", "B", "a2", "A", "a", "16-8-1", "16-8-0", "8-1"];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["8-1", "16-8-0", "16-8-1", "A", "B", "a", "a2", "a10"]);
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub fn text(report: &Report) -> String {
     }
     let _ = writeln!(
         out,
-        "\nMB/s: mean ± half of the 95 % confidence interval; * the highest. best: by median. enough: the\n\
-         smallest number that does not really differ from it. choices: the numbers that differ from every\n\
-         smaller one ({}).\n",
+        "\nMB/s (create, stat, unlink: operations/s): mean ± half of the 95 % confidence interval; * highest.\n\
+         best: by median. enough: the smallest number that does not really differ from it.\n\
+         choices: the numbers that differ from every smaller one ({}).\n",
         match report.rule {
             Rule::Described => "Dunn's one-sided p ≤ 0.025",
             Rule::Published => "as published: Dunn's Z ≤ 0.05",
