@@ -209,8 +209,9 @@ unsafe fn read_vector(fd: c_int, open: &Open, iov: *const libc::iovec, count: c_
     let mut from = 0;
     for e in v {
         let end = (from + e.iov_len).min(n.max(0) as usize);
+        // An empty entry may stand before others.
         if end <= from {
-            break;
+            continue;
         }
         // SAFETY: the program's own buffer.
         let part = unsafe { slice_mut(e.iov_base, end - from) };
