@@ -1,4 +1,6 @@
-//! `forebay node`: runs an I/O node until it is told to end.
+//! `forebay node`: runs an I/O node until it is told to end, or talks to one that runs.
+
+mod control;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
@@ -28,8 +30,12 @@ Examples:
   openssl rand -hex 32 > secret
   forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
   forebay node --config /etc/forebay/node.toml
-  forebay node --example-config > node.toml")]
+  forebay node --example-config > node.toml
+  forebay node stats tcp:127.0.0.1:7411 --secret-file secret")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct NodeArgs {
+    #[command(subcommand)]
+    action: Option<control::Action>,
     /// Listen here: `tcp:HOST:PORT` (port 0: any free one) or `unix:PATH`. May be repeated.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
@@ -86,7 +92,10 @@ struct Ready {
 }
 
 impl NodeArgs {
-    pub(crate) fn run(self) -> Result<ExitCode> {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        if let Some(action) = self.action.take() {
+            return action.run();
+        }
         if self.example_config {
             print!("{}", forebay_node::config::EXAMPLE);
             return Ok(ExitCode::SUCCESS);
@@ -186,4 +195,14 @@ fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_file_name(name);
     std::fs::write(&new, bytes)?;
     std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        NodeArgs::augment_args(clap::Command::new("node")).debug_assert();
+    }
 }
