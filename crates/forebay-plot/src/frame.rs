@@ -100,7 +100,7 @@ impl Frame {
         let y_room =
             y_scale.ticks.iter().map(|t| width_of(&t.1, ty.tick)).fold(0.0, f64::max).min(size.width * 0.4);
         let left = 12.0 + y_room + 6.0 + if y.label.is_empty() { 0.0 } else { ty.body * 1.5 };
-        let right = size.width - if small { 8.0 } else { 18.0 };
+        let right = size.width - if small { 8.0 } else { 24.0 };
         let gap = match &x.kind {
             Kind::Categories(_) => ty.tick * 1.6,
             _ => ty.tick * 6.0,
@@ -110,7 +110,11 @@ impl Frame {
         let crowded = frame.crowded(x);
         if crowded {
             let longest = frame.x.ticks.iter().map(|t| width_of(&t.1, ty.tick)).fold(0.0, f64::max);
+            let longest = longest.min(size.height * 0.5);
             frame.bottom -= (longest * 0.57).min(size.height * 0.3);
+            // A slanted label reaches to the left of its tick.
+            let half_step = (right - left) / (frame.x.ticks.len().max(1) * 2) as f64;
+            frame.left = left.max((longest * 0.82 - half_step + 6.0).min(size.width * 0.4));
             frame.y = y.scale(values.1.iter().copied(), frame.bottom - top, if small { 32.0 } else { 46.0 });
         }
         frame.axes(size, x, y, crowded);

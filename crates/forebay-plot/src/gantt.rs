@@ -50,7 +50,7 @@ impl Gantt {
         let top = top + 4.0;
         let y_room =
             self.rows.iter().map(|r| width_of(r, ty.tick)).fold(0.0, f64::max).min(size.width * 0.35);
-        let (left, right) = (14.0 + y_room + 6.0, size.width - 18.0);
+        let (left, right) = (14.0 + y_room + 6.0, size.width - 26.0);
         let mut bottom = size.height - 8.0 - ty.tick * 1.6;
         if !self.x.label.is_empty() {
             bottom -= ty.body * 1.5;
