@@ -28,6 +28,7 @@ unsafe extern "C" fn exit_now(code: c_int) -> ! {
     if let Some(client) = state().client_if_any()
         && !state().is_passing_child()
     {
+        super::lock::on_exit(client);
         client.leave();
     }
     loop {

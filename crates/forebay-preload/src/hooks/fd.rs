@@ -184,7 +184,7 @@ fn forget(open: Arc<Open>) -> isize {
 }
 
 /// Whether this process has children, living or not yet waited for.
-fn has_children() -> bool {
+pub(crate) fn has_children() -> bool {
     let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED;
     sys!(waitid, libc::P_ALL, 0, 0, how, 0) != -(libc::ECHILD as Raw)
 }

@@ -183,6 +183,24 @@ pub(crate) fn on_close(client: &Client, file: &File) {
     }
 }
 
+/// Before the process ends: who waits for its end finds its locks released.
+pub(crate) fn on_exit(client: &Client) {
+    let all = LockRange { kind: LockKind::Unlock, start: 0, len: 0 };
+    for (_, open) in table::all() {
+        let Some(file) = open.remote() else { continue };
+        // A node that is gone holds no lock either.
+        if file.has_process_locks() {
+            let _ = client.lock(file, LockOwner::Process, all, false);
+        }
+        if file.holds_locks() {
+            if !super::fd::has_children() {
+                file.set_shared(false);
+            }
+            let _ = client.close(file);
+        }
+    }
+}
+
 unsafe extern "C" fn flock(fd: c_int, op: c_int) -> c_int {
     let Some(open) = table::get(fd) else { return sys::ret(sys!(flock, fd, op)) as c_int };
     let Some(file) = open.remote() else { return fail_errno(libc::EBADF) as c_int };
