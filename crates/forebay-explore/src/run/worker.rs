@@ -80,13 +80,15 @@ impl<'a> Player<'a> {
     /// expects.
     fn covered(&self, index: usize, d: &Data) -> bool {
         let walled = self.walled.contains_key(&d.target.file(self.task.rank));
-        self.task.job.steps[..index].iter().any(|s| {
-            matches!(s, Step::Data(w) if w.read_share <= 0.0
-                && w.target.path == d.target.path
-                && w.target.layout == d.target.layout
-                && (w.validation || !d.validation)
+        // The last to write the file decides what is in it.
+        let writer = self.task.job.steps[..index].iter().rev().find_map(|s| match s {
+            Step::Data(w) if w.read_share <= 0.0 && w.target.file(0) == d.target.file(0) => Some(w),
+            _ => None,
+        });
+        writer.is_some_and(|w| {
+            (w.validation || !d.validation)
                 && (same_requests(w, d)
-                    || (!walled && is_dense(w) && is_dense(d) && w.total_size >= d.total_size)))
+                    || (!walled && is_dense(w) && is_dense(d) && w.total_size >= d.total_size))
         })
     }
 
@@ -307,5 +309,70 @@ impl Meter {
         self.outcome.latencies =
             self.latencies.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
         self.outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::native;
+
+    /// A file of zeros that gives and takes a little at a time.
+    struct Zeros {
+        len: u64,
+    }
+
+    impl OpenFile for Zeros {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            let n = usize::try_from(self.len.saturating_sub(offset)).unwrap().min(buf.len()).min(1000);
+            buf[..n].fill(0);
+            Ok(n)
+        }
+
+        fn write_at(&self, buf: &[u8], _: u64) -> io::Result<usize> {
+            Ok(buf.len().min(7))
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn close(self: Box<Self>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn step(validation: bool) -> Data {
+        let text = format!(
+            "phase = [{{ operation = \"read\", total_size = 8192, request_size = 4096, validation = {validation} }}]"
+        );
+        let scenario = native::parse(&text, "s").unwrap().remove(0);
+        match &scenario.jobs[0].steps[0] {
+            Step::Data(d) => d.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read(validation: bool, len: u64) -> Result<Outcome, String> {
+        let mut meter = Meter::start(Duration::ZERO);
+        let request = Request { op: OpKind::Read, offset: 4096, len: 4096 };
+        let mut buf = vec![0; 4096];
+        transfer(&Zeros { len }, &step(validation), Payload::of("f"), &mut buf, request, &mut meter)
+            .map(|()| meter.stop())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn wrong_bytes_and_missing_bytes_are_found() {
+        assert!(read(true, 8192).unwrap_err().starts_with("validation failed: byte 4096 is 0x00"));
+        assert_eq!(read(false, 6000).unwrap_err(), "the file ends at byte 6000");
+        let outcome = read(false, 8192).unwrap();
+        assert_eq!((outcome.bytes_read, outcome.requests), (4096, 1));
+        assert_eq!(outcome.latencies.iter().map(|l| l.1).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn short_writes_go_on() {
+        assert!(write_all(&Zeros { len: 0 }, &[1; 100], 0).is_ok());
     }
 }
