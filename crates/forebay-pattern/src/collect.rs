@@ -8,6 +8,7 @@ use crate::table::Table;
 use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// Streams, files and clients that are followed at once; requests beyond are counted, not compared.
 const MAX_STREAMS: usize = 1 << 16;
@@ -31,6 +32,24 @@ pub struct Access {
     pub offset: u64,
     /// How many bytes it moves; ignored for metadata.
     pub len: u64,
+}
+
+/// Who goes through what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StreamKey {
+    flow: FlowId,
+    client: ClientId,
+    file: FileId,
+}
+
+impl Hash for StreamKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // A client is nearly always of one flow, so the flow need not tell keys apart; two words are
+        // hashed at a stroke where three are not.
+        state.write_u64(self.client.0 ^ (u64::from(self.flow.0) << 40));
+        state.write_u64(self.file.0);
+    }
 }
 
 /// One client's way through one file.
@@ -183,7 +202,7 @@ pub struct Collector {
     flows: Table<FlowId, Flow>,
     /// The flow that completed a request last, and its slot: most often it is the next one too.
     recent: Option<(FlowId, u32)>,
-    streams: Table<(FlowId, ClientId, FileId), Stream>,
+    streams: Table<StreamKey, Stream>,
     files: Table<(FlowId, FileId), File>,
     clients: Table<(FlowId, ClientId), Client>,
 }
@@ -210,7 +229,7 @@ impl Collector {
             return self.arrive_metadata(now, access);
         }
         self.node.arrive(now);
-        let key = (access.flow, access.client, access.file);
+        let key = StreamKey { flow: access.flow, client: access.client, file: access.file };
         let slot = match self.streams.find(key) {
             Some(slot) => slot,
             None => match self.add_stream(access) {
@@ -345,7 +364,7 @@ impl Collector {
             new_files = 1;
             File { id, flow, touched: 0, requests: 0, last: offset }
         })?;
-        let stream = self.streams.find_or_add((access.flow, client, id), || {
+        let stream = self.streams.find_or_add(StreamKey { flow: access.flow, client, file: id }, || {
             new_streams = 1;
             Stream { flow, file, client, touched: 0, jumped: false, end: offset, jump: 0 }
         });

@@ -20,7 +20,7 @@ pub const MODEL_MAX_BYTES: usize = 64 << 20;
 pub enum ModelError {
     /// It is not a model file at all.
     #[error("not a Forebay model file: {0}")]
-    Syntax(#[from] serde_json::Error),
+    Syntax(String),
     /// It was written by another version.
     #[error("the model file has version {found}, this program reads version {MODEL_VERSION}: train it again")]
     Version {
@@ -33,6 +33,12 @@ pub enum ModelError {
     /// It is larger than any model is.
     #[error("the model file is larger than {} MiB", MODEL_MAX_BYTES >> 20)]
     TooLarge,
+}
+
+impl From<serde_json::Error> for ModelError {
+    fn from(e: serde_json::Error) -> ModelError {
+        ModelError::Syntax(e.to_string())
+    }
 }
 
 /// Which detector a model is.

@@ -17,7 +17,7 @@ pub const LEARNED_MAX_BYTES: usize = 64 << 20;
 pub enum LearnedError {
     /// It is no such file.
     #[error("not a file of what Forebay learned: {0}")]
-    Syntax(#[from] serde_json::Error),
+    Syntax(String),
     /// It was written by another version.
     #[error("the file has version {found}, this program reads version {LEARNED_VERSION}")]
     Version {
@@ -30,6 +30,12 @@ pub enum LearnedError {
     /// It is larger than any such file is.
     #[error("the file is larger than {} MiB", LEARNED_MAX_BYTES >> 20)]
     TooLarge,
+}
+
+impl From<serde_json::Error> for LearnedError {
+    fn from(e: serde_json::Error) -> LearnedError {
+        LearnedError::Syntax(e.to_string())
+    }
 }
 
 /// What was learned in one context.
