@@ -64,8 +64,10 @@ impl Node {
             return Err(Errno::INVAL.into());
         }
         if !appends(file, opcode) {
-            session.may_change(conn, sys::now())?;
-            let n = self.storage.write(self.target(file, offset), &[IoSlice::new(data)])?;
+            session.begin_write(conn, header, sys::now())?;
+            let written = self.storage.write(self.target(file, offset), &[IoSlice::new(data)]);
+            session.end_write(header);
+            let n = written?;
             self.stats.issued_write.record(n as u64);
             return Ok((n, offset));
         }
@@ -203,15 +205,19 @@ impl Node {
     fn write_together(&self, ticket: &Ticket, batch: &[Work]) -> Vec<Option<Moved>> {
         let now = sys::now();
         let none = || batch.iter().map(|_| None).collect();
-        if batch.iter().any(|w| w.session.may_change(&w.conn, now).is_err()) {
+        let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
+        let allowed =
+            batch.iter().take_while(|w| w.session.begin_write(&w.conn, &w.header, now).is_ok()).count();
+        let end = || batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));
+        if allowed < batch.len() {
+            end();
             return none();
         }
-        let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
-        let Ok(n) = self.storage.write(self.target(&file, ticket.batch.offset()), &vector) else {
-            return none();
-        };
+        let written = self.storage.write(self.target(&file, ticket.batch.offset()), &vector);
+        end();
+        let Ok(n) = written else { return none() };
         self.stats.issued_write.record(n as u64);
         let end = ticket.batch.offset() + n as u64;
         batch
@@ -292,7 +298,9 @@ impl Node {
         }
         frame.extend_from_slice(&[0; HEADER_LEN]);
         let done = Call { node: self, conn, session, header }.run(meta, frame);
-        self.storage.metadata();
+        if !matches!(meta, Meta::Close { .. } | Meta::Adopt { .. } | Meta::SetFlags { .. }) {
+            self.storage.metadata();
+        }
         let reply = match &done {
             Ok(()) => self.reply(Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),
             Err(failure) => {

@@ -6,17 +6,21 @@ use crate::fail::{Failure, Outcome};
 use crate::file::{Handles, LockFile, OpenFile};
 use crate::stats::FlowStats;
 use forebay_types::{ClientId, FlowId, Nanos};
+use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::replies::{Known, Replies};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long a repeated request waits for the first one's answer.
 const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many repeated writes a session remembers: more than a client can have unanswered at once.
+const KEPT_TRIES: usize = 256;
 
 /// One job: its flow, its counters and its open files.
 pub(crate) struct Job {
@@ -47,6 +51,10 @@ struct State {
     files: HashMap<u64, Arc<OpenFile>, foldhash::fast::RandomState>,
     locks: HashMap<(u64, u64), Arc<LockFile>>,
     replies: Replies,
+    /// Writes that are being carried out, by request id.
+    writing: Vec<u64>,
+    /// Writes that were sent more than once: the newest try of each.
+    tries: VecDeque<(u64, u64)>,
     connections: Vec<Weak<Conn>>,
     /// When the last connection broke.
     alone_since: Option<Nanos>,
@@ -87,6 +95,56 @@ impl Session {
     /// making it.
     pub(crate) fn may_change(&self, conn: &Conn, now: Nanos) -> Outcome<()> {
         if self.lock().lease.holds(now, conn.newest_stamp()) { Ok(()) } else { Err(Failure::EXPIRED) }
+    }
+
+    /// As [`Session::may_change`] for a write, which [`Session::end_write`] must follow. A write whose
+    /// connection broke is sent again: an older try that is found in a buffer after that is not
+    /// carried out, and one that is being carried out is waited for. Otherwise it could overwrite
+    /// what its client has written since.
+    pub(crate) fn begin_write(&self, conn: &Conn, header: &Header, now: Nanos) -> Outcome<()> {
+        let id = header.id.get();
+        // Later tries are older requests; the first one has no age.
+        let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
+        let mut s = self.lock();
+        if !s.lease.holds(now, conn.newest_stamp()) {
+            return Err(Failure::EXPIRED);
+        }
+        if s.tries.iter().any(|&(other, newest)| other == id && newest > this) {
+            return Err(Failure::EXPIRED);
+        }
+        if this > 0 {
+            s.tries.retain(|&(other, _)| other != id);
+            if s.tries.len() == KEPT_TRIES {
+                s.tries.pop_front();
+            }
+            s.tries.push_back((id, this));
+            let (after, timeout) = self
+                .answered
+                .wait_timeout_while(s, RUNNING_PATIENCE, |s| s.writing.contains(&id))
+                .unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                return Err(Failure::new(
+                    Errno::IO,
+                    "the request's first try is still running on this I/O node",
+                ));
+            }
+            s = after;
+        }
+        s.writing.push(id);
+        Ok(())
+    }
+
+    /// A write that [`Session::begin_write`] let through has been carried out.
+    pub(crate) fn end_write(&self, header: &Header) {
+        let mut s = self.lock();
+        if let Some(at) = s.writing.iter().position(|&id| id == header.id.get()) {
+            s.writing.swap_remove(at);
+        }
+        let awaited = !s.tries.is_empty();
+        drop(s);
+        if awaited {
+            self.answered.notify_all();
+        }
     }
 
     /// Enters a newly opened file.
@@ -246,6 +304,8 @@ impl Sessions {
                 files: HashMap::default(),
                 locks: HashMap::default(),
                 replies: Replies::default(),
+                writing: Vec::new(),
+                tries: VecDeque::new(),
                 connections: vec![Arc::downgrade(conn)],
                 alone_since: None,
                 gone: false,

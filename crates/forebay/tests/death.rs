@@ -246,6 +246,28 @@ fn a_frozen_node_does_not_write_old_data() {
     program.finish();
 }
 
+/// A write that was cut off, sent again and overwritten since, and then arrives.
+#[test]
+fn a_late_write_is_not_carried_out() {
+    let seed = seed();
+    let layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
+    let proxy = Proxy::start(layer.address(0), seed);
+    proxy.deliver_late();
+    layer.reconfigure(&ClientOptions { through: Some(vec![format!("tcp:{}", proxy.address)]), ..Default::default() });
+    let mut driver = driver(&layer, 0);
+    assert_eq!(driver.ask("open 0 file 66"), "0 0");
+    for i in 0..300u32 {
+        assert_eq!(driver.ask(&format!("pwrite 0 16 0 {}", i % 256)), "16 0");
+        if i % 15 == 14 {
+            std::thread::sleep(Duration::from_millis(250));
+            let file = std::fs::read(layer.export().join("file")).expect("the file");
+            assert_eq!(u32::from(file[0]), i % 256, "the last write that was acknowledged");
+        }
+    }
+    driver.finish();
+    assert!(proxy.cuts() > 5, "connections were cut");
+}
+
 /// Locks survive the death of their node, or their loss is told.
 #[test]
 fn locks_are_kept_or_their_loss_is_told() {

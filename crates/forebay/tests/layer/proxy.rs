@@ -7,6 +7,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+const LATE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Proxy {
     pub(crate) address: String,
@@ -18,6 +21,8 @@ struct Shared {
     /// New connections are closed at once.
     refuses: AtomicBool,
     ended: AtomicBool,
+    /// A request whose connection is cut reaches the node all the same, after a while.
+    late: AtomicBool,
     cuts: AtomicU64,
 }
 
@@ -45,7 +50,8 @@ impl Proxy {
                     let (from, to) = (from.try_clone(), to.try_clone());
                     let (Ok(from), Ok(to)) = (from, to) else { continue };
                     let (left, shared) = (Arc::clone(&left), Arc::clone(&ours));
-                    std::thread::spawn(move || pump(from, to, &left, half, &shared));
+                    let request = to.peer_addr().is_ok_and(|a| a.to_string() == node);
+                    std::thread::spawn(move || pump(from, to, request, &left, half, &shared));
                 }
             }
         });
@@ -55,6 +61,11 @@ impl Proxy {
     /// Whether new connections are closed at once.
     pub(crate) fn refuse(&self, yes: bool) {
         self.shared.refuses.store(yes, Relaxed);
+    }
+
+    /// Whether requests that are cut off reach the node all the same, later.
+    pub(crate) fn deliver_late(&self) {
+        self.shared.late.store(true, Relaxed);
     }
 
     /// How many connections were cut.
@@ -71,14 +82,19 @@ impl Drop for Proxy {
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, left: &AtomicI64, half: bool, shared: &Shared) {
+fn pump(mut from: TcpStream, mut to: TcpStream, request: bool, left: &AtomicI64, half: bool, shared: &Shared) {
     let mut piece = vec![0u8; 64 << 10];
     loop {
         let n = from.read(&mut piece).unwrap_or(0);
         let over = left.fetch_sub(1, Relaxed) <= 0;
         if over && n > 0 {
             shared.cuts.fetch_add(1, Relaxed);
-            if half {
+            if request && shared.late.load(Relaxed) {
+                let _ = from.shutdown(Shutdown::Both);
+                std::thread::sleep(LATE);
+                let _ = to.write_all(&piece[..n]);
+                std::thread::sleep(LATE);
+            } else if half {
                 let _ = to.write_all(&piece[..n / 2]);
             }
         }
