@@ -336,8 +336,12 @@ impl Client {
                     None => Err(rustix::io::Errno::NOMEM.into()),
                 }
             }
-            (Some(work), _) => node.write(&self.conn, session, file, header, opcode, work.payload.payload(work.len())),
-            (None, _) => node.write(&self.conn, session, file, header, opcode, self.rx.bytes(at, header.body_len())),
+            (Some(work), _) => {
+                node.write(&self.conn, session, file, header, opcode, work.payload.payload(work.len()))
+            }
+            (None, _) => {
+                node.write(&self.conn, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
+            }
         };
         node.engine.complete(&node, ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
         let mut reply = node.data_reply(header, opcode, &moved);

@@ -1,7 +1,7 @@
 //! Which jobs the node serves, and how a client proves that it belongs to one.
 
 use crate::config::NodeConfig;
-use crate::file::Handles;
+use crate::file::{Handles, OpenFile};
 use crate::session::Job;
 use crate::stats::{FlowReport, FlowStats, flow_reports};
 use forebay_types::{FlowId, Nanos};
@@ -93,11 +93,9 @@ impl Jobs {
         self.lock().values().map(|j| j.handles.len()).sum()
     }
 
-    /// Closes the files that lingered long enough.
-    pub(crate) fn expire(&self, now: Nanos) {
+    /// Gives up the files that lingered long enough.
+    pub(crate) fn expire(&self, now: Nanos) -> Vec<Arc<OpenFile>> {
         let all: Vec<Arc<Job>> = self.lock().values().cloned().collect();
-        for job in all {
-            drop(job.handles.expire(now));
-        }
+        all.iter().flat_map(|job| job.handles.expire(now)).collect()
     }
 }

@@ -263,8 +263,12 @@ impl Node {
         while !self.stopped() {
             std::thread::sleep(TICK.min(self.config.grace.max(Duration::from_millis(5))));
             let now = sys::now();
-            drop(self.sessions.expire(now, grace));
-            self.jobs.expire(now);
+            let left = self.sessions.expire(now, grace);
+            let lingered = self.jobs.expire(now);
+            if !left.is_empty() || !lingered.is_empty() {
+                // Closing may take its time, and others wait for a sign of life.
+                let _ = spawn("closer", move || drop((left, lingered)));
+            }
             self.reassure(now);
             self.engine.observe(now, self.config.interval.into());
             ticks = ticks.wrapping_add(1);

@@ -278,7 +278,7 @@ fn what_other_nodes_serve_counts() {
     let serve = |elsewhere: u64| {
         let here = TestNode::with(|c| {
             c.scheduler = "sfq".parse().unwrap();
-            c.emulated = Some(slower(1, Nanos::from_millis(8)));
+            c.emulated = Some(slower(1, Nanos::from_millis(10)));
             c.dispatchers = 1;
             c.credits = 64;
         });
@@ -314,6 +314,7 @@ fn what_other_nodes_serve_counts() {
             c.stream.write_all(&packet).unwrap();
         };
         send(&mut poor, hp);
+        eventually("they wait", || here.report().waiting >= 25);
         send(&mut rich, hr);
         for _ in 0..30 {
             assert_eq!(poor.receive().status(), 0);
