@@ -4,6 +4,7 @@
 mod allocate;
 mod analyze;
 mod bench;
+mod experiment;
 mod explore;
 mod learned;
 mod manual;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Train(train::Train),
     Learned(learned::LearnedArgs),
     Explore(explore::Explore),
+    Experiment(experiment::Experiment),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
     Completions(manual::Completions),
@@ -45,6 +47,7 @@ impl Command {
             Command::Train(c) => c.run(),
             Command::Learned(c) => c.run(),
             Command::Explore(c) => c.run(),
+            Command::Experiment(c) => c.run(),
             Command::ExploreWorker(c) => c.run(),
             Command::Completions(c) => c.run(),
             Command::Man(c) => c.run(),

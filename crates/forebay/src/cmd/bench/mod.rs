@@ -2,6 +2,7 @@
 
 mod limit;
 mod path;
+mod sched;
 mod worker;
 
 use clap::{Args, Subcommand};
@@ -17,6 +18,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Path(path::PathBench),
+    Sched(sched::SchedBench),
     #[command(hide = true)]
     Worker(worker::Worker),
     #[command(hide = true)]
@@ -27,6 +29,7 @@ impl Bench {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.what {
             What::Path(b) => b.run(),
+            What::Sched(b) => b.run(),
             What::Worker(w) => w.run(),
             What::LimitServer(s) => s.run(),
         }

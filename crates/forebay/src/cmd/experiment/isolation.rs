@@ -1,0 +1,217 @@
+//! `forebay experiment isolation`: a job of small requests beside a job that writes 32 MiB at a time.
+
+use super::ground::{Ground, open, processes};
+use super::{Common, csv, load, progress, scratch, verdict};
+use crate::cmd::table;
+use anyhow::Result;
+use clap::Args;
+use forebay_plot::{Axis, BarSeries, Bars};
+use forebay_sched::emulate::{ServerModel, StorageModel};
+use forebay_types::Nanos;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const SMALL: usize = 8;
+const LARGE: usize = 16;
+const LARGE_REQUEST: usize = 32 << 20;
+const BURST: u64 = 32;
+const THINK: Duration = Duration::from_millis(100);
+/// Enough that the scheduler, not the number of dispatchers, decides what is at the storage.
+const DISPATCHERS: usize = 64;
+const SCHEDULERS: [&str; 4] = ["fifo", "sfq-d", "sfq-d-plus", "capped:rate=10MB"];
+
+/// A small-I/O job against a writer of large requests, under four schedulers.
+///
+/// Eight processes write bursts of 320 B to 32 KiB with pauses of 100 ms, sixteen others write 32 MiB
+/// requests without end, all through one I/O node onto four emulated data servers. Shows what a small
+/// request takes, against the small job alone, and what both jobs move together.
+#[derive(Args)]
+pub(super) struct IsolationArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How long each measurement lasts; `--full` makes it three times as long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 12)]
+    seconds: u64,
+}
+
+/// What was seen of a job.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    requests: u64,
+    bytes: u64,
+    waited: Duration,
+}
+
+impl Seen {
+    /// What one request takes, in milliseconds.
+    fn wait(&self) -> f64 {
+        self.waited.as_secs_f64() * 1e3 / self.requests.max(1) as f64
+    }
+
+    fn rate(&self, span: Duration) -> f64 {
+        self.bytes as f64 / span.as_secs_f64() / 1e6
+    }
+}
+
+struct Row {
+    scheduler: &'static str,
+    small: Seen,
+    large: Seen,
+}
+
+impl IsolationArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let span = Duration::from_secs(self.seconds.max(1) * if self.common.full { 3 } else { 1 });
+        // Slow servers: the machine that emulates them must not be the bottleneck.
+        let server =
+            ServerModel { bandwidth: 25_000_000, seek: Nanos::from_micros(100), ..ServerModel::default() };
+        let model = StorageModel { server, ..StorageModel::default() };
+        let bar = progress(SCHEDULERS.len() + 2);
+        let measure = |what: &'static str, scheduler: &'static str, small: usize, large: usize| {
+            bar.set_message(what);
+            let row = contest(&model, scheduler, small, large, span)?;
+            bar.inc(1);
+            anyhow::Ok(row)
+        };
+        let alone = measure("the small job alone", "fifo", SMALL, 0)?.small;
+        let writer = measure("the large writer alone", "fifo", 0, LARGE)?.large;
+        let rows =
+            SCHEDULERS.map(|s| measure(s, s, SMALL, LARGE)).into_iter().collect::<Result<Vec<Row>>>()?;
+        bar.finish_and_clear();
+        println!(
+            "{SMALL} processes of small bursts against {LARGE} writers of 32 MiB, {} s each, 1 I/O node, 4 emulated data servers ({})",
+            span.as_secs(),
+            load()
+        );
+        println!("alone: small {:.2} ms a request, large {:.1} MB/s\n", alone.wait(), writer.rate(span));
+        print(&rows, alone, span);
+        let line = |name: &str, small: &Seen, large: &Seen| {
+            [
+                name.to_owned(),
+                format!("{:.4}", small.wait()),
+                format!("{:.3}", small.wait() / alone.wait()),
+                format!("{:.4}", small.rate(span)),
+                format!("{:.3}", large.rate(span)),
+            ]
+        };
+        let mut lines = vec![line("alone", &alone, &writer)];
+        lines.extend(rows.iter().map(|r| line(r.scheduler, &r.small, &r.large)));
+        let header = ["scheduler", "small_ms", "small_slowdown", "small_mb_per_s", "large_mb_per_s"];
+        self.common.write("isolation", &csv(header, &lines), &chart(&rows, alone))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print(rows: &[Row], alone: Seen, span: Duration) {
+    let header = ["scheduler", "small request", "slowdown", "small MB/s", "large MB/s", "total MB/s"];
+    let mut t = table::new(&header, &[]);
+    for r in rows {
+        let (a, b) = (r.small.rate(span), r.large.rate(span));
+        t.add_row([
+            r.scheduler.to_owned(),
+            format!("{:.2} ms", r.small.wait()),
+            format!("{:.2} ×", r.small.wait() / alone.wait()),
+            format!("{a:.3}"),
+            format!("{b:.1}"),
+            format!("{:.1}", a + b),
+        ]);
+    }
+    println!("{t}\n");
+    let [fifo, sfq, plus, _] = rows else { return };
+    let better = |r: &Row| r.small.wait() / plus.small.wait();
+    let total = |r: &Row| r.small.rate(span) + r.large.rate(span);
+    let lost = 1.0 - total(plus) / total(sfq).max(total(fifo));
+    verdict(
+        &format!("sfq-d-plus ≥3.35× better for the small job than sfq-d: {:.2}×", better(sfq)),
+        better(sfq) >= 3.35,
+    );
+    verdict(&format!("sfq-d-plus ≥8× better than fifo: {:.2}×", better(fifo)), better(fifo) >= 8.0);
+    verdict(&format!("losing ≤11 % of the total: {:.1} %", lost * 100.0), lost <= 0.11);
+}
+
+fn chart(rows: &[Row], alone: Seen) -> String {
+    Bars {
+        title: "Slowdown of a small job beside a 32 MiB writer".into(),
+        x_label: "scheduler".into(),
+        categories: rows.iter().map(|r| r.scheduler.to_owned()).collect(),
+        y: Axis::log10("times as long as alone"),
+        series: vec![BarSeries::new("slowdown", rows.iter().map(|r| r.small.wait() / alone.wait()))],
+        labels: true,
+        ..Bars::default()
+    }
+    .svg()
+}
+
+/// Both jobs for `span`, on fresh servers.
+fn contest(
+    model: &StorageModel,
+    scheduler: &'static str,
+    small: usize,
+    large: usize,
+    span: Duration,
+) -> Result<Row> {
+    let ground = Ground::start(&scratch(), 1, model, DISPATCHERS)?;
+    ground.schedule(scheduler)?;
+    // Until the writers fill the queues.
+    let begin = Instant::now() + Duration::from_secs(1);
+    let seen = processes(small + large, |rank| {
+        if rank < small { bursts(&ground, rank, begin, span) } else { writer(&ground, rank, begin, span) }
+    })?;
+    let sum = |part: &[Seen]| {
+        part.iter().fold(Seen::default(), |a, b| Seen {
+            requests: a.requests + b.requests,
+            bytes: a.bytes + b.bytes,
+            waited: a.waited + b.waited,
+        })
+    };
+    Ok(Row { scheduler, small: sum(&seen[..small]), large: sum(&seen[small..]) })
+}
+
+/// The small job: what ends within the span counts.
+fn bursts(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Result<Seen> {
+    let client = ground.client("small", 0)?;
+    let file = open(&client, "small")?;
+    let (data, mut seen) = (vec![1u8; 32 << 10], Seen::default());
+    let mut step = 0u64;
+    while begin.elapsed() < span {
+        step += 1;
+        if step.is_multiple_of(BURST + 1) {
+            std::thread::sleep(THINK);
+            continue;
+        }
+        let len = [320, 1024, 4096, 32 << 10][(step % 4) as usize];
+        // A window of the file per process, so that it stays small.
+        let offset = ((rank as u64) << 24) + (step % 512 << 15);
+        let sent = Instant::now();
+        client.pwrite(&file, &data[..len], offset)?;
+        if sent >= begin {
+            seen.requests += 1;
+            seen.bytes += len as u64;
+            seen.waited += sent.elapsed();
+        }
+    }
+    client.leave();
+    Ok(seen)
+}
+
+/// The large job, which the client sends in pieces; bytes count by the part of the write in the span.
+fn writer(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Result<Seen> {
+    let client = ground.client("large", 0)?;
+    let file = open(&client, &format!("large-{rank}"))?;
+    let (data, mut seen) = (vec![2u8; LARGE_REQUEST], Seen::default());
+    let end = begin + span;
+    let mut step = 0u64;
+    while Instant::now() < end {
+        let sent = Instant::now();
+        client.pwrite(&file, &data, (step % 2) * LARGE_REQUEST as u64)?;
+        step += 1;
+        let done = Instant::now();
+        let inside = done.min(end).saturating_duration_since(sent.max(begin)).as_secs_f64();
+        let part = inside / done.duration_since(sent).as_secs_f64().max(1e-9);
+        seen.requests += 1;
+        seen.bytes += (LARGE_REQUEST as f64 * part) as u64;
+        seen.waited += done - sent;
+    }
+    client.leave();
+    Ok(seen)
+}
