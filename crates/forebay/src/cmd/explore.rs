@@ -337,9 +337,8 @@ struct Library(PathBuf);
 
 impl Library {
     fn unpack(dir: &Path) -> anyhow::Result<Library> {
-        static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libforebay_preload.so"));
         let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
-        std::fs::write(&path, PRELOAD).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, super::run::PRELOAD).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Library(path))
     }
 }
