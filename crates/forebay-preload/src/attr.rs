@@ -74,7 +74,9 @@ pub(crate) fn statfs(f: &FsStat) -> libc::statfs64 {
     s.f_namelen = f.namelen as _;
     s.f_flags = f.flags as _;
     // SAFETY: fsid_t is two integers.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const f.fsid).cast::<u8>(), (&raw mut s.f_fsid).cast::<u8>(), 8) };
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const f.fsid).cast::<u8>(), (&raw mut s.f_fsid).cast::<u8>(), 8)
+    };
     s
 }
 
@@ -98,7 +100,8 @@ pub(crate) fn statvfs(f: &FsStat) -> libc::statvfs {
 /// The attributes of a directory above a forwarded one that this machine does not have.
 pub(crate) fn above(path: &[u8]) -> Attr {
     // A stable inode number that no file system hands out: the path's hash with the top bit set.
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let hash =
+        path.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     Attr {
         dev: libc::makedev(0xfb, 0xa1),
         ino: hash | 1 << 63,

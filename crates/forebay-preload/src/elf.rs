@@ -30,7 +30,8 @@ struct Segment {
 
 impl<'a> Elf<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Elf<'a>> {
-        (bytes.starts_with(b"\x7fELF") && bytes.get(4) == Some(&2) && bytes.get(5) == Some(&1)).then_some(Elf(bytes))
+        (bytes.starts_with(b"\x7fELF") && bytes.get(4) == Some(&2) && bytes.get(5) == Some(&1))
+            .then_some(Elf(bytes))
     }
 
     fn word(self, at: u64, n: usize) -> Option<u64> {
@@ -75,13 +76,19 @@ impl<'a> Elf<'a> {
             })
             .collect();
         let table = entries.iter().find(|(tag, _)| *tag == DT_STRTAB)?.1;
-        let load = segments.iter().find(|s| s.kind == PT_LOAD && (s.vaddr..s.vaddr.saturating_add(s.size)).contains(&table))?;
+        let load = segments
+            .iter()
+            .find(|s| s.kind == PT_LOAD && (s.vaddr..s.vaddr.saturating_add(s.size)).contains(&table))?;
         let strings = load.offset.checked_add(table - load.vaddr)?;
         let text = |offset: u64| -> Option<&'a [u8]> {
             let rest = self.0.get(usize::try_from(strings.checked_add(offset)?).ok()?..)?;
             Some(&rest[..rest.iter().take(4096).position(|&b| b == 0)?])
         };
-        let all = |want: u64| entries.iter().filter(move |(tag, _)| *tag == want).filter_map(|(_, v)| text(*v));
-        Some(Wants { needed: all(DT_NEEDED).collect(), paths: all(DT_RPATH).chain(all(DT_RUNPATH)).collect() })
+        let all =
+            |want: u64| entries.iter().filter(move |(tag, _)| *tag == want).filter_map(|(_, v)| text(*v));
+        Some(Wants {
+            needed: all(DT_NEEDED).collect(),
+            paths: all(DT_RPATH).chain(all(DT_RUNPATH)).collect(),
+        })
     }
 }

@@ -40,7 +40,8 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
         .iter()
         .map(|e| {
             let dir = path::normalise(e.dir.as_os_str().as_bytes());
-            let hidden = crate::sys::sys!(faccessat, libc::AT_FDCWD, sys::cstring(&dir).as_ptr(), libc::F_OK) != 0;
+            let hidden =
+                crate::sys::sys!(faccessat, libc::AT_FDCWD, sys::cstring(&dir).as_ptr(), libc::F_OK) != 0;
             Export { dir, local: e.local.clone().map(|l| l.into_os_string().into_vec()), hidden }
         })
         .collect();
@@ -86,7 +87,9 @@ fn find_inherited() {
             break;
         }
         for (_, name) in hooks::dir::raw_entries(&buf, n as usize) {
-            let Some(fd) = std::str::from_utf8(name).ok().and_then(|s| s.parse::<i32>().ok()) else { continue };
+            let Some(fd) = std::str::from_utf8(name).ok().and_then(|s| s.parse::<i32>().ok()) else {
+                continue;
+            };
             if fd as isize != dir
                 && let Some(open) = place::inherited(fd)
             {

@@ -338,7 +338,8 @@ impl State {
 pub(crate) fn follow_out(remote: &Remote, last: bool) -> Result<Vec<u8>, Error> {
     let state = state();
     let dir = &state.exports[remote.export].dir;
-    let parts: Vec<&[u8]> = remote.rel.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+    let parts: Vec<&[u8]> =
+        remote.rel.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
     let mut done: Vec<u8> = Vec::new();
     for (i, part) in parts.iter().enumerate() {
         if *part == b".." {

@@ -106,7 +106,8 @@ impl State {
             // SAFETY: set to leaked boxes only.
             return unsafe { &*p };
         }
-        let new = Client::new(self.config.clone(), self.counters).expect("start-up checked the configuration");
+        let new =
+            Client::new(self.config.clone(), self.counters).expect("start-up checked the configuration");
         let new = Box::into_raw(Box::new(new));
         match self.client.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just leaked.

@@ -139,7 +139,7 @@ pub(crate) fn call(n: i64, args: &[usize]) -> Raw {
 
 /// libc's convention: −1 and `errno`, or the value.
 pub(crate) fn ret(r: Raw) -> isize {
-    if r < 0 && r >= -4095 {
+    if (-4095..0).contains(&r) {
         set_errno(-r as i32);
         -1
     } else {
@@ -161,7 +161,7 @@ pub(crate) fn getpid() -> i32 {
     sys!(getpid) as i32
 }
 
-/// Whether the process has one thread, as libc knows it.
+/// A function of a loaded library, or null.
 pub(crate) fn dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a valid handle and a C string.
     unsafe { libc::dlsym(handle, name.as_ptr()) }

@@ -76,7 +76,13 @@ fn compare(name: &str) {
     let build = home.path().join("B");
     std::fs::create_dir(&build).unwrap();
     for command in header("build") {
-        let done = Command::new("sh").arg("-c").arg(&command).env("S", sources()).current_dir(&build).output().unwrap();
+        let done = Command::new("sh")
+            .arg("-c")
+            .arg(&command)
+            .env("S", sources())
+            .current_dir(&build)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
     }
     let shell = if script.starts_with("#!/bin/dash") { "dash" } else { "bash" };
@@ -96,7 +102,8 @@ fn compare(name: &str) {
 }
 
 fn installed(tool: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
 }
 
 fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outcome {
@@ -117,11 +124,19 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT_S]);
     if mode != Mode::Direct {
-        command.arg(env!("CARGO_BIN_EXE_forebay")).args(["run", "--quiet", "--io-nodes", "2", "--report"]).arg(&report);
+        command
+            .arg(env!("CARGO_BIN_EXE_forebay"))
+            .args(["run", "--quiet", "--io-nodes", "2", "--report"])
+            .arg(&report);
         command.arg("--at").arg(format!("{}={}", dir.display(), export.display())).arg("--");
     }
     command.arg(shell).arg(script).current_dir(&work).stdin(Stdio::null());
-    command.env("D", &dir).env("W", &work).env("B", home.join("B")).env("S", sources()).env("TMPDIR", &temporary);
+    command
+        .env("D", &dir)
+        .env("W", &work)
+        .env("B", home.join("B"))
+        .env("S", sources())
+        .env("TMPDIR", &temporary);
     command.env("LC_ALL", "C").env_remove("LD_LIBRARY_PATH");
     let Output { status, stdout, stderr } = command.output().unwrap();
     let neutral = |bytes: &[u8]| {
@@ -131,7 +146,11 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
     assert_ne!(status.code(), Some(124), "{name} hangs; so far:\n{}\n{}", neutral(&stdout), neutral(&stderr));
     if mode != Mode::Direct {
         check_report(name, &report);
-        assert!(no_run_left(&temporary), "{name}: a directory of the run was left behind in {}", temporary.display());
+        assert!(
+            no_run_left(&temporary),
+            "{name}: a directory of the run was left behind in {}",
+            temporary.display()
+        );
     }
     let mut tree = BTreeMap::new();
     walk(&export, &export, &neutral, &mut tree);
@@ -156,7 +175,9 @@ fn check_report(name: &str, report: &Path) {
 }
 
 fn no_run_left(temporary: &Path) -> bool {
-    !std::fs::read_dir(temporary).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().starts_with("forebay-"))
+    !std::fs::read_dir(temporary)
+        .unwrap()
+        .any(|e| e.unwrap().file_name().to_string_lossy().starts_with("forebay-"))
 }
 
 /// Everything below `dir`: type, mode, size, content or target; the time where it was set on purpose,
@@ -173,9 +194,21 @@ fn walk(root: &Path, dir: &Path, neutral: &dyn Fn(&[u8]) -> String, tree: &mut B
             write!(line, " -> {}", neutral(target.as_os_str().as_encoded_bytes())).unwrap();
         } else if kind.is_file() {
             let content = std::fs::read(&path).unwrap();
-            write!(line, " {} bytes, hash {:016x}, {} links", content.len(), hash(&content), meta.nlink()).unwrap();
+            write!(line, " {} bytes, hash {:016x}, {} links", content.len(), hash(&content), meta.nlink())
+                .unwrap();
         } else {
-            write!(line, " {}", if kind.is_dir() { "directory" } else if kind.is_fifo() { "pipe" } else { "special" }).unwrap();
+            write!(
+                line,
+                " {}",
+                if kind.is_dir() {
+                    "directory"
+                } else if kind.is_fifo() {
+                    "pipe"
+                } else {
+                    "special"
+                }
+            )
+            .unwrap();
         }
         if meta.mtime() < LONG_AGO {
             write!(line, " {}.{:09}", meta.mtime(), meta.mtime_nsec()).unwrap();
@@ -198,7 +231,8 @@ fn differences(a: &Outcome, b: &Outcome) -> String {
     }
     let (x, y): (Vec<_>, Vec<_>) = (a.output.lines().collect(), b.output.lines().collect());
     let same_start = x.iter().zip(&y).take_while(|(p, q)| p == q).count();
-    let same_end = x[same_start..].iter().rev().zip(y[same_start..].iter().rev()).take_while(|(p, q)| p == q).count();
+    let same_end =
+        x[same_start..].iter().rev().zip(y[same_start..].iter().rev()).take_while(|(p, q)| p == q).count();
     for line in x[same_start..x.len() - same_end].iter().take(20) {
         writeln!(out, "- {line}").unwrap();
     }
@@ -328,7 +362,6 @@ fn an_interrupted_run_leaves_nothing_behind() {
         assert!(no_run_left(&temporary), "SIG{signal}: a directory of the run was left behind");
     }
 }
-
 
 fn wait_for(mut condition: impl FnMut() -> bool, what: &str) {
     let started = Instant::now();

@@ -95,7 +95,14 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, count: usize
     }
 }
 
-unsafe extern "C" fn copy_file_range(from: c_int, fat: *mut i64, to: c_int, tat: *mut i64, n: usize, flags: c_uint) -> isize {
+unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    fat: *mut i64,
+    to: c_int,
+    tat: *mut i64,
+    n: usize,
+    flags: c_uint,
+) -> isize {
     if !table::is_forwarded(to) && !table::is_forwarded(from) {
         return sys::ret(sys!(copy_file_range, from, fat, to, tat, n, flags));
     }
@@ -115,7 +122,14 @@ unsafe extern "C" fn copy_file_range(from: c_int, fat: *mut i64, to: c_int, tat:
     }
 }
 
-unsafe extern "C" fn splice(from: c_int, fat: *mut i64, to: c_int, tat: *mut i64, n: usize, flags: c_uint) -> isize {
+unsafe extern "C" fn splice(
+    from: c_int,
+    fat: *mut i64,
+    to: c_int,
+    tat: *mut i64,
+    n: usize,
+    flags: c_uint,
+) -> isize {
     if !table::is_forwarded(to) && !table::is_forwarded(from) {
         return sys::ret(sys!(splice, from, fat, to, tat, n, flags));
     }

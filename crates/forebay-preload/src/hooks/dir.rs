@@ -259,7 +259,11 @@ unsafe extern "C" fn readdir(s: *mut Stream) -> *mut libc::dirent64 {
     }
 }
 
-unsafe extern "C" fn readdir_r(s: *mut Stream, entry: *mut libc::dirent64, result: *mut *mut libc::dirent64) -> c_int {
+unsafe extern "C" fn readdir_r(
+    s: *mut Stream,
+    entry: *mut libc::dirent64,
+    result: *mut *mut libc::dirent64,
+) -> c_int {
     // SAFETY: the program's own stream and buffers.
     unsafe {
         with(s, |fd, inner| match advance(fd, inner) {

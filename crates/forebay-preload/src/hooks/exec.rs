@@ -69,7 +69,13 @@ unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -
     run(libc::AT_FDCWD, path, argv, envp, 0)
 }
 
-unsafe extern "C" fn execveat(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
+unsafe extern "C" fn execveat(
+    dirfd: c_int,
+    path: *const c_char,
+    argv: Strings,
+    envp: Strings,
+    flags: c_int,
+) -> c_int {
     run(dirfd, path, argv, envp, flags)
 }
 
@@ -168,30 +174,28 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                 look_at(client, &p, &search, &mut env);
                 return local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast(), &args, &env, 0);
             }
-            Place::Remote(r) => {
-                match fetch(client, &r) {
-                    Ok((program, attr)) => match interpreter(&program) {
-                        Some((interpreter, argument)) => {
-                            let mut new = vec![sys::cstring(&interpreter)];
-                            new.extend(argument.map(|a| sys::cstring(&a)));
-                            new.push(sys::cstring(if name.is_empty() { &r.full } else { &name }));
-                            new.extend(args.drain(..).skip(1));
-                            args = new;
-                            place = path::place_of_absolute(&path::join(&state.cwd().path, &interpreter));
-                            name = interpreter;
-                        }
-                        None => {
-                            env.push(variable(EXE, &r.full));
-                            return from_copy(client, &r, &program, &attr, &search, &args, env);
-                        }
-                    },
-                    Err(Error::Escapes) => match path::follow_out(&r, true) {
-                        Ok(p) => place = path::place_of_absolute(&p),
-                        Err(e) => return fail(&e, &r.full) as c_int,
-                    },
+            Place::Remote(r) => match fetch(client, &r) {
+                Ok((program, attr)) => match interpreter(&program) {
+                    Some((interpreter, argument)) => {
+                        let mut new = vec![sys::cstring(&interpreter)];
+                        new.extend(argument.map(|a| sys::cstring(&a)));
+                        new.push(sys::cstring(if name.is_empty() { &r.full } else { &name }));
+                        new.extend(args.drain(..).skip(1));
+                        args = new;
+                        place = path::place_of_absolute(&path::join(&state.cwd().path, &interpreter));
+                        name = interpreter;
+                    }
+                    None => {
+                        env.push(variable(EXE, &r.full));
+                        return from_copy(client, &r, &program, &attr, &search, &args, env);
+                    }
+                },
+                Err(Error::Escapes) => match path::follow_out(&r, true) {
+                    Ok(p) => place = path::place_of_absolute(&p),
                     Err(e) => return fail(&e, &r.full) as c_int,
-                }
-            }
+                },
+                Err(e) => return fail(&e, &r.full) as c_int,
+            },
         }
     }
     fail_errno(libc::ELOOP) as c_int
@@ -224,7 +228,15 @@ fn interpreter(program: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 /// Executes a copy of the program.
-fn from_copy(client: &Client, r: &Remote, program: &[u8], attr: &Attr, search: &[u8], args: &[Vec<u8>], mut env: Vec<Vec<u8>>) -> c_int {
+fn from_copy(
+    client: &Client,
+    r: &Remote,
+    program: &[u8],
+    attr: &Attr,
+    search: &[u8],
+    args: &[Vec<u8>],
+    mut env: Vec<Vec<u8>>,
+) -> c_int {
     let Some(elf) = Elf::new(program) else { return fail_errno(libc::ENOEXEC) as c_int };
     if elf.is_static() {
         notes::note("static", &r.full, STATIC);
@@ -234,7 +246,9 @@ fn from_copy(client: &Client, r: &Remote, program: &[u8], attr: &Attr, search: &
         let path = sys::cstring(&copied.path);
         for _ in 0..50 {
             // Another thread's child, between fork and exec, may still hold the copy open for writing.
-            if local(libc::AT_FDCWD, path.as_ptr().cast(), args, &env, 0) == 0 || sys::errno() != libc::ETXTBSY {
+            if local(libc::AT_FDCWD, path.as_ptr().cast(), args, &env, 0) == 0
+                || sys::errno() != libc::ETXTBSY
+            {
                 break;
             }
             let t = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };

@@ -1,12 +1,12 @@
 //! Descriptors: open, close, dup, fcntl.
 
 use super::{fail, fail_errno, hooks, lock};
+use crate::notes;
 use crate::path::{self, Place, Remote};
 use crate::place;
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
-use crate::notes;
 use forebay_client::{Error, Meta, OpenFlags};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
@@ -303,12 +303,15 @@ pub(crate) fn control(fd: c_int, cmd: c_int, arg: usize) -> isize {
             Some(open) => file_flags(&open, cmd, arg as c_int),
             None => sys::ret(raw()),
         },
-        libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW | libc::F_OFD_GETLK => {
-            match table::get(fd) {
-                Some(open) => lock::fcntl_lock(fd, &open, cmd, arg as *mut libc::flock),
-                None => sys::ret(raw()),
-            }
-        }
+        libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW
+        | libc::F_OFD_GETLK => match table::get(fd) {
+            Some(open) => lock::fcntl_lock(fd, &open, cmd, arg as *mut libc::flock),
+            None => sys::ret(raw()),
+        },
         _ => sys::ret(raw()),
     }
 }

@@ -194,7 +194,13 @@ unsafe fn vector<'a>(iov: *const libc::iovec, count: c_int) -> Result<(&'a [libc
     Ok((v, total.min(MAX_RW)))
 }
 
-unsafe fn read_vector(fd: c_int, open: &Open, iov: *const libc::iovec, count: c_int, offset: Option<u64>) -> isize {
+unsafe fn read_vector(
+    fd: c_int,
+    open: &Open,
+    iov: *const libc::iovec,
+    count: c_int,
+    offset: Option<u64>,
+) -> isize {
     // SAFETY: the program's own vector.
     let (v, total) = match unsafe { vector(iov, count) } {
         Ok(v) => v,
@@ -221,7 +227,13 @@ unsafe fn read_vector(fd: c_int, open: &Open, iov: *const libc::iovec, count: c_
     n
 }
 
-unsafe fn write_vector(fd: c_int, open: &Open, iov: *const libc::iovec, count: c_int, offset: Option<u64>) -> isize {
+unsafe fn write_vector(
+    fd: c_int,
+    open: &Open,
+    iov: *const libc::iovec,
+    count: c_int,
+    offset: Option<u64>,
+) -> isize {
     // SAFETY: the program's own vector.
     let (v, total) = match unsafe { vector(iov, count) } {
         Ok(v) => v,
@@ -265,17 +277,36 @@ unsafe extern "C" fn pwritev(fd: c_int, iov: *const libc::iovec, count: c_int, o
     unsafe { pwritev2_at(fd, iov, count, offset, 0, false) }
 }
 
-unsafe extern "C" fn preadv2(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+unsafe extern "C" fn preadv2(
+    fd: c_int,
+    iov: *const libc::iovec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
     // SAFETY: the program's own vector.
     unsafe { preadv2_at(fd, iov, count, offset, flags, true) }
 }
 
-unsafe extern "C" fn pwritev2(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    iov: *const libc::iovec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> isize {
     // SAFETY: the program's own vector.
     unsafe { pwritev2_at(fd, iov, count, offset, flags, true) }
 }
 
-unsafe fn preadv2_at(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, flags: c_int, v2: bool) -> isize {
+unsafe fn preadv2_at(
+    fd: c_int,
+    iov: *const libc::iovec,
+    n: c_int,
+    offset: i64,
+    flags: c_int,
+    v2: bool,
+) -> isize {
     match table::get(fd) {
         // RWF_NOWAIT cannot be kept over a network; high priority is a hint.
         Some(_) if flags & libc::RWF_NOWAIT != 0 => fail_errno(libc::EOPNOTSUPP),
@@ -288,7 +319,14 @@ unsafe fn preadv2_at(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, 
     }
 }
 
-unsafe fn pwritev2_at(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64, flags: c_int, v2: bool) -> isize {
+unsafe fn pwritev2_at(
+    fd: c_int,
+    iov: *const libc::iovec,
+    n: c_int,
+    offset: i64,
+    flags: c_int,
+    v2: bool,
+) -> isize {
     let Some(open) = table::get(fd) else {
         return blocking(|| sys!(pwritev2, fd, iov, n, offset, (offset as u64) >> 32, flags));
     };
@@ -304,7 +342,10 @@ unsafe fn pwritev2_at(fd: c_int, iov: *const libc::iovec, n: c_int, offset: i64,
         // SAFETY: the program's own vector.
         unsafe { write_vector(fd, &open, iov, n, Some(offset as u64)) }
     };
-    if done > 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 && sync(fd, flags & libc::RWF_SYNC == 0) < 0 {
+    if done > 0
+        && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0
+        && sync(fd, flags & libc::RWF_SYNC == 0) < 0
+    {
         return -1;
     }
     done
@@ -385,7 +426,11 @@ unsafe extern "C" fn fsync_fs(fd: c_int) -> c_int {
 }
 
 unsafe extern "C" fn sync_file_range(fd: c_int, offset: i64, n: i64, flags: c_int) -> c_int {
-    on_fd(fd, || sys!(sync_file_range, fd, offset, n, flags), |handle| Meta::Fsync { handle, data_only: true }) as c_int
+    on_fd(
+        fd,
+        || sys!(sync_file_range, fd, offset, n, flags),
+        |handle| Meta::Fsync { handle, data_only: true },
+    ) as c_int
 }
 
 unsafe extern "C" fn ftruncate(fd: c_int, size: i64) -> c_int {
@@ -415,8 +460,7 @@ unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
         true,
         |_, p| sys!(truncate, p, size),
         |client, r| {
-            client
-                .meta(Meta::Truncate { target: Target::Path(r.wire()), size: size as u64 }, |_| Some(0))
+            client.meta(Meta::Truncate { target: Target::Path(r.wire()), size: size as u64 }, |_| Some(0))
         },
         |_| neg(libc::EISDIR),
     ) as c_int

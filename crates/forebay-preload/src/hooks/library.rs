@@ -43,7 +43,13 @@ pub(crate) fn fetch(client: &Client, r: &Remote) -> Result<(Vec<u8>, Attr), Erro
 }
 
 /// Copies the program or library `r` and the forwarded libraries it asks for.
-pub(crate) fn copy(client: &Client, r: &Remote, content: &[u8], attr: &Attr, search: &[u8]) -> Option<Copied> {
+pub(crate) fn copy(
+    client: &Client,
+    r: &Remote,
+    content: &[u8],
+    attr: &Attr,
+    search: &[u8],
+) -> Option<Copied> {
     let mut found = Found::default();
     found.gather(client, &r.full, content, search, 0);
     let root = found.root(Some(attr));
@@ -130,7 +136,9 @@ impl Found {
     fn root(&self, program: Option<&Attr>) -> Vec<u8> {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for a in program.into_iter().chain(self.0.iter().map(|l| &l.attr)) {
-            for part in [a.dev, a.ino, a.size, a.mtime.0 as u64, a.mtime.1.into(), a.ctime.0 as u64, a.ctime.1.into()] {
+            for part in
+                [a.dev, a.ino, a.size, a.mtime.0 as u64, a.mtime.1.into(), a.ctime.0 as u64, a.ctime.1.into()]
+            {
                 hash = (hash ^ part).wrapping_mul(0x100_0000_01b3).rotate_left(23);
             }
         }
@@ -178,7 +186,9 @@ fn write(path: &[u8], content: &[u8]) -> bool {
     }
     sys::close(fd as c_int);
     let (from, to) = (sys::cstring(&temporary), sys::cstring(path));
-    if done == content.len() && sys!(renameat2, libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0) == 0 {
+    if done == content.len()
+        && sys!(renameat2, libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0) == 0
+    {
         return true;
     }
     sys!(unlinkat, libc::AT_FDCWD, from.as_ptr(), 0);
@@ -218,11 +228,13 @@ extern "C" fn library_to_open(name: *const c_char) -> *const c_char {
                         None => name,
                     };
                 }
-                Err(Error::Escapes) => match path::follow_out(&r, true).map(|p| path::place_of_absolute(&p)) {
-                    Ok(Place::Remote(next)) => r = next,
-                    Ok(Place::LocalAt(p)) => return Vec::leak(sys::cstring(&p)).as_ptr().cast(),
-                    _ => break,
-                },
+                Err(Error::Escapes) => {
+                    match path::follow_out(&r, true).map(|p| path::place_of_absolute(&p)) {
+                        Ok(Place::Remote(next)) => r = next,
+                        Ok(Place::LocalAt(p)) => return Vec::leak(sys::cstring(&p)).as_ptr().cast(),
+                        _ => break,
+                    }
+                }
                 Err(_) => break,
             }
         }

@@ -12,7 +12,14 @@ hooks! {
     c"mmap" => mmap, c"mmap64" => mmap,
 }
 
-unsafe extern "C" fn mmap(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
+unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
     map(addr, len, prot, flags, fd, offset) as *mut c_void
 }
 
@@ -42,10 +49,18 @@ pub(crate) fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: 
             return sys::ret(p);
         }
         if writable {
-            notes::note("mapping", &open.path, "a shared writable mapping needs the file on this machine: refused with ENODEV");
+            notes::note(
+                "mapping",
+                &open.path,
+                "a shared writable mapping needs the file on this machine: refused with ENODEV",
+            );
             return fail_errno(libc::ENODEV);
         }
-        notes::note("mapping", &open.path, "a shared mapping is a snapshot: later writes of others are not seen");
+        notes::note(
+            "mapping",
+            &open.path,
+            "a shared mapping is a snapshot: later writes of others are not seen",
+        );
     }
     match snapshot(file, addr, len, prot, flags, offset as u64) {
         Ok(p) => sys::ret(p),
@@ -54,7 +69,15 @@ pub(crate) fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: 
 }
 
 /// The file itself, where this machine sees the very same one.
-fn map_local(open: &Open, file: &File, addr: *mut c_void, len: usize, prot: c_int, flags: c_int, offset: i64) -> Option<isize> {
+fn map_local(
+    open: &Open,
+    file: &File,
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    offset: i64,
+) -> Option<isize> {
     let base = state().exports[usize::from(file.export)].local.as_ref()?;
     let path = [base, &b"/"[..], file.rel()].concat();
     let mode = if file.flags().has(OpenFlags::WRITE) { libc::O_RDWR } else { libc::O_RDONLY };
@@ -76,7 +99,14 @@ fn map_local(open: &Open, file: &File, addr: *mut c_void, len: usize, prot: c_in
 }
 
 /// Private memory with the file's content.
-fn snapshot(file: &File, addr: *mut c_void, len: usize, prot: c_int, flags: c_int, offset: u64) -> Result<isize, Error> {
+fn snapshot(
+    file: &File,
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    offset: u64,
+) -> Result<isize, Error> {
     let keep = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE | libc::MAP_32BIT;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags & keep;
     let p = sys!(mmap, addr, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1i32 as usize, 0);

@@ -97,7 +97,13 @@ unsafe extern "C" fn lchown(path: *const c_char, uid: c_uint, gid: c_uint) -> c_
     unsafe { fchownat(libc::AT_FDCWD, path, uid, gid, libc::AT_SYMLINK_NOFOLLOW) }
 }
 
-unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, uid: c_uint, gid: c_uint, flags: c_int) -> c_int {
+unsafe extern "C" fn fchownat(
+    dirfd: c_int,
+    path: *const c_char,
+    uid: c_uint,
+    gid: c_uint,
+    flags: c_int,
+) -> c_int {
     targeted(
         dirfd,
         path,
@@ -108,7 +114,11 @@ unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, uid: c_uint, gi
 }
 
 unsafe extern "C" fn fchown(fd: c_int, uid: c_uint, gid: c_uint) -> c_int {
-    super::io::on_fd(fd, || sys!(fchown, fd, uid, gid), |h| Meta::Chown { target: Target::Handle(h), uid, gid }) as c_int
+    super::io::on_fd(
+        fd,
+        || sys!(fchown, fd, uid, gid),
+        |h| Meta::Chown { target: Target::Handle(h), uid, gid },
+    ) as c_int
 }
 
 fn set_time(t: &libc::timespec) -> Result<SetTime, i32> {
@@ -130,7 +140,12 @@ unsafe fn times(t: *const libc::timespec) -> Result<(SetTime, SetTime), i32> {
     Ok((set_time(&t[0])?, set_time(&t[1])?))
 }
 
-unsafe extern "C" fn utimensat(dirfd: c_int, path: *const c_char, t: *const libc::timespec, flags: c_int) -> c_int {
+unsafe extern "C" fn utimensat(
+    dirfd: c_int,
+    path: *const c_char,
+    t: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the program's own array.
     let (atime, mtime) = match unsafe { times(t) } {
         Ok(x) => x,
@@ -478,14 +493,24 @@ unsafe extern "C" fn inotify_add_watch(fd: c_int, path: *const c_char, mask: c_u
         |_, p| sys!(inotify_add_watch, fd, p, mask),
         // What programs take for "poll instead".
         |_, r| {
-            crate::notes::note("inotify", &r.full, "changes of forwarded files are not announced; the program must poll");
+            crate::notes::note(
+                "inotify",
+                &r.full,
+                "changes of forwarded files are not announced; the program must poll",
+            );
             Err(Error::local(libc::ENOSPC))
         },
         no_above,
     ) as c_int
 }
 
-unsafe extern "C" fn name_to_handle_at(d: c_int, path: *const c_char, h: *mut c_void, m: *mut c_int, flags: c_int) -> c_int {
+unsafe extern "C" fn name_to_handle_at(
+    d: c_int,
+    path: *const c_char,
+    h: *mut c_void,
+    m: *mut c_int,
+    flags: c_int,
+) -> c_int {
     if flags & libc::AT_EMPTY_PATH != 0 && table::is_forwarded(d) {
         return fail_errno(libc::EOPNOTSUPP) as c_int;
     }

@@ -29,8 +29,19 @@ use std::ffi::c_char;
 pub(crate) fn all() -> Vec<Hook> {
     let mut hooks = Vec::with_capacity(160);
     for family in [
-        fd::HOOKS, io::HOOKS, lock::HOOKS, stat::HOOKS, names::HOOKS, meta::HOOKS, xattr::HOOKS, dir::HOOKS,
-        map::HOOKS, copy::HOOKS, exec::HOOKS, syscall::HOOKS, walk::HOOKS,
+        fd::HOOKS,
+        io::HOOKS,
+        lock::HOOKS,
+        stat::HOOKS,
+        names::HOOKS,
+        meta::HOOKS,
+        xattr::HOOKS,
+        dir::HOOKS,
+        map::HOOKS,
+        copy::HOOKS,
+        exec::HOOKS,
+        syscall::HOOKS,
+        walk::HOOKS,
     ] {
         hooks.extend(family.iter().map(|&(name, to)| Hook { name, to: to.0 }));
     }

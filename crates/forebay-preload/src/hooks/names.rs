@@ -93,7 +93,13 @@ unsafe extern "C" fn renameat(fd: c_int, from: *const c_char, td: c_int, to: *co
     rename_at(fd, from, td, to, 0)
 }
 
-unsafe extern "C" fn renameat2(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_uint) -> c_int {
+unsafe extern "C" fn renameat2(
+    fd: c_int,
+    from: *const c_char,
+    td: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
     rename_at(fd, from, td, to, flags)
 }
 
@@ -161,7 +167,9 @@ fn pair(
                 Ok(v) => return v,
                 Err(Error::Escapes) => {
                     // Either may be the one: follow whichever has a link that leads out.
-                    let out = |r: &Remote, follow| path::follow_out(r, follow).ok().map(|p| path::place_of_absolute(&p));
+                    let out = |r: &Remote, follow| {
+                        path::follow_out(r, follow).ok().map(|p| path::place_of_absolute(&p))
+                    };
                     let step = |r: Remote, follow: bool| match out(&r, follow) {
                         Some(Place::Remote(n)) => (Ok(n), true),
                         Some(Place::LocalAt(p) | Place::Above(p)) => (Err(p), true),
@@ -181,7 +189,13 @@ fn pair(
     fail_errno(libc::ELOOP)
 }
 
-pub(crate) fn rename_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_uint) -> c_int {
+pub(crate) fn rename_at(
+    fd: c_int,
+    from: *const c_char,
+    td: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
     pair(
         (fd, from),
         (td, to),
@@ -211,7 +225,8 @@ fn renamed(a: &Remote, b: &Remote, flags: c_uint) {
             continue;
         }
         let moved = |from: &[u8], to: &[u8]| {
-            path::below(file.rel(), from).map(|rest| if rest.is_empty() { to.to_vec() } else { [to, b"/", rest].concat() })
+            path::below(file.rel(), from)
+                .map(|rest| if rest.is_empty() { to.to_vec() } else { [to, b"/", rest].concat() })
         };
         if let Some(rel) = moved(&old, &new) {
             file.set_rel(rel);
@@ -227,7 +242,13 @@ unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     link_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
 }
 
-unsafe extern "C" fn linkat(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
+unsafe extern "C" fn linkat(
+    fd: c_int,
+    from: *const c_char,
+    td: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
     link_at(fd, from, td, to, flags)
 }
 
@@ -249,7 +270,11 @@ fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: 
             false,
             |_, _| -(libc::EXDEV as isize),
             |client, r| {
-                client.meta_on(file, |h| Meta::Link { from: Target::Handle(h), to: r.wire() }, |_| Some(()))?;
+                client.meta_on(
+                    file,
+                    |h| Meta::Link { from: Target::Handle(h), to: r.wire() },
+                    |_| Some(()),
+                )?;
                 file.set_rel(r.rel.clone());
                 Ok(0)
             },

@@ -53,7 +53,14 @@ enum Step {
 }
 
 type Strings = *const *const c_char;
-type Spawn = unsafe extern "C" fn(*mut libc::pid_t, *const c_char, *const c_void, *const libc::posix_spawnattr_t, Strings, Strings) -> c_int;
+type Spawn = unsafe extern "C" fn(
+    *mut libc::pid_t,
+    *const c_char,
+    *const c_void,
+    *const libc::posix_spawnattr_t,
+    Strings,
+    Strings,
+) -> c_int;
 
 /// The actions; `None` if there are some this code does not know.
 unsafe fn steps(actions: *const c_void) -> Option<Vec<Step>> {
@@ -262,7 +269,9 @@ unsafe fn prepare(attr: *const libc::posix_spawnattr_t) -> bool {
                 return false;
             }
         }
-        if has(libc::POSIX_SPAWN_RESETIDS) && (libc::setegid(libc::getgid()) < 0 || libc::seteuid(libc::getuid()) < 0) {
+        if has(libc::POSIX_SPAWN_RESETIDS)
+            && (libc::setegid(libc::getgid()) < 0 || libc::seteuid(libc::getuid()) < 0)
+        {
             return false;
         }
         if has(libc::POSIX_SPAWN_SETSIGMASK) {

@@ -26,7 +26,10 @@ fn preferred(mut a: Attr) -> Attr {
 
 /// The attributes of an open file.
 pub(crate) fn attr_of(file: &File) -> Result<Attr, Error> {
-    state().client().meta_on(file, |handle| Meta::Stat { target: Target::Handle(handle) }, want_attr).map(preferred)
+    state()
+        .client()
+        .meta_on(file, |handle| Meta::Stat { target: Target::Handle(handle) }, want_attr)
+        .map(preferred)
 }
 
 /// The attributes behind a path.
@@ -140,7 +143,13 @@ unsafe extern "C" fn fxstat(_: c_int, fd: c_int, buf: *mut libc::stat) -> c_int 
     unsafe { fstat(fd, buf) }
 }
 
-unsafe extern "C" fn fxstatat(_: c_int, d: c_int, path: *const c_char, buf: *mut libc::stat, flags: c_int) -> c_int {
+unsafe extern "C" fn fxstatat(
+    _: c_int,
+    d: c_int,
+    path: *const c_char,
+    buf: *mut libc::stat,
+    flags: c_int,
+) -> c_int {
     plain(d, path, buf, flags)
 }
 

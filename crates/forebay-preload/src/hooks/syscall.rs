@@ -10,7 +10,15 @@ hooks! {
     c"syscall" => syscall,
 }
 
-unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+unsafe extern "C" fn syscall(
+    n: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
     let text = |p: usize| p as *const c_char;
     match n {
         libc::SYS_openat => fd::open_at(a as c_int, text(b), c as c_int, d as c_uint) as c_long,
@@ -28,15 +36,19 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
         libc::SYS_readlinkat => meta::read_link(a as c_int, text(b), c as *mut c_char, d) as c_long,
         // SAFETY: the program's own arguments to the same system call.
         libc::SYS_getdents64 => unsafe { dir::getdents64(a as c_int, b as *mut c_void, c) as c_long },
-        libc::SYS_mmap => map::map(a as *mut c_void, b, c as c_int, d as c_int, e as c_int, f as i64) as c_long,
+        libc::SYS_mmap => {
+            map::map(a as *mut c_void, b, c as c_int, d as c_int, e as c_int, f as i64) as c_long
+        }
         libc::SYS_read | libc::SYS_write if table::is_forwarded(a as c_int) => {
             let Some(open) = table::get(a as c_int) else { return -1 };
             // SAFETY: the program's own buffer of `c` bytes.
             unsafe {
                 if n == libc::SYS_read {
-                    io::read_open(a as c_int, &open, std::slice::from_raw_parts_mut(b as *mut u8, c), None) as c_long
+                    io::read_open(a as c_int, &open, std::slice::from_raw_parts_mut(b as *mut u8, c), None)
+                        as c_long
                 } else {
-                    io::write_open(a as c_int, &open, std::slice::from_raw_parts(b as *const u8, c), None) as c_long
+                    io::write_open(a as c_int, &open, std::slice::from_raw_parts(b as *const u8, c), None)
+                        as c_long
                 }
             }
         }
@@ -60,7 +72,11 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *const *
             // SAFETY: the program's own array of `count` requests.
             let fd = unsafe { (**requests.add(i)).fd };
             if let Some(open) = table::get(fd as c_int) {
-                notes::note("aio", &open.path, "asynchronous I/O of the kernel (libaio) is refused with EINVAL");
+                notes::note(
+                    "aio",
+                    &open.path,
+                    "asynchronous I/O of the kernel (libaio) is refused with EINVAL",
+                );
                 return if i == 0 { -libc::EINVAL } else { submit(context, i as c_long, requests) };
             }
         }

@@ -71,7 +71,11 @@ fn walk(root: *const c_char, visit: Visit, flags: c_int) -> c_int {
     let name = sys::cstring(&path);
     // SAFETY: a C string and our own buffer.
     let found = unsafe {
-        if flags & PHYS != 0 { libc::lstat(name.as_ptr().cast(), &mut s) } else { libc::stat(name.as_ptr().cast(), &mut s) }
+        if flags & PHYS != 0 {
+            libc::lstat(name.as_ptr().cast(), &mut s)
+        } else {
+            libc::stat(name.as_ptr().cast(), &mut s)
+        }
     };
     // A root that is not there is an error; a root that is a broken link is a visit.
     // SAFETY: as above.
@@ -137,7 +141,11 @@ impl Walk {
         let physical = self.flags & PHYS != 0;
         // SAFETY: C strings and our own buffer.
         let found = unsafe {
-            if physical { libc::lstat(name.as_ptr().cast(), &mut s) } else { libc::stat(name.as_ptr().cast(), &mut s) }
+            if physical {
+                libc::lstat(name.as_ptr().cast(), &mut s)
+            } else {
+                libc::stat(name.as_ptr().cast(), &mut s)
+            }
         };
         if found != 0 {
             if sys::errno() != libc::EACCES && sys::errno() != libc::ENOENT {

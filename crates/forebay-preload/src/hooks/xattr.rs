@@ -47,7 +47,12 @@ fn by_path<'m>(
     )
 }
 
-fn by_fd<'m>(fd: c_int, local: impl FnOnce() -> sys::Raw, op: impl Fn(Target<'m>) -> Meta<'m>, done: impl Fn(&[u8]) -> isize) -> isize {
+fn by_fd<'m>(
+    fd: c_int,
+    local: impl FnOnce() -> sys::Raw,
+    op: impl Fn(Target<'m>) -> Meta<'m>,
+    done: impl Fn(&[u8]) -> isize,
+) -> isize {
     let Some(open) = table::get(fd) else { return sys::ret(local()) };
     let Some(file) = open.remote() else { return fail_errno(libc::EOPNOTSUPP) };
     match state().client().meta_on(file, |h| op(Target::Handle(h)), |a| Some(answered(a, &done))) {
@@ -81,19 +86,36 @@ unsafe fn value<'a>(p: *const c_void, n: usize) -> &'a [u8] {
 unsafe extern "C" fn getxattr(path: *const c_char, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's own argument.
     let name = unsafe { name(key) };
-    by_path(path, true, |p| sys!(getxattr, p, key, buf, n), move |target| Meta::Getxattr { target, name: short(name) }, |b| give(b, buf, n))
+    by_path(
+        path,
+        true,
+        |p| sys!(getxattr, p, key, buf, n),
+        move |target| Meta::Getxattr { target, name: short(name) },
+        |b| give(b, buf, n),
+    )
 }
 
 unsafe extern "C" fn lgetxattr(path: *const c_char, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's own argument.
     let name = unsafe { name(key) };
-    by_path(path, false, |p| sys!(lgetxattr, p, key, buf, n), move |target| Meta::Getxattr { target, name: short(name) }, |b| give(b, buf, n))
+    by_path(
+        path,
+        false,
+        |p| sys!(lgetxattr, p, key, buf, n),
+        move |target| Meta::Getxattr { target, name: short(name) },
+        |b| give(b, buf, n),
+    )
 }
 
 unsafe extern "C" fn fgetxattr(fd: c_int, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's own argument.
     let name = unsafe { name(key) };
-    by_fd(fd, || sys!(fgetxattr, fd, key, buf, n), |target| Meta::Getxattr { target, name }, |b| give(b, buf, n))
+    by_fd(
+        fd,
+        || sys!(fgetxattr, fd, key, buf, n),
+        |target| Meta::Getxattr { target, name },
+        |b| give(b, buf, n),
+    )
 }
 
 /// A name that outlives the call, shortened to the lifetime of its message.
@@ -101,7 +123,14 @@ fn short<'a>(name: &'static [u8]) -> &'a [u8] {
     name
 }
 
-fn set(path: *const c_char, key: *const c_char, v: *const c_void, n: usize, flags: c_int, follow: bool) -> c_int {
+fn set(
+    path: *const c_char,
+    key: *const c_char,
+    v: *const c_void,
+    n: usize,
+    flags: c_int,
+    follow: bool,
+) -> c_int {
     // SAFETY: the program's own arguments.
     let (name, data): (&'static [u8], &'static [u8]) = unsafe { (name(key), value(v, n)) };
     by_path(
@@ -113,26 +142,61 @@ fn set(path: *const c_char, key: *const c_char, v: *const c_void, n: usize, flag
     ) as c_int
 }
 
-unsafe extern "C" fn setxattr(path: *const c_char, key: *const c_char, v: *const c_void, n: usize, flags: c_int) -> c_int {
+unsafe extern "C" fn setxattr(
+    path: *const c_char,
+    key: *const c_char,
+    v: *const c_void,
+    n: usize,
+    flags: c_int,
+) -> c_int {
     set(path, key, v, n, flags, true)
 }
 
-unsafe extern "C" fn lsetxattr(path: *const c_char, key: *const c_char, v: *const c_void, n: usize, flags: c_int) -> c_int {
+unsafe extern "C" fn lsetxattr(
+    path: *const c_char,
+    key: *const c_char,
+    v: *const c_void,
+    n: usize,
+    flags: c_int,
+) -> c_int {
     set(path, key, v, n, flags, false)
 }
 
-unsafe extern "C" fn fsetxattr(fd: c_int, key: *const c_char, v: *const c_void, n: usize, flags: c_int) -> c_int {
+unsafe extern "C" fn fsetxattr(
+    fd: c_int,
+    key: *const c_char,
+    v: *const c_void,
+    n: usize,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the program's own arguments.
     let (name, data) = unsafe { (name(key), value(v, n)) };
-    by_fd(fd, || sys!(fsetxattr, fd, key, v, n, flags), |target| Meta::Setxattr { target, name, value: data, flags }, |_| 0) as c_int
+    by_fd(
+        fd,
+        || sys!(fsetxattr, fd, key, v, n, flags),
+        |target| Meta::Setxattr { target, name, value: data, flags },
+        |_| 0,
+    ) as c_int
 }
 
 unsafe extern "C" fn listxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
-    by_path(path, true, |p| sys!(listxattr, p, buf, n), |target| Meta::Listxattr { target }, |b| give(b, buf, n))
+    by_path(
+        path,
+        true,
+        |p| sys!(listxattr, p, buf, n),
+        |target| Meta::Listxattr { target },
+        |b| give(b, buf, n),
+    )
 }
 
 unsafe extern "C" fn llistxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
-    by_path(path, false, |p| sys!(llistxattr, p, buf, n), |target| Meta::Listxattr { target }, |b| give(b, buf, n))
+    by_path(
+        path,
+        false,
+        |p| sys!(llistxattr, p, buf, n),
+        |target| Meta::Listxattr { target },
+        |b| give(b, buf, n),
+    )
 }
 
 unsafe extern "C" fn flistxattr(fd: c_int, buf: *mut c_void, n: usize) -> isize {
