@@ -175,7 +175,7 @@ mod tests {
             let b = bucket(v);
             assert!(b >= last);
             last = b;
-            if v >= 4 && v < 1 << 40 {
+            if (4..1 << 40).contains(&v) {
                 assert!(upper_edge(b) >= v && upper_edge(b) < v + v / 4 + 1, "{v} {b} {}", upper_edge(b));
             }
         }
