@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) notes: Vec<u8>,
     /// Copies of programs and libraries of forwarded directories.
     pub(crate) copies: Vec<u8>,
+    /// Pipes that stand for named pipes in forwarded directories.
+    pub(crate) pipes: Vec<u8>,
     /// This library's own file, and the variable that names the configuration, for children.
     pub(crate) preload: Vec<u8>,
     pub(crate) config_path: Vec<u8>,
@@ -80,6 +82,7 @@ impl State {
             shadow: join(b"cwd"),
             notes: join(b"notes"),
             copies: join(b"copies"),
+            pipes: join(b"pipes"),
             preload,
             config_path,
             counters,

@@ -37,6 +37,7 @@ macro_rules! scenarios {
 scenarios! {
     coreutils, dd, tail, shell_dash, shell_bash, tar, find, rsync, git, sqlite, python, perl, make, fio,
     mpi_openmpi, mpi_mpich, hdf5, pnetcdf, netcdf, stdio, fork, dirs, files, links, locks, environment, libraries,
+    pipes,
 }
 
 fn sources() -> PathBuf {
@@ -326,6 +327,48 @@ fn kernel_asynchronous_io_is_refused_clearly() {
         assert_ne!(out.status.code(), Some(0), "{engine}: {}", String::from_utf8_lossy(&said));
         assert!(note(&report, kind).is_some(), "{engine}: {report:#}");
     }
+}
+
+/// On a machine that does not see the directory itself: private mappings work, shared writable ones are
+/// refused and reported, never silently wrong.
+#[test]
+fn a_shared_writable_mapping_without_the_file_is_refused() {
+    if !installed("python3") {
+        println!("SKIPPED: a_shared_writable_mapping_without_the_file_is_refused: python3 is not installed");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let script = r#"
+python3 - <<'P'
+import json, os
+path = os.environ["FOREBAY_CONFIG"]
+config = json.load(open(path))
+for export in config["exports"]: export.pop("local", None)
+json.dump(config, open(path + ".remote", "w"))
+P
+FOREBAY_CONFIG=$FOREBAY_CONFIG.remote python3 - <<'P'
+import errno, mmap, os
+path = os.environ["D"] + "/file"
+open(path, "wb").write(b"content" * 1000)
+f = open(path, "r+b")
+m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE)
+m[0:4] = b"PRIV"
+print(m[0:7], open(path, "rb").read(7))
+print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)[7:14])
+try: mmap.mmap(f.fileno(), 0)
+except OSError as e: print(errno.errorcode[e.errno])
+P
+"#;
+    let (out, report) = reported(home.path(), &["sh", "-c", script]);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(
+        said,
+        "b'PRIVent' b'content'\nb'content'\nENODEV\n",
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let notes = report["not_forwarded"].as_array().unwrap();
+    assert!(notes.iter().any(|n| n["why"].as_str().unwrap().contains("refused with ENODEV")), "{report:#}");
 }
 
 /// Ctrl-C as a terminal sends it, to the whole group; and a signal to `forebay run` alone.

@@ -7,7 +7,7 @@ use crate::place;
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
-use forebay_client::{Error, Meta, OpenFlags};
+use forebay_client::{Error, Meta, OpenFlags, Target};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,11 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
                     Err(e) => return fail(&e, &r.full),
                 },
                 Err(e) => {
+                    if matches!(e.errno(), libc::ENXIO | libc::EOPNOTSUPP)
+                        && let Some(fd) = open_pipe(&r, flags)
+                    {
+                        return fd;
+                    }
                     if matches!(e, Error::NoNode { .. })
                         && state().fallback_direct()
                         && let Some(p) = r.local()
@@ -105,11 +110,25 @@ fn open_remote(r: &Remote, flags: c_int, mode: c_uint) -> Result<isize, Error> {
     let client = state().client();
     let wire = OpenFlags::from_linux(flags);
     let mode = mode & 0o7777 & !state().umask.load(Ordering::Relaxed);
-    let (file, attr) = client.open(r.wire(), wire, mode)?;
-    if attr.mode & libc::S_IFMT == libc::S_IFIFO || attr.mode & libc::S_IFMT == libc::S_IFSOCK {
-        notes::note("special", &r.full, "pipes and sockets cannot be used through an I/O node");
-    }
+    let (file, _) = client.open(r.wire(), wire, mode)?;
     Ok(stand_for(Open::new(Kind::Remote(file), r.full.clone()), flags))
+}
+
+/// A named pipe is a meeting point of processes on one machine, on any file system. Ours meet at one
+/// in the run's own directory that stands for it.
+fn open_pipe(r: &Remote, flags: c_int) -> Option<isize> {
+    let attr = super::stat::attr_at(state().client(), Target::Path(r.wire())).ok()?;
+    if attr.mode & libc::S_IFMT != libc::S_IFIFO {
+        notes::note("special", &r.full, "sockets and devices cannot be used through an I/O node");
+        return None;
+    }
+    let pipes = &state().pipes;
+    sys::mkdirs(pipes);
+    let stand_in = [&pipes[..], format!("/{:x}.{:x}", attr.dev, attr.ino).as_bytes()].concat();
+    // It may be there already.
+    sys!(mknodat, libc::AT_FDCWD, sys::cstring(&stand_in).as_ptr(), libc::S_IFIFO | 0o600, 0);
+    let how = flags & (libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_CLOEXEC);
+    Some(opened_locally(sys::open(&stand_in, how, 0)))
 }
 
 /// Gives `open` a descriptor.
