@@ -97,6 +97,8 @@ pub(crate) struct Conn {
 struct Out {
     /// Somebody is sending; who it is also sends what is queued.
     busy: bool,
+    /// The connection's thread waits for that to end. Waking nobody would cost a system call, too.
+    awaited: bool,
     queue: VecDeque<(Frame, usize)>,
 }
 
@@ -177,12 +179,23 @@ impl Conn {
     pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Stop> {
         let mut out = self.lock();
         while out.busy {
+            out.awaited = true;
             out = self.out_free.wait(out).unwrap_or_else(PoisonError::into_inner);
         }
         out.busy = true;
         drop(out);
         let result = self.send_all(frame);
         self.send_queued(result)
+    }
+
+    /// Nobody is sending any more.
+    fn let_go(&self, mut out: MutexGuard<'_, Out>) {
+        out.busy = false;
+        let awaited = std::mem::take(&mut out.awaited);
+        drop(out);
+        if awaited {
+            self.out_free.notify_one();
+        }
     }
 
     /// Sends what others have queued meanwhile, then lets go. After an error all is dropped.
@@ -193,9 +206,7 @@ impl Conn {
                 out.queue.clear();
             }
             let Some((frame, from)) = out.queue.pop_front() else {
-                out.busy = false;
-                drop(out);
-                self.out_free.notify_one();
+                self.let_go(out);
                 break;
             };
             drop(out);
@@ -263,8 +274,6 @@ impl Conn {
                 }
             }
         }
-        out.busy = false;
-        drop(out);
-        self.out_free.notify_one();
+        self.let_go(out);
     }
 }

@@ -253,7 +253,6 @@ impl Engine {
 
     fn dispatcher(&self, node: &Arc<Node>) {
         sys::precise_timers();
-        let mut scratch = Vec::with_capacity(512);
         let mut s = self.lock();
         loop {
             let ticket = match s.ready.pop_front() {
@@ -280,7 +279,7 @@ impl Engine {
                     } else {
                         drop(s);
                     }
-                    node.serve_batch(&ticket, batch, &mut scratch);
+                    node.serve_batch(&ticket, batch);
                     s = self.lock();
                 }
                 None if s.stop => break,

@@ -33,6 +33,13 @@ pub(crate) fn permitted(file: &OpenFile, opcode: Opcode) -> Outcome<()> {
     if file.directory { Err(Errno::ISDIR.into()) } else { Ok(()) }
 }
 
+/// A request that was carried out and is to be answered.
+enum Done {
+    Data(Work, Moved),
+    /// The reply's frame.
+    Meta(Work, Vec<u8>),
+}
+
 impl Node {
     fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
         Target { fd: file.fd(), offset, file: file.file_id() }
@@ -119,22 +126,8 @@ impl Node {
         }
     }
 
-    /// Carries out a request past the scheduler.
-    pub(crate) fn serve_alone(self: &Arc<Node>, work: Work, scratch: &mut Vec<u8>) {
-        if work.opcode == Opcode::Meta {
-            self.serve_meta(work, scratch);
-        } else {
-            self.serve_data(work);
-        }
-    }
-
     /// Carries out what a ticket stands for, and gives the ticket back.
-    pub(crate) fn serve_batch(
-        self: &Arc<Node>,
-        ticket: &Ticket,
-        mut batch: Vec<Work>,
-        scratch: &mut Vec<u8>,
-    ) {
+    pub(crate) fn serve_batch(self: &Arc<Node>, ticket: &Ticket, mut batch: Vec<Work>) {
         self.stats.dispatched.fetch_add(batch.len() as u64, Relaxed);
         // What can no longer be merged is done one by one.
         let mergeable = batch.len() > 1
@@ -143,24 +136,29 @@ impl Node {
                 (Some(a), Some(b)) => a.same(b),
                 _ => false,
             });
-        if !mergeable {
-            for work in batch {
-                self.serve_alone(work, scratch);
-            }
-            self.engine.complete(self, ticket, None);
-            return;
-        }
-        let moved = match ticket.batch.op() {
+        let together = match ticket.batch.op() {
+            _ if !mergeable => batch.iter().map(|_| None).collect(),
             OpKind::Read => self.read_together(ticket, &mut batch),
             _ => self.write_together(ticket, &batch),
         };
-        self.stats.merged.fetch_add(batch.len() as u64, Relaxed);
+        if mergeable {
+            self.stats.merged.fetch_add(batch.len() as u64, Relaxed);
+        }
+        // What was not, or not wholly, done together gets its own try and its own error.
+        let done: Vec<Done> = batch
+            .into_iter()
+            .zip(together)
+            .map(|(work, moved)| match moved {
+                Some(moved) => Done::Data(work, moved),
+                None => self.carry_out(work),
+            })
+            .collect();
+        // Whoever has an answer finds the work booked.
         self.engine.complete(self, ticket, None);
-        for (work, moved) in batch.into_iter().zip(moved) {
-            match moved {
-                Some(moved) => self.answer_data(work, moved),
-                // Not, or not wholly, done together: each gets its own try and its own error.
-                None => self.serve_data(work),
+        for done in done {
+            match done {
+                Done::Data(work, moved) => self.answer_data(work, moved),
+                Done::Meta(work, frame) => work.conn.post(Frame::Bytes(frame)),
             }
         }
     }
@@ -229,9 +227,9 @@ impl Node {
             .collect()
     }
 
-    fn serve_data(self: &Arc<Node>, mut work: Work) {
-        let Some(file) = work.file.clone() else { return };
+    fn carry_out(&self, mut work: Work) -> Done {
         let len = work.len();
+        let Some(file) = work.file.clone() else { return self.carry_out_meta(work) };
         let start = sys::now();
         let moved = match work.opcode {
             Opcode::Read => self.read(&file, &work.header, work.payload.payload_mut(len)),
@@ -241,7 +239,18 @@ impl Node {
             }
         };
         self.engine.took(sys::now().since(start));
-        self.answer_data(work, moved);
+        Done::Data(work, moved)
+    }
+
+    fn carry_out_meta(&self, work: Work) -> Done {
+        let mut frame = Vec::with_capacity(256);
+        // It was decoded once already, when it came.
+        if let Ok(meta) = Meta::decode(work.payload.payload(work.header.body_len())) {
+            let failed = self.run_meta(&work.conn, &work.session, &work.header, &meta, &mut frame);
+            let latency = sys::now().since(work.received);
+            work.session.job.stats.record(Op::meta(&meta), 0, latency, failed);
+        }
+        Done::Meta(work, frame)
     }
 
     fn answer_data(self: &Arc<Node>, work: Work, moved: Moved) {
@@ -256,17 +265,6 @@ impl Node {
         let n = moved.as_ref().map_or(0, |m| m.0);
         session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
         conn.post(frame);
-    }
-
-    fn serve_meta(self: &Arc<Node>, work: Work, scratch: &mut Vec<u8>) {
-        let body = work.payload.payload(work.header.body_len());
-        // It was decoded once already, when it came.
-        if let Ok(meta) = Meta::decode(body) {
-            let failed = self.run_meta(&work.conn, &work.session, &work.header, &meta, scratch);
-            let latency = sys::now().since(work.received);
-            work.session.job.stats.record(Op::meta(&meta), 0, latency, failed);
-            work.conn.post(Frame::Bytes(scratch.clone()));
-        }
     }
 
     /// Carries out a metadata operation and leaves the reply frame in `frame`; whether it failed.

@@ -55,6 +55,8 @@ struct State {
     writing: Vec<u64>,
     /// Writes that were sent more than once: the newest try of each.
     tries: VecDeque<(u64, u64)>,
+    /// How many threads wait on `answered`: waking nobody would cost a system call, too.
+    waiting: u32,
     connections: Vec<Weak<Conn>>,
     /// When the last connection broke.
     alone_since: Option<Nanos>,
@@ -118,10 +120,12 @@ impl Session {
                 s.tries.pop_front();
             }
             s.tries.push_back((id, this));
-            let (after, timeout) = self
+            s.waiting += 1;
+            let (mut after, timeout) = self
                 .answered
                 .wait_timeout_while(s, RUNNING_PATIENCE, |s| s.writing.contains(&id))
                 .unwrap_or_else(PoisonError::into_inner);
+            after.waiting -= 1;
             if timeout.timed_out() {
                 return Err(Failure::new(
                     Errno::IO,
@@ -140,9 +144,9 @@ impl Session {
         if let Some(at) = s.writing.iter().position(|&id| id == header.id.get()) {
             s.writing.swap_remove(at);
         }
-        let awaited = !s.tries.is_empty();
+        let waiting = s.waiting;
         drop(s);
-        if awaited {
+        if waiting > 0 {
             self.answered.notify_all();
         }
     }
@@ -208,12 +212,13 @@ impl Session {
         match s.replies.begin(id) {
             Known::New => return Ok(None),
             Known::Answered(frame) => return Ok(Some(frame.to_vec())),
-            Known::Running => {}
+            Known::Running => s.waiting += 1,
         }
         let (mut s, timeout) = self
             .answered
             .wait_timeout_while(s, RUNNING_PATIENCE, |s| matches!(s.replies.begin(id), Known::Running))
             .unwrap_or_else(PoisonError::into_inner);
+        s.waiting -= 1;
         if timeout.timed_out() {
             return Err(Failure::new(Errno::IO, "the request's first try is still running on this I/O node"));
         }
@@ -231,8 +236,11 @@ impl Session {
             Some(frame) => s.replies.answered(id, frame.to_vec()),
             None => s.replies.forget(id),
         }
+        let waiting = s.waiting;
         drop(s);
-        self.answered.notify_all();
+        if waiting > 0 {
+            self.answered.notify_all();
+        }
     }
 
     /// A connection ended.
@@ -304,6 +312,7 @@ impl Sessions {
                 files: HashMap::default(),
                 locks: HashMap::default(),
                 replies: Replies::default(),
+                waiting: 0,
                 writing: Vec::new(),
                 tries: VecDeque::new(),
                 connections: vec![Arc::downgrade(conn)],

@@ -157,10 +157,17 @@ fn a_dead_client_holds_nothing() {
     lock(&mut a, ha, LockOwner::Process, all).unwrap();
     a.done(&Meta::Flock { handle: ha, kind: LockKind::Write }).unwrap();
     drop(a);
-    eventually("the lock is free", || node.report().sessions == 1);
-    lock(&mut b, hb, LockOwner::Process, all).unwrap();
-    b.done(&Meta::Flock { handle: hb, kind: LockKind::Write }).unwrap();
-    assert_eq!(node.report().open_files, 1);
+    let tries = (0..2000).take_while(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        lock(&mut b, hb, LockOwner::Process, all) == Err(libc::EAGAIN)
+    });
+    assert!(tries.count() < 2000, "the lock is never free");
+    eventually("the file is closed", || node.report().open_files == 1);
+    let tries = (0..2000).take_while(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        b.done(&Meta::Flock { handle: hb, kind: LockKind::Write }) == Err(libc::EAGAIN)
+    });
+    assert!(tries.count() < 2000, "the lock is never free");
     // Goodbye does it at once.
     b.goodbye(false);
     assert_eq!((node.report().sessions, node.report().open_files), (0, 0));
