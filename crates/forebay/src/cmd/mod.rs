@@ -9,6 +9,7 @@ mod explore;
 mod learned;
 mod manual;
 mod node;
+mod profile;
 mod run;
 mod simulate;
 mod table;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Train(train::Train),
     Learned(learned::LearnedArgs),
     Explore(explore::Explore),
+    Profile(profile::Profile),
     Experiment(experiment::Experiment),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
@@ -47,6 +49,7 @@ impl Command {
             Command::Train(c) => c.run(),
             Command::Learned(c) => c.run(),
             Command::Explore(c) => c.run(),
+            Command::Profile(c) => c.run(),
             Command::Experiment(c) => c.run(),
             Command::ExploreWorker(c) => c.run(),
             Command::Completions(c) => c.run(),

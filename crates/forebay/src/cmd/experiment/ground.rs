@@ -98,6 +98,13 @@ impl Ground {
         Ok(())
     }
 
+    /// The bytes of writes that the nodes have answered to a job.
+    pub(super) fn written(&self, job: &str) -> u64 {
+        let reports: Vec<_> = self.nodes.iter().map(|n| n.node().report()).collect();
+        let flows = reports.iter().flat_map(|r| &r.flows).filter(|f| f.job == job);
+        flows.filter_map(|f| f.operations.get("write")).map(|o| o.bytes).sum()
+    }
+
     /// Where the files are.
     pub(super) fn data(&self) -> std::path::PathBuf {
         self.dir.path().join("data")

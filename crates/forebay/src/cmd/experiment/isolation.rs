@@ -154,17 +154,25 @@ fn contest(
     ground.schedule(scheduler)?;
     // Until the writers fill the queues.
     let begin = Instant::now() + Duration::from_secs(1);
-    let seen = processes(small + large, |rank| {
-        if rank < small { bursts(&ground, rank, begin, span) } else { writer(&ground, rank, begin, span) }
+    let seen = processes(small + large + 1, |rank| match rank {
+        r if r < small => bursts(&ground, r, begin, span),
+        r if r < small + large => writer(&ground, r, begin + span),
+        _ => Ok(watch(&ground, begin, span)),
     })?;
-    let sum = |part: &[Seen]| {
-        part.iter().fold(Seen::default(), |a, b| Seen {
-            requests: a.requests + b.requests,
-            bytes: a.bytes + b.bytes,
-            waited: a.waited + b.waited,
-        })
-    };
-    Ok(Row { scheduler, small: sum(&seen[..small]), large: sum(&seen[small..]) })
+    let sum = seen[..small].iter().fold(Seen::default(), |a, b| Seen {
+        requests: a.requests + b.requests,
+        bytes: a.bytes + b.bytes,
+        waited: a.waited + b.waited,
+    });
+    Ok(Row { scheduler, small: sum, large: seen[small + large] })
+}
+
+/// What the node has written for the large job within the span, whose writes are longer than that.
+fn watch(ground: &Ground, begin: Instant, span: Duration) -> Seen {
+    std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+    let before = ground.written("large");
+    std::thread::sleep((begin + span).saturating_duration_since(Instant::now()));
+    Seen { bytes: ground.written("large") - before, ..Seen::default() }
 }
 
 /// The small job: what ends within the span counts.
@@ -181,7 +189,7 @@ fn bursts(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Resul
         }
         let len = [320, 1024, 4096, 32 << 10][(step % 4) as usize];
         // A window of the file per process, so that it stays small.
-        let offset = ((rank as u64) << 24) + (step % 512 << 15);
+        let offset = ((rank as u64) << 24) + ((step % 512) << 15);
         let sent = Instant::now();
         client.pwrite(&file, &data[..len], offset)?;
         if sent >= begin {
@@ -194,24 +202,18 @@ fn bursts(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Resul
     Ok(seen)
 }
 
-/// The large job, which the client sends in pieces; bytes count by the part of the write in the span.
-fn writer(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Result<Seen> {
+/// The large job, which the client sends in pieces.
+fn writer(ground: &Ground, rank: usize, end: Instant) -> Result<Seen> {
     let client = ground.client("large", 0)?;
     let file = open(&client, &format!("large-{rank}"))?;
-    let (data, mut seen) = (vec![2u8; LARGE_REQUEST], Seen::default());
-    let end = begin + span;
-    let mut step = 0u64;
-    while Instant::now() < end {
-        let sent = Instant::now();
+    let data = vec![2u8; LARGE_REQUEST];
+    for step in 0u64.. {
+        if Instant::now() >= end {
+            break;
+        }
+        // Over and over the same part of the file, so that it stays small.
         client.pwrite(&file, &data, (step % 2) * LARGE_REQUEST as u64)?;
-        step += 1;
-        let done = Instant::now();
-        let inside = done.min(end).saturating_duration_since(sent.max(begin)).as_secs_f64();
-        let part = inside / done.duration_since(sent).as_secs_f64().max(1e-9);
-        seen.requests += 1;
-        seen.bytes += (LARGE_REQUEST as f64 * part) as u64;
-        seen.waited += done - sent;
     }
     client.leave();
-    Ok(seen)
+    Ok(Seen::default())
 }
