@@ -177,7 +177,8 @@ impl Client {
                 Failure::Deadline => return Err(self.no_node(call)),
                 Failure::Broken(why) | Failure::Silent(why) | Failure::Ended(why) => {
                     call.last = why;
-                    let bound_to_dead = matches!(bound, Bound::Node(_)) && self.nodes.is_down(node, sys::now());
+                    let bound_to_dead =
+                        matches!(bound, Bound::Node(_)) && self.nodes.is_down(node, sys::now());
                     if bound_to_dead || !self.before_retry(call) {
                         return Err(self.no_node(call));
                     }
@@ -339,7 +340,9 @@ impl Client {
         };
         let conn = Conn::open(address, &who, call.started, call.deadline)?;
         let served = &conn.welcome.exports;
-        if let Some(missing) = self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export)) {
+        if let Some(missing) =
+            self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export))
+        {
             return Err(Failure::Fatal(Error::Protocol(
                 address.clone(),
                 format!(

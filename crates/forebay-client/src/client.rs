@@ -1,14 +1,14 @@
 //! The client: which node, which connection, and what to do when the answer does not come.
 
-use crate::config::{Config, ConfigError, Spread};
 use crate::call::{Body, Bound, Request};
+use crate::config::{Config, ConfigError, Spread};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::{File, FileRecord};
 use crate::nodes::Nodes;
 use crate::pool::Pool;
-use crate::transfer::Data;
 use crate::sys;
+use crate::transfer::Data;
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
@@ -158,7 +158,9 @@ impl Client {
             return Ok(());
         }
         let request = Request { linger: file.is_shared(), ..Request::meta(&op, Body::Bytes(&body)) };
-        match self.call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), request, None, |_, _, _| Ok(())) {
+        match self
+            .call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), request, None, |_, _, _| Ok(()))
+        {
             // Every write was acknowledged; a node that died since took only its handle with it, and
             // one that was started again does not know it.
             Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => Ok(()),
@@ -239,7 +241,8 @@ impl Client {
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
-            let request = Request { opcode: Opcode::Append, offset, length: 0, body, changes: true, linger: false };
+            let request =
+                Request { opcode: Opcode::Append, offset, length: 0, body, changes: true, linger: false };
             self.call(OpIndex::APPEND, Bound::File(file), sys::now(), request, None, |_, header, _| {
                 let n = (header.length.get() as usize).min(chunk.len());
                 file.end.store(header.offset.get().saturating_add(n as u64), Ordering::Relaxed);
@@ -332,7 +335,11 @@ impl Client {
         self.meta_on(
             file,
             |handle| {
-                if whole { Meta::Flock { handle, kind: range.kind } } else { Meta::Lock { handle, owner, range } }
+                if whole {
+                    Meta::Flock { handle, kind: range.kind }
+                } else {
+                    Meta::Lock { handle, owner, range }
+                }
             },
             |_| Some(()),
         )?;
@@ -347,8 +354,11 @@ impl Client {
     /// The JSON answer to a control request, from the node at `node`.
     pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
         let body = Body::Bytes(request);
-        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false, linger: false };
-        self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| Ok(body.to_vec()))
+        let request =
+            Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false, linger: false };
+        self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| {
+            Ok(body.to_vec())
+        })
     }
 
     /// The process forks: its child may use what is open now after this process has closed it or

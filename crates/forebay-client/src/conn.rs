@@ -69,8 +69,14 @@ enum Place {
 }
 
 impl Conn {
-    pub(crate) fn open(address: &Address, who: &Identity<'_>, call_started: Nanos, deadline: Duration) -> Result<Conn, Failure> {
-        let broken = |what: &str, e: Errno| Failure::Broken(format!("{address}: {what}: {}", std::io::Error::from(e)));
+    pub(crate) fn open(
+        address: &Address,
+        who: &Identity<'_>,
+        call_started: Nanos,
+        deadline: Duration,
+    ) -> Result<Conn, Failure> {
+        let broken =
+            |what: &str, e: Errno| Failure::Broken(format!("{address}: {what}: {}", std::io::Error::from(e)));
         let left = Duration::from(Nanos::from(deadline) - sys::now().since(call_started));
         if left.is_zero() {
             return Err(Failure::Deadline);
@@ -112,7 +118,9 @@ impl Conn {
     }
 
     fn shake_hands(&mut self, who: &Identity<'_>, call_started: Nanos) -> Result<(), Failure> {
-        let protocol = |a: &Address, e: &dyn std::fmt::Display| Failure::Fatal(Error::Protocol(a.clone(), e.to_string()));
+        let protocol = |a: &Address, e: &dyn std::fmt::Display| {
+            Failure::Fatal(Error::Protocol(a.clone(), e.to_string()))
+        };
         let address = self.address.clone();
         let mut wait = Wait::new(self.patience, call_started, sys::now());
         // A node that is stopped accepts connections too: no pings yet, one patience for the greeting.
@@ -126,7 +134,8 @@ impl Conn {
         if opcode != Opcode::Greeting {
             return Err(protocol(&address, &"it did not greet"));
         }
-        let greeting: Greeting = decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
+        let greeting: Greeting =
+            decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
         let version = negotiate(&greeting).map_err(|e| protocol(&address, &e))?;
         self.boot = greeting.boot;
         let hello = Hello {
@@ -156,7 +165,10 @@ impl Conn {
             });
         }
         self.welcome = decode(body, "welcome").map_err(|e| protocol(&address, &e))?;
-        if self.welcome.max_data == 0 || self.welcome.max_data > forebay_wire::MAX_DATA || self.welcome.credits == 0 {
+        if self.welcome.max_data == 0
+            || self.welcome.max_data > forebay_wire::MAX_DATA
+            || self.welcome.credits == 0
+        {
             return Err(protocol(&address, &"it offers no usable limits"));
         }
         self.patience.lease = Nanos::from_millis(u64::from(self.welcome.lease_ms));
@@ -316,7 +328,11 @@ impl Conn {
     }
 
     /// Reads one frame. Its body is left in the buffer, unless it is data for the caller.
-    fn receive_frame(&mut self, wait: &mut Wait, into: Option<&mut [u8]>) -> Result<(Header, Opcode, Place), Failure> {
+    fn receive_frame(
+        &mut self,
+        wait: &mut Wait,
+        into: Option<&mut [u8]>,
+    ) -> Result<(Header, Opcode, Place), Failure> {
         match into {
             Some(into) if self.filled.is_empty() && self.owed.is_empty() => self.receive_direct(wait, into),
             into => self.receive_buffered(wait, into),
@@ -325,7 +341,11 @@ impl Conn {
 
     /// Nothing is buffered and the next frame is most likely the one with the data: one receive for
     /// header and data, the data where the caller wants it.
-    fn receive_direct(&mut self, wait: &mut Wait, into: &mut [u8]) -> Result<(Header, Opcode, Place), Failure> {
+    fn receive_direct(
+        &mut self,
+        wait: &mut Wait,
+        into: &mut [u8],
+    ) -> Result<(Header, Opcode, Place), Failure> {
         let mut head = [0u8; HEADER_LEN];
         let mut have = 0;
         while have < HEADER_LEN {
@@ -362,7 +382,11 @@ impl Conn {
         Ok((header, opcode, Place::Caller(want)))
     }
 
-    fn receive_buffered(&mut self, wait: &mut Wait, into: Option<&mut [u8]>) -> Result<(Header, Opcode, Place), Failure> {
+    fn receive_buffered(
+        &mut self,
+        wait: &mut Wait,
+        into: Option<&mut [u8]>,
+    ) -> Result<(Header, Opcode, Place), Failure> {
         // With a caller waiting for data, take no more than the headers in front of it.
         let ahead = if into.is_some() { (self.owed.len() + 1) * HEADER_LEN } else { usize::MAX };
         self.fill(wait, HEADER_LEN, ahead)?;
@@ -483,7 +507,11 @@ impl Conn {
                     }
                 }
                 Err(e) => {
-                    return Err(Failure::Broken(format!("{}: send: {}", self.address, std::io::Error::from(e))));
+                    return Err(Failure::Broken(format!(
+                        "{}: send: {}",
+                        self.address,
+                        std::io::Error::from(e)
+                    )));
                 }
             }
         }

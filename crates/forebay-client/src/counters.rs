@@ -82,7 +82,11 @@ impl Counters {
 
     /// Opens the file that another process made.
     pub fn open(path: &Path) -> std::io::Result<&'static Counters> {
-        let fd = rustix::fs::open(path, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+        let fd = rustix::fs::open(
+            path,
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )?;
         if (rustix::fs::fstat(&fd)?.st_size as u64) < size_of::<Counters>() as u64 {
             return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }

@@ -218,7 +218,9 @@ impl File {
 
     /// Whether it must not move while its node lives: locks are held there, or it has no name.
     pub(crate) fn is_bound(&self) -> bool {
-        self.stays.load(Ordering::Relaxed) || self.flock.load(Ordering::Relaxed) != 0 || !self.locks().is_empty()
+        self.stays.load(Ordering::Relaxed)
+            || self.flock.load(Ordering::Relaxed) != 0
+            || !self.locks().is_empty()
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {

@@ -27,5 +27,6 @@ pub use file::{File, FileRecord};
 
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{
-    Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, Meta, Path, SeekKind, SetTime, Target,
+    Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, Meta, Path, SeekKind, SetTime,
+    Target,
 };

@@ -90,9 +90,9 @@ impl Client {
                 file.set_stays();
                 Ok(old)
             }
-            Err(Error::Refused { errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, .. }) => {
-                Err(Error::Lost(self.config.nodes[old.node % self.config.nodes.len()].clone()))
-            }
+            Err(Error::Refused {
+                errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, ..
+            }) => Err(Error::Lost(self.config.nodes[old.node % self.config.nodes.len()].clone())),
             Err(e) => Err(e),
         }
     }
@@ -104,7 +104,8 @@ impl Client {
     }
 
     fn take_locks_again(&self, file: &File, here: Place, old: Place, started: Nanos) -> Result<(), Error> {
-        let held = file.locks().iter().map(|&(owner, range)| Meta::Lock { handle: here.handle, owner, range });
+        let held =
+            file.locks().iter().map(|&(owner, range)| Meta::Lock { handle: here.handle, owner, range });
         let whole = file.flock().map(|kind| Meta::Flock { handle: here.handle, kind });
         for lock in held.chain(whole) {
             let since = sys::now();

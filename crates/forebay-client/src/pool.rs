@@ -58,7 +58,10 @@ impl Pool {
                         continue;
                     }
                     if !slot.taken.load(Ordering::Relaxed)
-                        && slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                        && slot
+                            .taken
+                            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                            .is_ok()
                     {
                         let mut taken = Taken { slot };
                         if slot.node.load(Ordering::Relaxed) != wanted {

@@ -98,7 +98,8 @@ fn finish_connect(fd: &OwnedFd, started: Result<(), Errno>, limit: Duration) -> 
     let until = now() + limit.into();
     loop {
         let left = Duration::from(until.since(now()));
-        let t = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let t =
+            rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
         match rustix::event::poll(&mut fds, Some(&t)) {
             Ok(0) => return Err(Errno::TIMEDOUT),
@@ -137,5 +138,6 @@ pub(crate) fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno>
 
 /// One receive into several pieces; 0 is the end.
 pub(crate) fn receive(fd: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty()).map(|r| r.bytes)
+    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty())
+        .map(|r| r.bytes)
 }

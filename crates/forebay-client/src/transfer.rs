@@ -52,7 +52,13 @@ fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -> Request<'
 
 impl Client {
     /// One read of at most one frame.
-    pub(crate) fn read_piece(&self, call: &mut Call, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+    pub(crate) fn read_piece(
+        &self,
+        call: &mut Call,
+        file: &File,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Error> {
         let started = sys::now();
         let asked = request(Opcode::Read, offset, buf.len(), &[]);
         let got = self.carry(call, Bound::File(file), asked, Some(buf), |_, _, data| Ok(data.len()));
@@ -61,7 +67,13 @@ impl Client {
     }
 
     /// One write of at most one frame.
-    pub(crate) fn write_piece(&self, call: &mut Call, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+    pub(crate) fn write_piece(
+        &self,
+        call: &mut Call,
+        file: &File,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<usize, Error> {
         let started = sys::now();
         let asked = request(Opcode::Write, offset, 0, data);
         let done = self.carry(call, Bound::File(file), asked, None, |_, header, _| {
@@ -82,9 +94,8 @@ impl Client {
     pub(crate) fn transfer(&self, file: &File, offset: u64, mut data: Data<'_>) -> Result<usize, Error> {
         let total = data.len();
         let started = sys::now();
-        let mut pieces: Vec<Piece> = (0..total.div_ceil(PIECE))
-            .map(|_| Piece { call: self.begin(started), outcome: None })
-            .collect();
+        let mut pieces: Vec<Piece> =
+            (0..total.div_ceil(PIECE)).map(|_| Piece { call: self.begin(started), outcome: None }).collect();
         self.train(file, offset, &mut data, &mut pieces);
         let mut done = 0;
         for (i, piece) in pieces.into_iter().enumerate() {
@@ -132,7 +143,12 @@ impl Client {
                     Data::Out(bytes) => &bytes[extent(next)],
                     Data::In(_) => &[],
                 };
-                let asked = request(opcode, offset.saturating_add(extent(next).start as u64), extent(next).len(), body);
+                let asked = request(
+                    opcode,
+                    offset.saturating_add(extent(next).start as u64),
+                    extent(next).len(),
+                    body,
+                );
                 let header = self.stamp(&mut pieces[next].call, &asked, place.handle, body.len());
                 next += 1;
                 let mut wait = conn.wait(sys::now(), first.deadline);
@@ -143,7 +159,8 @@ impl Client {
             if answered == next {
                 return;
             }
-            let waiting = |id: u64| pieces[..next].iter().position(|p| p.call.id == id && p.outcome.is_none());
+            let waiting =
+                |id: u64| pieces[..next].iter().position(|p| p.call.id == id && p.outcome.is_none());
             let into = match data {
                 Data::In(buf) => Some(&mut **buf),
                 Data::Out(_) => None,

@@ -29,7 +29,8 @@ struct Load {
 impl Load {
     fn start(layer: &Layer, seed: u64) -> Load {
         let worker = layer.compile("worker");
-        let fixed: Vec<u8> = (0..8u32 << 20).map(|i| (u64::from(i).wrapping_mul(2_654_435_761) as u32 >> 13) as u8).collect();
+        let fixed: Vec<u8> =
+            (0..8u32 << 20).map(|i| (u64::from(i).wrapping_mul(2_654_435_761) as u32 >> 13) as u8).collect();
         std::fs::write(layer.export().join("fixed"), fixed).expect("a file to read");
         for n in 0..4 {
             let pages = vec![0u8; 2 * 32 * 16 * 4096];
@@ -55,12 +56,19 @@ impl Load {
             let said = talker.finish();
             print!("writer: {said}");
             for thread in 0..2 {
-                let line = said.lines().find(|l| l.starts_with(&format!("thread {thread}:"))).expect("a thread's line");
+                let line = said
+                    .lines()
+                    .find(|l| l.starts_with(&format!("thread {thread}:")))
+                    .expect("a thread's line");
                 let words: Vec<&str> = line.split_whitespace().collect();
                 let records: usize = words[4].parse().expect("a count");
                 let want: String = (0..records).map(|r| format!("record {n}.{thread}.{r}.\n")).collect();
-                let log = std::fs::read_to_string(layer.export().join(format!("log.{n}.{thread}"))).expect("the log");
-                assert!(log == want, "writer {n}, thread {thread}: {records} appends were acknowledged once each");
+                let log = std::fs::read_to_string(layer.export().join(format!("log.{n}.{thread}")))
+                    .expect("the log");
+                assert!(
+                    log == want,
+                    "writer {n}, thread {thread}: {records} appends were acknowledged once each"
+                );
                 assert!(words[2].parse::<u64>().expect("a count") > 0, "it wrote");
             }
         }
@@ -110,8 +118,20 @@ fn drains_are_not_noticed() {
 
 /// A call on every way in: all must fail alike, or work alike.
 const CALLS: [&str; 14] = [
-    "write 0 10 5", "pread 0 10 0", "fstat 0", "fsync 0", "ftruncate 0 50", "lseek 0 0 2", "open 1 new 66", "stat old",
-    "mkdir dir2", "rename old older", "unlink old", "truncate old 5", "readlink old", "list .",
+    "write 0 10 5",
+    "pread 0 10 0",
+    "fstat 0",
+    "fsync 0",
+    "ftruncate 0 50",
+    "lseek 0 0 2",
+    "open 1 new 66",
+    "stat old",
+    "mkdir dir2",
+    "rename old older",
+    "unlink old",
+    "truncate old 5",
+    "readlink old",
+    "list .",
 ];
 
 /// A driver with a file open in slot 0, and the deadline its calls have.
@@ -137,7 +157,11 @@ fn without_any_node_calls_fail_in_time() {
             let since = std::time::Instant::now();
             assert_eq!(driver.ask(call), "-1 5", "{call}: EIO");
             // The deadline is a promise; the rest is for a machine that is busy otherwise.
-            assert!(since.elapsed() < deadline + Duration::from_secs(10), "{call} took {:?}", since.elapsed());
+            assert!(
+                since.elapsed() < deadline + Duration::from_secs(10),
+                "{call} took {:?}",
+                since.elapsed()
+            );
         }
         for n in 0..2 {
             if frozen { layer.signal(n, Signal::CONT) } else { layer.restart(n) }
@@ -204,7 +228,11 @@ fn once_each(count: usize, moves: bool) {
         }
     }
     driver.finish();
-    assert_eq!(std::fs::read_to_string(layer.export().join("log")).expect("the log"), log, "each record once");
+    assert_eq!(
+        std::fs::read_to_string(layer.export().join("log")).expect("the log"),
+        log,
+        "each record once"
+    );
     let cuts: u64 = proxies.iter().map(Proxy::cuts).sum();
     println!("{cuts} connections cut");
     assert!(cuts > 20, "connections were cut: {cuts}");
@@ -253,7 +281,10 @@ fn a_late_write_is_not_carried_out() {
     let layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
     let proxy = Proxy::start(layer.address(0), seed);
     proxy.deliver_late();
-    layer.reconfigure(&ClientOptions { through: Some(vec![format!("tcp:{}", proxy.address)]), ..Default::default() });
+    layer.reconfigure(&ClientOptions {
+        through: Some(vec![format!("tcp:{}", proxy.address)]),
+        ..Default::default()
+    });
     let mut driver = driver(&layer, 0);
     assert_eq!(driver.ask("open 0 file 66"), "0 0");
     for i in 0..300u32 {

@@ -49,7 +49,9 @@ fn op(rng: &mut ChaCha8Rng) -> Op {
         24 | 25 => Op::Unlink(path(rng)),
         26 => Op::Rmdir(path(rng)),
         27..=29 => Op::Mkdir(path(rng)),
-        30..=32 => Op::Rename(path(rng), path(rng), *[0, 0, NOREPLACE, EXCHANGE].choose(rng).expect("not empty")),
+        30..=32 => {
+            Op::Rename(path(rng), path(rng), *[0, 0, NOREPLACE, EXCHANGE].choose(rng).expect("not empty"))
+        }
         33 => Op::Link(path(rng), path(rng)),
         34 => Op::Symlink(path(rng), path(rng)),
         35 => Op::Readlink(path(rng)),
@@ -95,12 +97,18 @@ impl Bench {
             let want = tree.apply(*process, op);
             let got = self.processes[*process].ask(&op.to_string());
             if got != want {
-                return Err(format!("operation {i} (process {process}: {op}) answered {got:?}, the model {want:?}"));
+                return Err(format!(
+                    "operation {i} (process {process}: {op}) answered {got:?}, the model {want:?}"
+                ));
             }
         }
         let (want, got) = (tree.contents(), contents(&here));
         let _ = std::fs::remove_dir_all(&here);
-        if want == got { Ok(()) } else { Err(format!("the files differ: the model has {want:?}, there are {got:?}")) }
+        if want == got {
+            Ok(())
+        } else {
+            Err(format!("the files differ: the model has {want:?}, there are {got:?}"))
+        }
     }
 
     /// The shortest part of a failing case that still fails, and how.
@@ -126,11 +134,14 @@ impl Bench {
             let seed = seed.wrapping_add(case);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let n = rng.random_range(5..40);
-            let ops: Vec<(usize, Op)> = (0..n).map(|_| (rng.random_range(0..PROCESSES), op(&mut rng))).collect();
+            let ops: Vec<(usize, Op)> =
+                (0..n).map(|_| (rng.random_range(0..PROCESSES), op(&mut rng))).collect();
             if let Err(why) = self.run(&ops) {
                 let (ops, why) = self.shrink(ops, why);
                 let list: String = ops.iter().map(|(p, op)| format!("  process {p}: {op}\n")).collect();
-                panic!("case {case}: {why}\nrepeat with FOREBAY_SEED={seed} FOREBAY_CASES=1; at its shortest:\n{list}");
+                panic!(
+                    "case {case}: {why}\nrepeat with FOREBAY_SEED={seed} FOREBAY_CASES=1; at its shortest:\n{list}"
+                );
             }
         }
     }

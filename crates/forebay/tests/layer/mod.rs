@@ -47,7 +47,8 @@ impl Layer {
     pub(crate) fn start(count: usize, lease_ms: u64, options: &ClientOptions) -> Layer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("an export");
-        let secret: String = (0..32).map(|i| format!("{:02x}", (i * 37 + std::process::id()) as u8)).collect();
+        let secret: String =
+            (0..32).map(|i| format!("{:02x}", (i * 37 + std::process::id()) as u8)).collect();
         std::fs::write(dir.path().join("secret"), &secret).expect("the secret");
         let mut layer = Layer { dir, nodes: Vec::new(), lease_ms };
         for n in 0..count {
@@ -69,7 +70,8 @@ impl Layer {
             "deadline_ms": options.deadline.as_millis() as u64,
             "fallback": if options.direct { "direct" } else { "error" },
         });
-        std::fs::write(self.dir.path().join("client.json"), config.to_string()).expect("the client's configuration");
+        std::fs::write(self.dir.path().join("client.json"), config.to_string())
+            .expect("the client's configuration");
     }
 
     /// Clients that start from now on reach the nodes this way.
@@ -100,7 +102,16 @@ impl Layer {
         let _ = std::fs::remove_file(&ready);
         let node = &mut self.nodes[n];
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.args(["node", "--die-with-parent", "--drain-timeout", "2", "--job", JOB, "--listen", &node.listen]);
+        command.args([
+            "node",
+            "--die-with-parent",
+            "--drain-timeout",
+            "2",
+            "--job",
+            JOB,
+            "--listen",
+            &node.listen,
+        ]);
         command.arg("--id").arg(n.to_string()).arg("--lease-ms").arg(self.lease_ms.to_string());
         command.arg("--export").arg(self.dir.path().join("export"));
         command.arg("--secret-file").arg(self.dir.path().join("secret"));
@@ -183,7 +194,16 @@ pub(crate) fn compile(dir: &Path, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layer").join(format!("{name}.c"));
     let program = dir.join(name);
     let status = Command::new("cc")
-        .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-pthread", "-o"])
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-D_GNU_SOURCE",
+            "-D_FILE_OFFSET_BITS=64",
+            "-pthread",
+            "-o",
+        ])
         .arg(&program)
         .arg(&source)
         .status()
@@ -209,7 +229,8 @@ pub(crate) struct Talker {
 
 impl Talker {
     pub(crate) fn start(mut command: Command) -> Talker {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
         let input = child.stdin.take().expect("piped");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         Talker { child, input, output }

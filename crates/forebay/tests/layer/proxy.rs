@@ -82,7 +82,14 @@ impl Drop for Proxy {
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, request: bool, left: &AtomicI64, half: bool, shared: &Shared) {
+fn pump(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    request: bool,
+    left: &AtomicI64,
+    half: bool,
+    shared: &Shared,
+) {
     let mut piece = vec![0u8; 64 << 10];
     loop {
         let n = from.read(&mut piece).unwrap_or(0);

@@ -210,7 +210,9 @@ impl Tree {
 
     /// Whether `dir` is `inode` or below it.
     fn below(&self, dir: usize, inode: usize) -> bool {
-        dir == inode || self.is_dir(inode) && self.entries(inode).values().any(|&i| self.is_dir(i) && self.below(dir, i))
+        dir == inode
+            || self.is_dir(inode)
+                && self.entries(inode).values().any(|&i| self.is_dir(i) && self.below(dir, i))
     }
 
     fn describe(&self, inode: usize) -> String {
@@ -228,7 +230,9 @@ impl Tree {
     /// Whether Linux's file systems differ in what `op` answers.
     pub(crate) fn is_unspecified(&self, process: usize, op: &Op) -> bool {
         match op {
-            Op::Seek(slot, ..) => self.slot(process, *slot).is_ok_and(|d| self.is_dir(self.descriptions[d].inode)),
+            Op::Seek(slot, ..) => {
+                self.slot(process, *slot).is_ok_and(|d| self.is_dir(self.descriptions[d].inode))
+            }
             _ => false,
         }
     }
@@ -295,13 +299,15 @@ impl Tree {
             }
             Op::Fstat(slot) => Ok(self.describe(self.descriptions[self.slot(process, *slot)?].inode)),
             Op::Fsync(slot) => self.slot(process, *slot).and_then(|_| done()),
-            Op::Truncate(path, n) => match &mut { self.found(path, true) }.map(|i| &mut self.inodes[i].kind)? {
-                Kind::File(data) => {
-                    data.resize(*n as usize, 0);
-                    done()
+            Op::Truncate(path, n) => {
+                match &mut { self.found(path, true) }.map(|i| &mut self.inodes[i].kind)? {
+                    Kind::File(data) => {
+                        data.resize(*n as usize, 0);
+                        done()
+                    }
+                    _ => Err(EISDIR),
                 }
-                _ => Err(EISDIR),
-            },
+            }
             Op::Unlink(path) => {
                 let spot = self.walk(path, false)?;
                 if self.is_dir(spot.inode.ok_or(ENOENT)?) {
@@ -366,7 +372,11 @@ impl Tree {
         let exclusive = flags & O_CREAT != 0 && flags & O_EXCL != 0;
         let spot = self.walk(path, flags & O_NOFOLLOW == 0 && !exclusive)?;
         let Some(inode) = spot.inode else {
-            return if flags & O_CREAT != 0 { Ok(self.add(spot, Kind::File(Vec::new()))) } else { Err(ENOENT) };
+            return if flags & O_CREAT != 0 {
+                Ok(self.add(spot, Kind::File(Vec::new())))
+            } else {
+                Err(ENOENT)
+            };
         };
         if exclusive {
             return Err(EEXIST);
@@ -388,7 +398,9 @@ impl Tree {
         let Kind::File(data) = &self.inodes[description.inode].kind else { return Err(EISDIR) };
         let from = data.len().min(at as usize);
         let got = &data[from..data.len().min(from + n)];
-        let hash = got.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let hash = got
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         Ok((format!("{} 0 {hash:016x}", got.len()), got.len()))
     }
 
