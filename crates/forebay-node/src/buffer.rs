@@ -12,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const CLASSES: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, MAX_DATA as usize];
+/// From here on a payload is large.
+const LARGE: usize = 1 << 20;
 /// Free buffers that are kept mapped, so that a stream of large requests does not fault its pages in
 /// again and again.
 const KEEP: usize = 32 << 20;
@@ -56,11 +58,12 @@ impl Pool {
     pub(crate) fn take(self: &Arc<Pool>, len: usize, patience: Duration) -> Result<Buffer, Errno> {
         let class = CLASSES.iter().position(|&c| len <= c).ok_or(Errno::NOMEM)?;
         let size = CLASSES[class];
+        let limit = self.limit(size);
         let mut state = self.lock();
-        if state.used + size > self.budget {
+        if state.used + size > limit {
             let deadline = Instant::now() + patience;
             state.waiting += 1;
-            while state.used + size > self.budget {
+            while state.used + size > limit {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     state.waiting -= 1;
@@ -71,6 +74,12 @@ impl Pool {
             state.waiting -= 1;
         }
         self.give(state, class)
+    }
+
+    /// Large payloads leave the last quarter of the memory to small ones: who holds large answers and
+    /// does not read them must not stop everybody.
+    fn limit(&self, size: usize) -> usize {
+        if size < LARGE { self.budget } else { (self.budget / 4 * 3).max(MAX_DATA as usize) }
     }
 
     /// As [`Pool::take`], at once, though the budget be used up. For small payloads whose frame has
@@ -177,11 +186,14 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_a_freed_buffer_wakes_a_waiter() {
-        let pool = Arc::new(Pool::new(8 << 20));
+        let pool = Arc::new(Pool::new(16 << 20));
         let a = pool.take(4 << 20, SHORT).unwrap();
-        let b = pool.take((4 << 20) - 5, SHORT).unwrap();
-        assert_eq!(pool.used(), 8 << 20);
+        let b = [(); 2].map(|()| pool.take((4 << 20) - 5, SHORT).unwrap());
+        assert_eq!(pool.take(1 << 20, SHORT).unwrap_err(), Errno::NOBUFS);
+        let small: Vec<Buffer> = (0..16).map(|_| pool.take(256 << 10, SHORT).unwrap()).collect();
+        assert_eq!(pool.used(), 16 << 20);
         assert_eq!(pool.take(1, SHORT).unwrap_err(), Errno::NOBUFS);
+        drop(small);
         let waiter = std::thread::spawn({
             let pool = Arc::clone(&pool);
             move || pool.take(1 << 20, Duration::from_secs(30)).map(|_| ())
