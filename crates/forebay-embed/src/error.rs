@@ -37,7 +37,10 @@ pub enum EmbedError {
 }
 
 impl EmbedError {
-    pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> EmbedError {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> EmbedError {
         let path = path.into();
         move |source| EmbedError::Io { what, path, source }
     }

@@ -127,7 +127,8 @@ impl Layer {
         let secret_file = run_dir.path().join("secret");
         write_private(&secret_file, secret.as_bytes())?;
         let counters_path = run_dir.path().join("counters");
-        let counters = Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
+        let counters =
+            Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
         write_private(&run_dir.path().join("notes"), b"")?;
         let mut layer = Layer {
             nodes: Vec::new(),
@@ -163,7 +164,11 @@ impl Layer {
         let socket = dir.join(format!("node{node}.sock"));
         let mut command = Command::new(&config.program);
         command.arg("node").arg("--id").arg(node.to_string()).arg("--secret-file").arg(secret);
-        command.arg("--ready-file").arg(dir.join(format!("node{node}.ready"))).arg("--stats-file").arg(&stats);
+        command
+            .arg("--ready-file")
+            .arg(dir.join(format!("node{node}.ready")))
+            .arg("--stats-file")
+            .arg(&stats);
         command.arg("--die-with-parent").arg("--job").arg(&config.job).arg("--drain-timeout").arg("1");
         match config.transport {
             Transport::Unix => command.arg("--listen").arg(format!("unix:{}", socket.display())),
@@ -261,7 +266,9 @@ impl Layer {
             };
             let problem = match status {
                 Some(s) if s.success() => None,
-                Some(s) => Some(s.signal().map_or_else(|| s.to_string(), |n| format!("killed by signal {n}"))),
+                Some(s) => {
+                    Some(s.signal().map_or_else(|| s.to_string(), |n| format!("killed by signal {n}")))
+                }
                 None => Some("its end was not seen".into()),
             };
             let stats = std::fs::read(&node.stats).ok().and_then(|b| serde_json::from_slice(&b).ok());
@@ -305,7 +312,9 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
         }
         for dir in dirs {
             if dir == Path::new("/") {
-                return Err(EmbedError::Argument("--at /: the whole machine cannot be forwarded; name a directory".into()));
+                return Err(EmbedError::Argument(
+                    "--at /: the whole machine cannot be forwarded; name a directory".into(),
+                ));
             }
             if all.iter().any(|e| e.dir == dir) {
                 return Err(EmbedError::Argument(format!("--at {}: given twice", dir.display())));

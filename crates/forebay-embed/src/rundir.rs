@@ -21,7 +21,10 @@ impl RunDir {
                 Err(e) => return Err(EmbedError::io("cannot make the directory", path)(e)),
             }
         }
-        Err(EmbedError::Argument(format!("{}: too many directories of earlier runs; remove forebay-*", base.display())))
+        Err(EmbedError::Argument(format!(
+            "{}: too many directories of earlier runs; remove forebay-*",
+            base.display()
+        )))
     }
 
     pub(crate) fn path(&self) -> &Path {

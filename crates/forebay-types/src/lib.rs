@@ -141,6 +141,10 @@ impl Bandwidth {
 
 impl fmt::Display for Bandwidth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 >= 1000.0 { write!(f, "{:.2} GB/s", self.0 / 1000.0) } else { write!(f, "{:.1} MB/s", self.0) }
+        if self.0 >= 1000.0 {
+            write!(f, "{:.2} GB/s", self.0 / 1000.0)
+        } else {
+            write!(f, "{:.1} MB/s", self.0)
+        }
     }
 }

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn versions() {
-        let mut g = Greeting { version_min: 1, version_max: 9, node: NodeId(0), boot: [0; 16], challenge: [0; 16] };
+        let mut g =
+            Greeting { version_min: 1, version_max: 9, node: NodeId(0), boot: [0; 16], challenge: [0; 16] };
         assert_eq!(negotiate(&g), Ok(VERSION_MAX));
         g.version_min = 8;
         assert!(negotiate(&g).is_err());

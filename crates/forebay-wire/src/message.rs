@@ -99,32 +99,99 @@ pub enum Meta<'a> {
         ino: u64,
     },
     /// Forget the handle.
-    Close { handle: u64 },
+    Close {
+        handle: u64,
+    },
     /// Take over an open file of another session of the same job (after fork or exec).
-    Adopt { session: SessionId, handle: u64 },
-    Fsync { handle: u64, data_only: bool },
-    Stat { target: Target<'a> },
-    Truncate { target: Target<'a>, size: u64 },
-    Fallocate { handle: u64, mode: i32, offset: u64, len: u64 },
-    Unlink { path: Path<'a> },
-    Rmdir { path: Path<'a> },
-    Mkdir { path: Path<'a>, mode: u32 },
-    Mknod { path: Path<'a>, mode: u32, dev: u64 },
+    Adopt {
+        session: SessionId,
+        handle: u64,
+    },
+    Fsync {
+        handle: u64,
+        data_only: bool,
+    },
+    Stat {
+        target: Target<'a>,
+    },
+    Truncate {
+        target: Target<'a>,
+        size: u64,
+    },
+    Fallocate {
+        handle: u64,
+        mode: i32,
+        offset: u64,
+        len: u64,
+    },
+    Unlink {
+        path: Path<'a>,
+    },
+    Rmdir {
+        path: Path<'a>,
+    },
+    Mkdir {
+        path: Path<'a>,
+        mode: u32,
+    },
+    Mknod {
+        path: Path<'a>,
+        mode: u32,
+        dev: u64,
+    },
     /// `flags` as for `renameat2`.
-    Rename { from: Path<'a>, to: Path<'a>, flags: u32 },
-    Link { from: Target<'a>, to: Path<'a> },
-    Symlink { #[serde(with = "serde_bytes")] target: &'a [u8], path: Path<'a> },
-    Readlink { path: Path<'a> },
-    Chmod { target: Target<'a>, mode: u32 },
+    Rename {
+        from: Path<'a>,
+        to: Path<'a>,
+        flags: u32,
+    },
+    Link {
+        from: Target<'a>,
+        to: Path<'a>,
+    },
+    Symlink {
+        #[serde(with = "serde_bytes")]
+        target: &'a [u8],
+        path: Path<'a>,
+    },
+    Readlink {
+        path: Path<'a>,
+    },
+    Chmod {
+        target: Target<'a>,
+        mode: u32,
+    },
     /// `u32::MAX` leaves an id as it is.
-    Chown { target: Target<'a>, uid: u32, gid: u32 },
-    Utimens { target: Target<'a>, atime: SetTime, mtime: SetTime },
+    Chown {
+        target: Target<'a>,
+        uid: u32,
+        gid: u32,
+    },
+    Utimens {
+        target: Target<'a>,
+        atime: SetTime,
+        mtime: SetTime,
+    },
     /// Entries of an open directory after `cookie` (0: from the start), about `max` bytes of them.
-    Readdir { handle: u64, cookie: u64, max: u32 },
+    Readdir {
+        handle: u64,
+        cookie: u64,
+        max: u32,
+    },
     /// `effective`: check the effective ids (`AT_EACCESS`).
-    Access { path: Path<'a>, mode: u32, follow: bool },
-    Statfs { target: Target<'a> },
-    Getxattr { target: Target<'a>, #[serde(with = "serde_bytes")] name: &'a [u8] },
+    Access {
+        path: Path<'a>,
+        mode: u32,
+        follow: bool,
+    },
+    Statfs {
+        target: Target<'a>,
+    },
+    Getxattr {
+        target: Target<'a>,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
     Setxattr {
         target: Target<'a>,
         #[serde(with = "serde_bytes")]
@@ -133,25 +200,75 @@ pub enum Meta<'a> {
         value: &'a [u8],
         flags: i32,
     },
-    Listxattr { target: Target<'a> },
-    Removexattr { target: Target<'a>, #[serde(with = "serde_bytes")] name: &'a [u8] },
+    Listxattr {
+        target: Target<'a>,
+    },
+    Removexattr {
+        target: Target<'a>,
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+    },
     /// Try to change a byte-range lock: done, or `EAGAIN`.
-    Lock { handle: u64, owner: LockOwner, range: LockRange },
+    Lock {
+        handle: u64,
+        owner: LockOwner,
+        range: LockRange,
+    },
     /// Who would be in the way; the answer is [`Answer::Lock`].
-    TestLock { handle: u64, owner: LockOwner, range: LockRange },
+    TestLock {
+        handle: u64,
+        owner: LockOwner,
+        range: LockRange,
+    },
     /// Try `flock`: `kind` on the whole open file.
-    Flock { handle: u64, kind: LockKind },
-    Seek { handle: u64, offset: u64, kind: SeekKind },
+    Flock {
+        handle: u64,
+        kind: LockKind,
+    },
+    Seek {
+        handle: u64,
+        offset: u64,
+        kind: SeekKind,
+    },
     /// The flags of `F_SETFL` that reach the file (append, direct).
-    SetFlags { handle: u64, flags: OpenFlags },
+    SetFlags {
+        handle: u64,
+        flags: OpenFlags,
+    },
 }
 
 impl<'a> Meta<'a> {
     /// Every operation's name, by [`Meta::index`].
     pub const NAMES: &'static [&'static str] = &[
-        "open", "close", "adopt", "fsync", "stat", "truncate", "fallocate", "unlink", "rmdir", "mkdir",
-        "mknod", "rename", "link", "symlink", "readlink", "chmod", "chown", "utimens", "readdir", "access",
-        "statfs", "getxattr", "setxattr", "listxattr", "removexattr", "lock", "testlock", "flock", "seek",
+        "open",
+        "close",
+        "adopt",
+        "fsync",
+        "stat",
+        "truncate",
+        "fallocate",
+        "unlink",
+        "rmdir",
+        "mkdir",
+        "mknod",
+        "rename",
+        "link",
+        "symlink",
+        "readlink",
+        "chmod",
+        "chown",
+        "utimens",
+        "readdir",
+        "access",
+        "statfs",
+        "getxattr",
+        "setxattr",
+        "listxattr",
+        "removexattr",
+        "lock",
+        "testlock",
+        "flock",
+        "seek",
         "setflags",
     ];
 
@@ -422,7 +539,11 @@ mod tests {
             Meta::Open { path: path(b"a/b"), flags: OpenFlags::READ, mode: 0o644, ino: 0 },
             Meta::Rename { from: path(b"x"), to: path(b"y"), flags: 1 },
             Meta::Setxattr { target: Target::Handle(4), name: b"user.a", value: &[0, 255], flags: 0 },
-            Meta::Utimens { target: Target::Link(path(b"l")), atime: SetTime::Omit, mtime: SetTime::At(-1, 5) },
+            Meta::Utimens {
+                target: Target::Link(path(b"l")),
+                atime: SetTime::Omit,
+                mtime: SetTime::At(-1, 5),
+            },
         ];
         let mut buf = Vec::new();
         for op in ops {
@@ -431,7 +552,8 @@ mod tests {
             buf.push(0);
             assert!(Meta::decode(&buf).is_err(), "trailing bytes are refused");
         }
-        let answer = Answer::Entries { entries: vec![Entry { ino: 1, next: 2, kind: 4, name: b"d" }], end: true };
+        let answer =
+            Answer::Entries { entries: vec![Entry { ino: 1, next: 2, kind: 4, name: b"d" }], end: true };
         answer.encode(&mut buf);
         assert_eq!(Answer::decode(&buf), Ok(answer));
     }

@@ -15,11 +15,22 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
+    let command = Cli::parse().command;
+    if command.only_prints() {
+        die_of_broken_pipes();
+    }
+    match command.run() {
         Ok(code) => code,
         Err(e) => {
             eprintln!("forebay: {e:#}");
             ExitCode::from(1)
         }
     }
+}
+
+/// `forebay analyze … | head` ends quietly, as other programs do. Not for commands that have I/O
+/// nodes to take down first.
+fn die_of_broken_pipes() {
+    // SAFETY: before any thread is started; the default action needs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

@@ -49,7 +49,8 @@ impl RunReport {
         io_nodes: Vec<NodeReport>,
         not_forwarded: Vec<Note>,
     ) -> RunReport {
-        let bytes = |names: &[&str]| operations.iter().filter(|o| names.contains(&o.name)).map(|o| o.bytes).sum();
+        let bytes =
+            |names: &[&str]| operations.iter().filter(|o| names.contains(&o.name)).map(|o| o.bytes).sum();
         let us = |ns: u64| ns as f64 / 1000.0;
         RunReport {
             command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),

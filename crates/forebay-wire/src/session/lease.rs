@@ -79,7 +79,10 @@ mod tests {
         // A living client renews, on the connection it lives on.
         lease.observe(read + Nanos::from_millis(1), client(read));
         assert!(lease.holds(read + Nanos::from_millis(1), client(read)));
-        assert!(!lease.holds(read + Nanos::from_millis(1), client(sent)), "another connection's does not count");
+        assert!(
+            !lease.holds(read + Nanos::from_millis(1), client(sent)),
+            "another connection's does not count"
+        );
     }
 
     #[test]

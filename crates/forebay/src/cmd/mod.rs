@@ -38,6 +38,20 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether the command does nothing but compute and print.
+    pub(crate) fn only_prints(&self) -> bool {
+        matches!(
+            self,
+            Command::Allocate(_)
+                | Command::Simulate(_)
+                | Command::Analyze(_)
+                | Command::Train(_)
+                | Command::Learned(_)
+                | Command::Completions(_)
+                | Command::Man(_)
+        )
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),

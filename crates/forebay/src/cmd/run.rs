@@ -107,14 +107,17 @@ impl Run {
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let nodes = layer.stop();
-        let report = RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes());
+        let report =
+            RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes());
         drop(layer);
         if !self.quiet {
-            eprint!("{report}");
+            // Nobody may be listening any more; the exit status still counts.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), report.to_string().as_bytes());
         }
         if let Some(path) = &self.report {
             let json = serde_json::to_vec_pretty(&report)?;
-            std::fs::write(path, json).with_context(|| format!("cannot write the report to {}", path.display()))?;
+            std::fs::write(path, json)
+                .with_context(|| format!("cannot write the report to {}", path.display()))?;
         }
         Ok(ExitCode::from(exit_code(status)))
     }
@@ -176,7 +179,8 @@ fn wait(child: &mut Child) -> Result<ExitStatus> {
     let passer = std::thread::spawn(move || {
         for signal in signals.forever() {
             // Ctrl-C reaches the program from the terminal itself, which sends it to the whole group.
-            let from_terminal = matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
+            let from_terminal =
+                matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
             if !from_terminal
                 && let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal))
             {

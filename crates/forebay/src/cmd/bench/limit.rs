@@ -78,7 +78,11 @@ fn serve(mut stream: TcpStream) -> Result<()> {
                 stream.read_exact(&mut buf[..length])?;
                 let path = Path::new(std::ffi::OsStr::from_bytes(&buf[..length]));
                 match op {
-                    OPEN => file = Some(File::options().read(true).write(true).create(true).truncate(false).open(path)?),
+                    OPEN => {
+                        file = Some(
+                            File::options().read(true).write(true).create(true).truncate(false).open(path)?,
+                        )
+                    }
                     STAT => answer = std::fs::metadata(path)?.len() as usize,
                     CREATE => drop(File::options().write(true).create_new(true).open(path)?),
                     UNLINK => std::fs::remove_file(path)?,

@@ -74,7 +74,8 @@ enum Kind {
 
 fn cases(quick: bool) -> Vec<Case> {
     let n = |full: usize| if quick { (full / 10).max(20) } else { full };
-    let case = |what, op, size, processes, count, kind| Case { what, op, size, processes, count: n(count), kind };
+    let case =
+        |what, op, size, processes, count, kind| Case { what, op, size, processes, count: n(count), kind };
     vec![
         case("4 KiB write, p50", Op::Write, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
         case("4 KiB read, p50", Op::Read, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
@@ -127,7 +128,10 @@ impl PathBench {
         let cases = cases(self.quick);
         let repeat = self.repeat.max(1);
         let bar = ProgressBar::new((cases.len() * repeat * 3) as u64);
-        bar.set_style(ProgressStyle::with_template("{msg:<28} {wide_bar} {pos}/{len} {eta} left").expect("a valid template"));
+        bar.set_style(
+            ProgressStyle::with_template("{msg:<28} {wide_bar} {pos}/{len} {eta} left")
+                .expect("a valid template"),
+        );
         let mut rows = Vec::new();
         for case in &cases {
             bar.set_message(case.what);
@@ -171,7 +175,10 @@ fn row(case: &Case, [direct, limit, forebay]: [f64; 3]) -> Row {
 
 fn print(rows: &[Row], repeat: usize) {
     println!("medians of {repeat} interleaved repetitions; ratio = forebay / limit\n");
-    println!("{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}", "", "", "direct", "limit", "forebay", "ratio", "target");
+    println!(
+        "{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}",
+        "", "", "direct", "limit", "forebay", "ratio", "target"
+    );
     let number = |v: f64| match v {
         v if v.is_nan() => "–".to_owned(),
         v if v >= 100.0 => format!("{v:.0}"),
@@ -251,7 +258,10 @@ impl Ground {
         for (w, out) in workers.iter_mut().zip(&mut pipes) {
             let mut line = String::new();
             out.read_line(&mut line)?;
-            timings.push(serde_json::from_str(&line).with_context(|| format!("a worker failed ({way:?}, {})", case.what))?);
+            timings.push(
+                serde_json::from_str(&line)
+                    .with_context(|| format!("a worker failed ({way:?}, {})", case.what))?,
+            );
             w.wait()?;
         }
         let start = timings.iter().map(|t| t.start).min().unwrap_or(0);
@@ -365,7 +375,8 @@ fn raise_file_limit() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let want = now.maximum.unwrap_or(16384).min(16384);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum }).context("cannot open 1,000 sockets")
+    setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum })
+        .context("cannot open 1,000 sockets")
 }
 
 fn all_cpus() -> Vec<usize> {

@@ -92,9 +92,9 @@ impl Worker {
                 }
                 Way::Limit(c)
             }
-            None if data => {
-                Way::Posix(Some(File::options().read(true).write(true).create(true).truncate(false).open(&self.file)?))
-            }
+            None if data => Way::Posix(Some(
+                File::options().read(true).write(true).create(true).truncate(false).open(&self.file)?,
+            )),
             None => Way::Posix(None),
         };
         let mut memory = aligned(self.size);
