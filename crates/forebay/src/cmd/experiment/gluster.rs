@@ -24,8 +24,7 @@ const WAYS: [&str; 3] = ["direct", "1 I/O node", "2 I/O nodes"];
 /// A shared file in small requests on GlusterFS: directly, and through one and two I/O nodes.
 ///
 /// Eight clients (threads, each with a descriptor or connection of its own) write and read one file
-/// 1D-strided in 32 KiB requests; what was written is dropped from the page cache before it is read. The
-/// ways are interleaved in every repetition. Shows the medians, and
+/// 1D-strided in 32 KiB requests. The ways are interleaved in every repetition. Shows the medians, and
 /// the mean size of the requests that leave the I/O nodes. `scripts/gluster start DIR` makes and mounts
 /// a volume; any other mounted file system does too.
 #[derive(Args)]
@@ -141,9 +140,6 @@ impl GlusterArgs {
                 let w = (i + round) % WAYS.len();
                 bar.set_message(WAYS[w]);
                 for (o, op) in [OpKind::Write, OpKind::Read].into_iter().enumerate() {
-                    if op == OpKind::Read {
-                        forget(&dir.path().join(format!("shared-{w}")))?;
-                    }
                     let rate = bandwidth(&ways[w], dir.path(), w, requests, op)?;
                     seen[w][o].push(rate);
                     rows.push([
@@ -229,13 +225,6 @@ fn mean_sizes(layer: &mut Layer) -> Result<[f64; 2]> {
         bytes / f64::max(count, 1.0)
     };
     Ok([mean(|r| &r.issued_write), mean(|r| &r.issued_read)])
-}
-
-/// Drops the file from this machine's page cache: what a job reads was seldom written on the same node.
-fn forget(path: &Path) -> Result<()> {
-    let file = std::fs::File::open(path)?;
-    file.sync_all()?;
-    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
 /// MB/s from the common start to the last close.
