@@ -220,7 +220,7 @@ impl Target {
     fn create(path: &Path, size: u64) -> Result<Target> {
         let mut file = File::options().create_new(true).write(true).open(path)?;
         // Not zeros: some storage does not store those.
-        let block: Vec<u8> = (0..1usize << 20).map(|i| (i * 2_654_435_761 >> 7) as u8).collect();
+        let block: Vec<u8> = (0..1usize << 20).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
         for _ in 0..size >> 20 {
             std::io::Write::write_all(&mut file, &block).context("cannot write the file")?;
         }
@@ -338,7 +338,7 @@ mod tests {
         let mut places = Places::new(3);
         for _ in 0..10_000 {
             let at = places.next(64 << 20, 4 << 20);
-            assert!(at % (4 << 20) == 0 && at + (4 << 20) <= 64 << 20);
+            assert!(at.is_multiple_of(4 << 20) && at + (4 << 20) <= 64 << 20);
         }
     }
 }
