@@ -138,8 +138,9 @@ impl State {
 
     /// A client for a child that shares its parent's memory (`vfork`, `posix_spawn`) and must not
     /// leave a trace in it.
-    pub(crate) fn passing_client(&self) -> Option<Client> {
-        Client::new(self.config.clone(), None).ok()
+    #[inline(never)]
+    pub(crate) fn passing_client(&self) -> Box<Client> {
+        Box::new(Client::new(self.config.clone(), None).expect("start-up checked the configuration"))
     }
 
     fn after_fork(&self) {

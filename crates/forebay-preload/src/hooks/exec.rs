@@ -8,6 +8,7 @@ use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, sys};
 use forebay_client::{Attr, Client, Error, Meta};
+use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int};
 
 hooks! {
@@ -142,14 +143,10 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     } else {
         path::place(dirfd, given)
     };
-    let passing;
-    let client: &Client = if !state.is_passing_child() {
-        state.client()
-    } else if let Some(c) = state.passing_client() {
-        passing = c;
-        &passing
-    } else {
-        return fail_errno(libc::EIO) as c_int;
+    let passing = OnceCell::new();
+    // Made only when it is needed: a child that shares its parent's memory runs on a small stack.
+    let client = || -> &Client {
+        if state.is_passing_child() { passing.get_or_init(|| state.passing_client()) } else { state.client() }
     };
     let search = value_of(&env, SEARCH).unwrap_or_default();
     // How a script is told its own name: as the caller wrote it.
@@ -159,7 +156,7 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
         match place {
             Place::Local | Place::Above(_) => {
                 if dirfd == libc::AT_FDCWD && flags == 0 {
-                    look_at(client, given, &search, &mut env);
+                    look_at(&client, given, &search, &mut env);
                 }
                 let code = local(dirfd, path, &args, &env, flags);
                 if sys::errno() == libc::ENOENT
@@ -171,10 +168,10 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                 return code;
             }
             Place::LocalAt(p) => {
-                look_at(client, &p, &search, &mut env);
+                look_at(&client, &p, &search, &mut env);
                 return local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast(), &args, &env, 0);
             }
-            Place::Remote(r) => match fetch(client, &r) {
+            Place::Remote(r) => match fetch(client(), &r) {
                 Ok((program, attr)) => match interpreter(&program) {
                     Some((interpreter, argument)) => {
                         let mut new = vec![sys::cstring(&interpreter)];
@@ -187,7 +184,7 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                     }
                     None => {
                         env.push(variable(EXE, &r.full));
-                        return from_copy(client, &r, &program, &attr, &search, &args, env);
+                        return from_copy(client(), &r, &program, &attr, &search, &args, env);
                     }
                 },
                 Err(Error::Escapes) => match path::follow_out(&r, true) {
@@ -304,7 +301,7 @@ fn also_search(env: &mut Vec<Vec<u8>>, dirs: &[Vec<u8>]) {
 
 /// Before a program of this machine starts: says so if it will run without us, and gives it the
 /// libraries it finds in forwarded directories.
-fn look_at(client: &Client, path: &[u8], search: &[u8], env: &mut Vec<Vec<u8>>) {
+fn look_at<'c>(client: &dyn Fn() -> &'c Client, path: &[u8], search: &[u8], env: &mut Vec<Vec<u8>>) {
     let fd = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
     if fd < 0 {
         return;
@@ -323,7 +320,7 @@ fn look_at(client: &Client, path: &[u8], search: &[u8], env: &mut Vec<Vec<u8>>) 
             && library::concerns_us(search)
             && let Some(program) = sys::read_all(fd as c_int, 1 << 30)
         {
-            also_search(env, &library::copies_for(client, path, &program, search));
+            also_search(env, &library::copies_for(client(), path, &program, search));
         }
     }
     sys::close(fd as c_int);

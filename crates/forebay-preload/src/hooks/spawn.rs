@@ -106,6 +106,19 @@ fn concerns_us(steps: &[Step]) -> bool {
     })
 }
 
+/// Whether the program to start may be in a forwarded directory: libc's child has too small a stack to
+/// fetch it.
+fn starts_ours(search: bool, file: &[u8]) -> bool {
+    let ours = |p: &[u8]| !matches!(path::place(libc::AT_FDCWD, p), Place::Local);
+    if !search || file.contains(&b'/') {
+        return ours(file);
+    }
+    sys::env(b"PATH")
+        .unwrap_or_default()
+        .split(|&b| b == b':')
+        .any(|dir| ours(&path::join(if dir.is_empty() { b"." } else { dir }, file)))
+}
+
 static REAL: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 fn real(search: bool) -> Spawn {
@@ -158,8 +171,9 @@ unsafe fn spawn(
     if state::get().is_some() {
         exec::before_fork();
         // SAFETY: the program's own arguments.
-        if let Some(steps) = unsafe { steps(actions) }
-            && concerns_us(&steps)
+        let (steps, program) = unsafe { (steps(actions), sys::bytes(file).unwrap_or_default()) };
+        if let Some(steps) = steps
+            && (concerns_us(&steps) || starts_ours(search, program))
         {
             // SAFETY: as above.
             return unsafe { by_fork(search, pid, file, &steps, attr, argv, envp) };
