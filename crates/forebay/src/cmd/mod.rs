@@ -22,7 +22,7 @@ use std::process::ExitCode;
 pub(crate) enum Command {
     Run(run::Run),
     Bench(bench::Bench),
-    Node(node::NodeArgs),
+    Node(Box<node::NodeArgs>),
     Allocate(allocate::Allocate),
     Simulate(simulate::Simulate),
     Analyze(analyze::Analyze),
