@@ -109,6 +109,9 @@ pub struct Config {
     /// What then.
     #[serde(default)]
     pub fallback: Fallback,
+    /// A sealed, empty memory file that the preload library opens to stand for forwarded files.
+    #[serde(default)]
+    pub placeholder: Option<PathBuf>,
 }
 
 fn default_deadline_ms() -> u64 {

@@ -5,6 +5,7 @@ use crate::rundir::RunDir;
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals, Spread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -81,6 +82,8 @@ pub struct Layer {
     nodes: Vec<NodeProcess>,
     config: Config,
     counters: &'static Counters,
+    /// Kept open for [`Config::placeholder`].
+    _placeholder: Option<OwnedFd>,
 }
 
 /// One node, at the end.
@@ -130,6 +133,7 @@ impl Layer {
         let counters =
             Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
         write_private(&run_dir.path().join("notes"), b"")?;
+        let placeholder = placeholder();
         let mut layer = Layer {
             nodes: Vec::new(),
             config: Config {
@@ -140,8 +144,12 @@ impl Layer {
                 spread: Spread::Process,
                 deadline_ms: config.deadline.as_millis() as u64,
                 fallback: config.fallback,
+                placeholder: placeholder
+                    .as_ref()
+                    .map(|fd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into()),
             },
             counters,
+            _placeholder: placeholder,
             run_dir,
         };
         for node in 0..config.io_nodes {
@@ -326,6 +334,15 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
         return Err(EmbedError::Argument("no directory to forward: give --at DIR or --at DIR=EXPORT".into()));
     }
     Ok(all)
+}
+
+/// An empty memory file that cannot be written to. Without one, clients make their own for every file.
+fn placeholder() -> Option<OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let fd = rustix::fs::memfd_create("forebay-placeholder", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&fd, all).ok()?;
+    Some(fd)
 }
 
 fn random_secret() -> std::io::Result<String> {

@@ -55,6 +55,7 @@ impl Peers {
                 spread: Spread::Process,
                 deadline_ms: DEADLINE_MS,
                 fallback: Fallback::Error,
+                placeholder: None,
             };
             let client = Client::new(config, None).map_err(|e| e.to_string())?;
             let (outbox, reports) = sync_channel(16);

@@ -2,14 +2,23 @@
 //!
 //! A placeholder is an empty memory file, sealed against writing and opened write-only: a system
 //! call that bypasses this library fails with `EBADF` or `EPERM` instead of reading or writing the
-//! wrong thing. Its kernel offset is the file's offset. Its name says which file it stands for, so
-//! that a program started by `exec` finds out; a record too long for a name is its content.
+//! wrong thing. Its kernel offset is the file's offset.
+//!
+//! Most files are opened and closed without ever leaving their process: they are stood for by a
+//! further opening of one memory file that all share ([`Config::placeholder`]), one system call.
+//! Before a fork or exec, [`settle_all`] puts one of their own in their place, whose name says which
+//! file it stands for, so that another program finds out; a record too long for a name is its
+//! content. A descriptor that escapes that (a raw `clone`) fails in the other process, it never
+//! reads or writes the wrong file.
+//!
+//! [`Config::placeholder`]: forebay_client::Config::placeholder
 
 use crate::state::state;
 use crate::sys::{self, sys};
-use crate::table::{Kind, Open};
+use crate::table::{self, Kind, Open};
 use forebay_client::{File, FileRecord};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const NAME: &[u8] = b"forebay:";
 const LINK: &[u8] = b"/memfd:forebay:";
@@ -25,6 +34,44 @@ enum Record {
 
 /// A new placeholder for `open`; its number, or a negative errno.
 pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
+    if let (Some(template), Kind::Remote(_)) = (&state().placeholder, &open.kind) {
+        let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
+        let fd = sys!(openat, libc::AT_FDCWD, template.as_ptr(), flags, 0);
+        if fd >= 0 {
+            open.unsettled.store(true, Ordering::Relaxed);
+            return fd;
+        }
+    }
+    create_own(open, cloexec)
+}
+
+/// Gives every file that is stood for by the shared placeholder one of its own, under the same
+/// numbers and at the same offsets.
+pub(crate) fn settle_all() {
+    // Descriptors that share an open file go on sharing it.
+    let mut done: Vec<(*const Open, i32)> = Vec::new();
+    for (fd, open) in table::all() {
+        let this = Arc::as_ptr(&open);
+        let cloexec = sys!(fcntl, fd, libc::F_GETFD) & libc::FD_CLOEXEC as isize != 0;
+        let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+        if let Some((_, first)) = done.iter().find(|(o, _)| *o == this) {
+            sys!(dup3, *first, fd, flags);
+        } else if open.unsettled.swap(false, Ordering::Relaxed) {
+            open.with_offset(|| {
+                let at = sys!(lseek, fd, 0, libc::SEEK_CUR);
+                let own = create_own(&open, true);
+                if own >= 0 {
+                    sys!(lseek, own, at, libc::SEEK_SET);
+                    sys!(dup3, own, fd, flags);
+                    sys::close(own as i32);
+                }
+            });
+            done.push((this, fd));
+        }
+    }
+}
+
+fn create_own(open: &Open, cloexec: bool) -> isize {
     let record = match &open.kind {
         Kind::Remote(f) => Record::Remote(f.record()),
         Kind::Above(p) | Kind::LocalAbove(p) => Record::Above(p.clone()),

@@ -3,6 +3,7 @@
 use crate::sys::{self, sys};
 use crate::table;
 use forebay_client::{Client, Config, Counters, Fallback};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A forwarded directory.
@@ -28,6 +29,8 @@ pub(crate) struct State {
     /// Directories that stand for forwarded ones as the kernel's working directory.
     pub(crate) shadow: Vec<u8>,
     pub(crate) notes: Vec<u8>,
+    /// The memory file to open for placeholders, as a C string.
+    pub(crate) placeholder: Option<Vec<u8>>,
     /// Copies of programs and libraries of forwarded directories.
     pub(crate) copies: Vec<u8>,
     /// Pipes that stand for named pipes in forwarded directories.
@@ -76,7 +79,9 @@ impl State {
         let join = |name: &[u8]| [run_dir, b"/", name].concat();
         let mask = sys!(umask, 0);
         sys!(umask, mask);
+        let placeholder = config.placeholder.as_ref().map(|p| sys::cstring(p.as_os_str().as_bytes()));
         let state = State {
+            placeholder,
             config,
             exports,
             shadow: join(b"cwd"),

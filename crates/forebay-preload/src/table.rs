@@ -25,11 +25,13 @@ pub(crate) struct Open {
     /// The absolute path it was opened by.
     pub(crate) path: Vec<u8>,
     busy: AtomicBool,
+    /// Stood for by the placeholder that all files share (see [`crate::place`]).
+    pub(crate) unsettled: AtomicBool,
 }
 
 impl Open {
     pub(crate) fn new(kind: Kind, path: Vec<u8>) -> Arc<Open> {
-        Arc::new(Open { kind, path, busy: AtomicBool::new(false) })
+        Arc::new(Open { kind, path, busy: AtomicBool::new(false), unsettled: AtomicBool::new(false) })
     }
 
     pub(crate) fn remote(&self) -> Option<&File> {

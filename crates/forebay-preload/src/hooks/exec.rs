@@ -41,6 +41,7 @@ unsafe extern "C" fn exit_now(code: c_int) -> ! {
 pub(crate) extern "C" fn before_fork() {
     let Some(client) = state().client_if_any() else { return };
     client.note_fork();
+    crate::place::settle_all();
     for (_, open) in crate::table::all() {
         if let Some(file) = open.remote() {
             file.set_shared(true);
@@ -122,6 +123,9 @@ fn variable(name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
+    if !state().is_passing_child() {
+        crate::place::settle_all();
+    }
     let mut args = strings(argv);
     let mut env = strings(envp);
     let state = state();

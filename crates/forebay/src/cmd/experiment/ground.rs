@@ -71,6 +71,7 @@ impl Ground {
             spread: Spread::Process,
             deadline_ms: 120_000,
             fallback: Fallback::Error,
+            placeholder: None,
         };
         Ok(Client::new(config, None)?)
     }

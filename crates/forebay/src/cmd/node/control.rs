@@ -70,6 +70,7 @@ impl Target {
             spread: Spread::Process,
             deadline_ms: 5000,
             fallback: Fallback::Error,
+            placeholder: None,
         };
         let client = Client::new(config, None)?;
         let answer = client
