@@ -339,7 +339,8 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
 /// An empty memory file that cannot be written to. Without one, clients make their own for every file.
 fn placeholder() -> Option<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags};
-    let fd = rustix::fs::memfd_create("forebay-placeholder", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    let fd = rustix::fs::memfd_create("forebay-placeholder", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .ok()?;
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&fd, all).ok()?;
     Some(fd)

@@ -12,6 +12,7 @@ use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int};
 
 hooks! {
+    c"posix_spawnattr_init" => attributes_init, c"posix_spawn_file_actions_init" => actions_init,
     c"execve" => execve, c"execveat" => execveat, c"fexecve" => fexecve, c"_exit" => exit_now,
     c"_Exit" => exit_now, c"vfork" => vfork,
 }
@@ -59,6 +60,22 @@ pub(crate) extern "C" fn after_fork() {
             let _ = state().client().adopt(file);
         }
     }
+}
+
+/// What `system` calls before it spawns, by ways of libc's own that pass our `posix_spawn` by.
+unsafe extern "C" fn attributes_init(attributes: *mut libc::posix_spawnattr_t) -> c_int {
+    before_fork();
+    // SAFETY: the program's own object, which libc too sets to zero.
+    unsafe { attributes.write_bytes(0, 1) };
+    0
+}
+
+/// What `popen` calls before it spawns.
+unsafe extern "C" fn actions_init(actions: *mut libc::posix_spawn_file_actions_t) -> c_int {
+    before_fork();
+    // SAFETY: the program's own object, which libc too sets to zero.
+    unsafe { actions.write_bytes(0, 1) };
+    0
 }
 
 /// A child that shares its parent's memory would undo the parent's bookkeeping: it gets a copy.
