@@ -251,6 +251,14 @@ impl Engine {
         self.lock().intervals.iter().filter(|i| i.end > after).cloned().collect()
     }
 
+    /// The intervals of late; of a node that has not lived for one yet, what there is.
+    pub(crate) fn recent_intervals(&self) -> Vec<Interval> {
+        if self.lock().intervals.is_empty() {
+            self.observe(sys::now(), Nanos::ZERO);
+        }
+        self.intervals(Nanos::ZERO)
+    }
+
     fn dispatcher(&self, node: &Arc<Node>) {
         sys::precise_timers();
         let mut s = self.lock();

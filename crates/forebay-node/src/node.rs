@@ -362,6 +362,7 @@ impl Node {
             requests_expired: s.expired.load(Relaxed),
             requests_replayed: s.replayed.load(Relaxed),
             payload_memory: self.pool.used() as u64,
+            intervals: self.engine.recent_intervals(),
         }
     }
 }

@@ -258,6 +258,9 @@ pub struct Report {
     pub requests_expired: u64,
     pub requests_replayed: u64,
     pub payload_memory: u64,
+    /// The access pattern of late, interval by interval: request sizes, offset distances, files.
+    #[serde(default)]
+    pub intervals: Vec<forebay_pattern::Interval>,
 }
 
 pub(crate) fn flow_reports<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Vec<FlowReport> {
