@@ -1,0 +1,76 @@
+//! Between a job and the arbiter, as JSON over HTTP.
+
+use forebay_types::{Epoch, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/jobs`: a job begins. Posting the same id again (after the arbiter was away) renews it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest {
+    /// Its name, unique; made up by the arbiter if it is empty.
+    #[serde(default)]
+    pub id: String,
+    /// The application: the next run of the same one is predicted from this one.
+    #[serde(default)]
+    pub app: String,
+    /// Whose it is.
+    #[serde(default)]
+    pub user: String,
+    /// Compute nodes it runs on; at least 1.
+    #[serde(default = "one")]
+    pub compute_nodes: u32,
+    /// Processes it runs; at least 1.
+    #[serde(default = "one")]
+    pub processes: u32,
+    /// What a MB/s of it counts against one of another job.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// The secret it has, when it registers again; 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// `false`: no experiments with scheduler parameters while it runs.
+    #[serde(default = "yes")]
+    pub explore: bool,
+    /// The access pattern its bandwidth is expected to follow, in the words of the explorer's
+    /// tables, where the user knows; else its history tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The answer to [`JobRequest`] and to a renewed lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobGrant {
+    /// The job's name.
+    pub id: String,
+    /// Its secret; only in the answer to a registration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Renew within this long, or the job is taken for dead. In milliseconds.
+    pub lease_ms: u64,
+    /// The version of its mapping.
+    pub epoch: Epoch,
+    /// Its I/O nodes.
+    pub nodes: Vec<NodeId>,
+    /// Their addresses, in the same order.
+    pub addresses: Vec<String>,
+    /// Addresses of the other I/O nodes, for when all of its own are gone.
+    #[serde(default)]
+    pub spare: Vec<String>,
+    /// Why it got those, in one sentence.
+    pub reason: String,
+}
+
+/// An answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What failed and what to do, in one or two sentences.
+    pub error: String,
+}

@@ -1,0 +1,22 @@
+//! The control plane's words: what I/O nodes, jobs and tools say to the arbiter, and what they hear
+//! from it. JSON over HTTP, and over one WebSocket per I/O node ([`NODE_PATH`]). Types only.
+//!
+//! | module | who talks |
+//! |---|---|
+//! | [`node`] | an I/O node and the arbiter, both ways, over the node's WebSocket |
+//! | [`job`] | `forebay run` registers a job, renews its lease and ends it |
+//!
+//! Every request that changes something carries `Authorization: Bearer SECRET`, the secret that the
+//! arbiter and its I/O nodes share (64 hexadecimal digits).
+
+pub mod job;
+pub mod node;
+
+/// The version of these messages. A node or an arbiter with another one is refused by name.
+pub const CONTROL_VERSION: u16 = 1;
+
+/// Where an I/O node opens its WebSocket.
+pub const NODE_PATH: &str = "/v1/nodes/connect";
+
+/// Where jobs are registered (POST), and below it renewed (`PUT …/ID/lease`) and ended (`DELETE …/ID`).
+pub const JOBS_PATH: &str = "/v1/jobs";

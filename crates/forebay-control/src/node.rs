@@ -1,0 +1,154 @@
+//! Between an I/O node and the arbiter, as JSON text messages over the node's WebSocket.
+//!
+//! The node opens it and says [`ToArbiter::Hello`]; the arbiter answers [`ToNode::Welcome`], then
+//! [`ToNode::Mapping`] with all jobs, and from then on says what changes the moment it does. The node
+//! reports each interval. When the connection breaks, the node goes on with what it last heard and
+//! tries again.
+//!
+//! Whatever changes a node carries the arbiter's [`Term`]. A node follows the newest term it has
+//! seen and refuses older ones: an arbiter that was replaced cannot give orders any more.
+
+use forebay_pattern::Interval;
+use forebay_sched::SchedulerConfig;
+use forebay_types::{Epoch, FlowId, Nanos, NodeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The fencing token: larger for every arbiter that takes over, or that starts again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Term(pub u64);
+
+/// What an I/O node says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum ToArbiter {
+    /// First of all.
+    Hello(NodeHello),
+    /// Each interval, also when nothing happened: it is the heartbeat.
+    Report(Box<NodeReport>),
+    /// To [`ToNode::Probe`].
+    Probed {
+        /// The probe's number.
+        id: u64,
+        /// How long the node's storage took.
+        took: Nanos,
+        /// What went wrong, if anything did.
+        error: Option<String>,
+    },
+    /// To an order of an arbiter that has been replaced.
+    Refused {
+        /// The order's term.
+        term: Term,
+        /// The newest term the node has seen.
+        newest: Term,
+    },
+    /// The node drains: its jobs have to be moved, and it will be gone soon.
+    Leaving,
+}
+
+/// Who the node is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeHello {
+    /// [`crate::CONTROL_VERSION`].
+    pub version: u16,
+    /// Its number; unique among the nodes of one arbiter.
+    pub node: NodeId,
+    /// The machine it runs on.
+    pub host: String,
+    /// Where clients reach it, best first (`tcp:HOST:PORT`, `unix:PATH`).
+    pub addresses: Vec<String>,
+    /// The directories it serves, by name, in the order clients know them.
+    pub exports: Vec<String>,
+    /// Requests it carries out at once.
+    pub dispatchers: u32,
+    /// Bytes of payload it holds at most.
+    pub memory: u64,
+    /// The scheduler in force.
+    pub scheduler: SchedulerConfig,
+    /// How long its intervals are.
+    pub interval: Nanos,
+    /// The newest term it has seen; 0 is none.
+    pub term: Term,
+}
+
+/// What the node did in one interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// The interval's metrics, flow by flow.
+    pub interval: Interval,
+    /// The names of the jobs of those flows.
+    pub jobs: BTreeMap<FlowId, String>,
+    /// Requests that wait at this moment.
+    pub waiting: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// Median time from a request's receipt to its answer, over the interval; 0 without requests.
+    pub latency_p50: Nanos,
+    /// The 99th percentile of the same.
+    pub latency_p99: Nanos,
+    /// Requests that were answered with an error of the storage (`EIO`) in the interval.
+    pub errors: u64,
+    /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
+    pub scheduler: Option<SchedulerConfig>,
+}
+
+/// What the arbiter says to a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum ToNode {
+    /// The node is known from now on.
+    Welcome {
+        /// The arbiter's term.
+        term: Term,
+    },
+    /// The node was refused, and why; the connection ends.
+    Sorry {
+        /// One clear sentence.
+        reason: String,
+    },
+    /// Which jobs there are and where their clients belong.
+    Mapping {
+        /// Who says so.
+        term: Term,
+        /// All jobs, so that others are to be forgotten; or only those that changed.
+        complete: bool,
+        /// The jobs.
+        jobs: Vec<JobMapping>,
+        /// Jobs that have ended.
+        #[serde(default)]
+        ended: Vec<String>,
+    },
+    /// The scheduler to use from now on.
+    Scheduler {
+        /// Who says so.
+        term: Term,
+        /// Its name and parameters.
+        set: SchedulerConfig,
+    },
+    /// Try your storage and say how long it took.
+    Probe {
+        /// To be repeated in the answer.
+        id: u64,
+    },
+    /// Finish what was accepted, tell clients to move, end.
+    Drain {
+        /// Who says so.
+        term: Term,
+    },
+}
+
+/// Where the clients of one job belong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobMapping {
+    /// The job's name.
+    pub job: String,
+    /// Its secret, 64 hexadecimal digits.
+    pub secret: String,
+    /// Its share against other jobs, at least 1.
+    pub weight: u32,
+    /// The version of this job's mapping. Larger is newer.
+    pub epoch: Epoch,
+    /// The addresses of its I/O nodes, at least one. Client number i uses the i-th, and around.
+    pub nodes: Vec<String>,
+}
