@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::pool::Taken;
 use crate::sys;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::Nanos;
 use forebay_wire::frame::{Header, Opcode, flag};
 use forebay_wire::message::Meta;
 use rustix::io::Errno;
@@ -148,6 +148,7 @@ impl Client {
         mut done: impl FnMut(usize, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
         loop {
+            self.follow(call.started);
             let (node, handle) = match bound {
                 Bound::Free => (self.nodes.pick(sys::now()), 0),
                 Bound::Node(n) => (n, 0),
@@ -196,6 +197,7 @@ impl Client {
         }
         match self.connect(node, call) {
             Ok(conn) => {
+                self.heard_epoch(conn.welcome.epoch);
                 taken.put_conn(node, conn);
                 // A node that is there again has the whole deadline to answer.
                 call.deadline = self.config.deadline();
@@ -278,7 +280,7 @@ impl Client {
                         _ => Err(refused(&header, reply.body)),
                     })
                 };
-                self.nodes.mark_up(node, header.has(flag::MOVE));
+                self.heard_from(node, &header);
                 Ok(outcome)
             }
             Err(failure) => {
@@ -308,7 +310,7 @@ impl Client {
                 return Err(Failure::Deadline);
             }
             let ended = |e| matches!(e, Errno::CONNREFUSED | Errno::NOENT);
-            if sys::connect(&self.config.nodes[other], FENCE_NAP).is_err_and(ended) {
+            if sys::connect(self.nodes.address(other), FENCE_NAP).is_err_and(ended) {
                 self.nodes.mark_ended(other, sys::now());
                 break;
             }
@@ -330,13 +332,13 @@ impl Client {
     }
 
     fn connect(&self, node: usize, call: &Call) -> Result<Conn, Failure> {
-        let address = &self.config.nodes[node];
+        let address = self.nodes.address(node);
         let who = Identity {
             session: self.session,
             secret: &self.secret,
             job: &self.config.job,
             host: &self.host,
-            epoch: Epoch(0),
+            epoch: self.nodes.epoch(),
         };
         let conn = Conn::open(address, &who, call.started, call.deadline)?;
         let served = &conn.welcome.exports;

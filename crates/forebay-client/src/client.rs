@@ -4,7 +4,7 @@ use crate::call::{Body, Bound, Request};
 use crate::config::{Config, ConfigError, Spread};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
-use crate::file::{File, FileRecord};
+use crate::file::File;
 use crate::nodes::Nodes;
 use crate::pool::Pool;
 use crate::sys;
@@ -32,6 +32,10 @@ pub struct Client {
     pending: Mutex<Vec<PendingClose>>,
     pending_count: AtomicUsize,
     has_forked: AtomicBool,
+    /// The newest mapping a node has told of.
+    pub(crate) newest: AtomicU64,
+    /// A thread is asking for that mapping.
+    pub(crate) following: AtomicBool,
     pub(crate) counters: Option<&'static Counters>,
 }
 
@@ -45,22 +49,24 @@ impl Client {
     /// A client for this process. It connects when it is first needed.
     pub fn new(config: Config, counters: Option<&'static Counters>) -> Result<Client, ConfigError> {
         let secret = config.check()?;
-        let start = match config.spread {
+        let turn = match config.spread {
             Spread::Process => process_turn(),
             Spread::Host => {
                 sys::hostname().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
             }
-        } % config.nodes.len();
+        };
         Ok(Client {
             secret,
             session: SessionId(sys::random16()),
             host: sys::hostname(),
             pool: Pool::new(),
             next_id: AtomicU64::new(1),
-            nodes: Nodes::new(config.nodes.len(), start),
+            nodes: Nodes::new(config.epoch, &config.nodes, &config.spare, turn),
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
             has_forked: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
+            following: AtomicBool::new(false),
             counters,
             config,
         })
@@ -102,17 +108,9 @@ impl Client {
     /// Opens or creates a file.
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
         let (node, handle, attr) = self.open_on(Bound::Free, path, flags, mode, 0, sys::now())?;
-        let record = FileRecord {
-            export: path.export.0,
-            rel: path.rel.to_vec(),
-            flags: flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC),
-            ino: attr.ino,
-            mode: attr.mode,
-            node: node as u32,
-            handle,
-            session: self.session,
-        };
-        Ok((File::new(record, attr.size), attr))
+        let flags = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
+        let file = File::new(path, flags, &attr, self.place(node, handle));
+        Ok((file, attr))
     }
 
     pub(crate) fn open_on(
@@ -253,7 +251,7 @@ impl Client {
     }
 
     fn nonsense(&self, node: usize) -> Error {
-        Error::Protocol(self.config.nodes[node].clone(), "an answer that does not fit the question".into())
+        Error::Protocol(self.nodes.address(node).clone(), "an answer that does not fit the question".into())
     }
 
     fn write_chunks(

@@ -1,6 +1,7 @@
 //! What a client must know: where the I/O nodes are, which directories they serve, the job's name
 //! and secret. `forebay run` writes it as JSON; the processes of the job read it.
 
+use forebay_types::Epoch;
 use forebay_wire::hello::Secret;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -96,8 +97,14 @@ pub struct Config {
     pub job: String,
     /// The job's secret, 64 hexadecimal digits.
     pub secret: String,
-    /// The I/O nodes.
+    /// The job's I/O nodes.
     pub nodes: Vec<Address>,
+    /// I/O nodes that may serve the job when all of its own are gone.
+    #[serde(default)]
+    pub spare: Vec<Address>,
+    /// The version of the mapping that gave the job its nodes; 0 where no arbiter did.
+    #[serde(default)]
+    pub epoch: Epoch,
     /// The forwarded directories.
     pub exports: Vec<ExportMap>,
     /// Which node serves which process.
@@ -141,7 +148,7 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<Secret, ConfigError> {
-        if self.nodes.is_empty() || self.nodes.len() > 1024 {
+        if self.nodes.is_empty() || self.nodes.len() > 1024 || self.spare.len() > 1024 {
             return Err(ConfigError::Value("nodes: between 1 and 1024 addresses are needed"));
         }
         if self.exports.iter().any(|e| !e.dir.is_absolute()) {

@@ -1,11 +1,13 @@
 //! An open file as the client knows it: enough to open it again on another I/O node, and to hand
 //! it to a child process.
 
+use crate::config::Address;
+use crate::published::Published;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::SessionId;
-use forebay_wire::message::{LockKind, LockOwner, LockRange};
+use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What a child process needs to go on with an open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +22,8 @@ pub struct FileRecord {
     pub ino: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
-    /// The I/O node that holds it, by index.
-    pub node: u32,
+    /// The I/O node that holds it.
+    pub node: Address,
     /// Its handle there.
     pub handle: u64,
     /// The session that opened it there.
@@ -31,39 +33,13 @@ pub struct FileRecord {
 /// Where the file is open right now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
+    /// The node's index; that of an earlier client if the session is not this one's.
     pub(crate) node: usize,
+    pub(crate) address: &'static Address,
     pub(crate) handle: u64,
     pub(crate) session: SessionId,
     /// The node does not know the handle (any more).
     pub(crate) lost: bool,
-}
-
-/// A value that is read all the time and replaced almost never, by a pointer that is swapped. What
-/// it held before is leaked: a thread (or a forked child) may still be reading it, and there are
-/// only as many as a file moves or is renamed.
-#[derive(Debug)]
-struct Published<T>(AtomicPtr<T>);
-
-impl<T> Published<T> {
-    fn new(value: T) -> Published<T> {
-        Published(AtomicPtr::new(Box::into_raw(Box::new(value))))
-    }
-
-    fn get(&self) -> &T {
-        // SAFETY: the pointer came from a box that is never freed while `self` lives.
-        unsafe { &*self.0.load(Ordering::Acquire) }
-    }
-
-    fn set(&self, value: T) {
-        self.0.store(Box::into_raw(Box::new(value)), Ordering::Release);
-    }
-}
-
-impl<T> Drop for Published<T> {
-    fn drop(&mut self) {
-        // SAFETY: `self` is going away, so nobody reads the current value any more.
-        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
-    }
 }
 
 /// An open file. Dropping it does not close it on the node: [`crate::Client::close`] does.
@@ -101,20 +77,15 @@ impl Drop for Moving<'_> {
 }
 
 impl File {
-    pub(crate) fn new(record: FileRecord, end: u64) -> File {
+    pub(crate) fn new(path: Path<'_>, flags: OpenFlags, attr: &Attr, place: Place) -> File {
         File {
-            export: record.export,
-            rel: Published::new(record.rel),
-            flags: AtomicU32::new(record.flags.0),
-            ino: record.ino,
-            mode: record.mode,
-            place: Published::new(Place {
-                node: record.node as usize,
-                handle: record.handle,
-                session: record.session,
-                lost: false,
-            }),
-            end: AtomicU64::new(end),
+            export: path.export.0,
+            rel: Published::new(path.rel.to_vec()),
+            flags: AtomicU32::new(flags.0),
+            ino: attr.ino,
+            mode: attr.mode,
+            place: Published::new(place),
+            end: AtomicU64::new(attr.size),
             dirty: AtomicBool::new(false),
             locks: Published::new(Vec::new()),
             flock: AtomicU32::new(0),
@@ -126,7 +97,13 @@ impl File {
 
     /// A file that a parent process left open.
     pub fn inherited(record: FileRecord) -> File {
-        File::new(record, 0)
+        let path = Path { export: ExportId(record.export), rel: &record.rel };
+        let attr = Attr { ino: record.ino, mode: record.mode, ..Attr::default() };
+        let FileRecord { handle, session, .. } = record;
+        // As long as the file, and there are only as many as a process is started with.
+        let address = Box::leak(Box::new(record.node));
+        let place = Place { node: usize::MAX, address, handle, session, lost: false };
+        File::new(path, record.flags, &attr, place)
     }
 
     /// What a child process needs.
@@ -138,7 +115,7 @@ impl File {
             flags: self.flags(),
             ino: self.ino,
             mode: self.mode,
-            node: place.node as u32,
+            node: place.address.clone(),
             handle: place.handle,
             session: place.session,
         }
@@ -297,16 +274,17 @@ mod tests {
 
     #[test]
     fn lock_ranges_split() {
-        let f = File::inherited(FileRecord {
+        let record = FileRecord {
             export: 0,
             rel: b"x".to_vec(),
             flags: OpenFlags::READ,
             ino: 1,
             mode: 0o100644,
-            node: 0,
+            node: Address::Unix("/n".into()),
             handle: 1,
             session: SessionId([0; 16]),
-        });
+        };
+        let f = File::inherited(record);
         let r = |kind, start, len| LockRange { kind, start, len };
         f.note_lock(LockOwner::Process, r(LockKind::Write, 10, 0));
         f.note_lock(LockOwner::Process, r(LockKind::Unlock, 20, 10));

@@ -16,6 +16,7 @@ mod file;
 mod moving;
 mod nodes;
 mod pool;
+mod published;
 mod sys;
 mod transfer;
 

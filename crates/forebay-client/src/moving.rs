@@ -1,12 +1,15 @@
-//! Open files on their way: from a node that died, drains or was only the parent's, to one that serves.
+//! On the move: where the arbiter says, between two requests; and open files from a node that died,
+//! drains, was left or was only the parent's, to the one that serves.
 
 use crate::call::Bound;
 use crate::client::Client;
+use crate::config::Address;
 use crate::error::Error;
 use crate::file::{File, Place};
 use crate::sys;
-use forebay_types::Nanos;
+use forebay_types::{Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
+use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, ExportId, Meta, Path, Target};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,6 +20,41 @@ const LOCK_PATIENCE: Nanos = Nanos::from_secs(4);
 const LOCK_NAP: Duration = Duration::from_millis(20);
 
 impl Client {
+    /// A node answered.
+    pub(crate) fn heard_from(&self, node: usize, header: &Header) {
+        self.nodes.mark_up(node, header.has(flag::MOVE));
+        self.heard_epoch(Epoch(header.stamp.get()));
+    }
+
+    /// A node told the version of its mapping.
+    pub(crate) fn heard_epoch(&self, epoch: Epoch) {
+        if epoch.0 > self.newest.load(Ordering::Relaxed) {
+            self.newest.store(epoch.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for the mapping if there is a newer one than this process follows, and goes by it.
+    pub(crate) fn follow(&self, started: Nanos) {
+        let newest = self.newest.load(Ordering::Relaxed);
+        // The question itself comes here too.
+        if newest <= self.nodes.epoch().0 || self.following.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let node = self.nodes.pick(sys::now());
+        let asked = self.meta_bound(Bound::Node(node), started, Meta::Mapping, |a| match a {
+            Answer::Mapping { epoch, nodes } => {
+                Some((epoch, nodes.iter().filter_map(|n| n.parse().ok()).collect::<Vec<Address>>()))
+            }
+            _ => None,
+        });
+        match asked {
+            Ok((epoch, nodes)) if epoch > self.nodes.epoch() => self.nodes.remap(epoch, &nodes),
+            // The node is gone, or knows less than another one: heard again, it is asked for again.
+            _ => self.newest.store(self.nodes.epoch().0, Ordering::Relaxed),
+        }
+        self.following.store(false, Ordering::Release);
+    }
+
     /// Makes sure that `file` is open on a node that lives, and says where.
     pub(crate) fn ensure_here(&self, file: &File, started: Nanos) -> Result<Place, Error> {
         loop {
@@ -38,6 +76,11 @@ impl Client {
         }
     }
 
+    /// A file of this session.
+    pub(crate) fn place(&self, node: usize, handle: u64) -> Place {
+        Place { node, address: self.nodes.address(node), handle, session: self.session, lost: false }
+    }
+
     fn still_here(&self, file: &File) -> Option<Place> {
         let place = file.place();
         let now = sys::now();
@@ -46,7 +89,10 @@ impl Client {
     }
 
     fn bring_here(&self, file: &File, started: Nanos) -> Result<Place, Error> {
-        let place = file.place();
+        let mut place = file.place();
+        if place.session != self.session {
+            place.node = self.nodes.index(place.address);
+        }
         let alive = !self.nodes.is_down(place.node, sys::now());
         if !place.lost && place.session != self.session && alive {
             let adopt = Meta::Adopt { session: place.session, handle: place.handle };
@@ -56,7 +102,7 @@ impl Client {
             });
             match adopted {
                 Ok((handle, attr)) => {
-                    let here = Place { node: place.node, handle, session: self.session, lost: false };
+                    let here = self.place(place.node, handle);
                     file.end.store(attr.size, Ordering::Relaxed);
                     file.set_place(here);
                     return Ok(here);
@@ -76,7 +122,7 @@ impl Client {
         let usable = known && !self.nodes.is_down(old.node, sys::now());
         match self.open_on(Bound::Free, path, flags, 0, file.ino, started) {
             Ok((node, handle, _)) => {
-                let here = Place { node, handle, session: self.session, lost: false };
+                let here = self.place(node, handle);
                 file.set_place(here);
                 if usable {
                     let close = Meta::Close { handle: old.handle };
@@ -92,7 +138,7 @@ impl Client {
             }
             Err(Error::Refused {
                 errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, ..
-            }) => Err(Error::Lost(self.config.nodes[old.node % self.config.nodes.len()].clone())),
+            }) => Err(Error::Lost(old.address.clone())),
             Err(e) => Err(e),
         }
     }
@@ -121,7 +167,7 @@ impl Client {
                     Err(Error::Refused { .. }) => {
                         // Said once; from here on the file has no locks.
                         file.forget_locks();
-                        return Err(Error::LockLost(self.config.nodes[old.node].clone()));
+                        return Err(Error::LockLost(old.address.clone()));
                     }
                     Err(e) => {
                         // This node too is gone: all of it again on the next one.

@@ -128,6 +128,7 @@ impl Client {
     /// with the last answer, or as soon as something is not as it should be.
     fn train(&self, file: &File, offset: u64, data: &mut Data<'_>, pieces: &mut [Piece]) {
         let started = sys::now();
+        self.follow(started);
         let Ok(place) = self.ensure_here(file, started) else { return };
         let mut first = self.begin(started);
         let Ok((mut taken, fresh)) = self.connected(place.node, &mut first) else { return };
@@ -175,7 +176,7 @@ impl Client {
                 break Failure::Broken("an answer to another request".into());
             };
             answered += 1;
-            self.nodes.mark_up(place.node, header.has(flag::MOVE));
+            self.heard_from(place.node, &header);
             let piece = &mut pieces[i];
             let outcome = match header.status.get() {
                 _ if header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE) => {

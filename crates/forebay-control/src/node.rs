@@ -13,11 +13,18 @@ use forebay_sched::SchedulerConfig;
 use forebay_types::{Epoch, FlowId, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The fencing token: larger for every arbiter that takes over, or that starts again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Term(pub u64);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// What an I/O node says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,7 +94,7 @@ pub struct NodeReport {
     pub latency_p50: Nanos,
     /// The 99th percentile of the same.
     pub latency_p99: Nanos,
-    /// Requests that were answered with an error of the storage (`EIO`) in the interval.
+    /// Reads and writes that were answered with an error in the interval.
     pub errors: u64,
     /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
     pub scheduler: Option<SchedulerConfig>,

@@ -140,6 +140,8 @@ impl Layer {
                 job: config.job.clone(),
                 secret,
                 nodes: Vec::new(),
+                spare: Vec::new(),
+                epoch: Default::default(),
                 exports,
                 spread: Spread::Process,
                 deadline_ms: config.deadline.as_millis() as u64,

@@ -11,7 +11,7 @@ use crate::serve::{self, data_op};
 use crate::session::{Arrival, Session};
 use crate::stats::Op;
 use crate::{control, sys};
-use forebay_types::Nanos;
+use forebay_types::{Epoch, Nanos};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Greeting, Hello, Welcome};
 use forebay_wire::message::{Meta, append_to, decode};
@@ -103,7 +103,7 @@ impl Client {
             stamp: header.stamp.get(),
             lease: self.node.config.lease.into(),
         };
-        let flow = who.job.flow();
+        let (flow, epoch) = (who.job.flow(), who.job.epoch());
         let (session, resumed) = self.node.sessions.join(who, &self.conn, sys::now());
         let welcome = Welcome {
             version,
@@ -112,10 +112,10 @@ impl Client {
             max_data: MAX_DATA,
             lease_ms: u32::try_from(self.node.config.lease.as_millis()).unwrap_or(u32::MAX),
             exports: self.node.exports.iter().map(|e| e.name.clone()).collect(),
-            epoch: self.node.epoch(),
+            epoch,
             resumed,
         };
-        let sent = self.send_message(self.node.reply(Opcode::Hello, header.id.get(), 0, 0), &welcome);
+        let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         if let Err(stop) = sent {
             session.disconnected(&self.conn, sys::now());
             return Err(stop);
@@ -173,7 +173,7 @@ impl Client {
             Opcode::Ping => {
                 session.observe(received, header.stamp.get());
                 self.skip_body(&header, opcode)?;
-                self.reply(self.node.reply(Opcode::Ping, header.id.get(), 0, 0))
+                self.reply(self.node.reply(session.job.epoch(), Opcode::Ping, header.id.get(), 0, 0))
             }
             Opcode::Control => self.control(session, &header, received),
             Opcode::Goodbye => {
@@ -185,7 +185,7 @@ impl Client {
                     other.stop_receiving();
                 }
                 drop(left);
-                self.reply(self.node.reply(Opcode::Goodbye, header.id.get(), 0, 0))?;
+                self.reply(self.node.reply(session.job.epoch(), Opcode::Goodbye, header.id.get(), 0, 0))?;
                 Err(Stop::Goodbye)
             }
             Opcode::Greeting | Opcode::Hello => Err(WireError::Unexpected("the handshake is over").into()),
@@ -220,8 +220,8 @@ impl Client {
         self.send_frame()
     }
 
-    fn refuse(&mut self, opcode: Opcode, id: u64, failure: &Failure) -> Result<(), Stop> {
-        let header = self.node.failed(opcode, id, failure);
+    fn refuse(&mut self, session: &Session, opcode: Opcode, id: u64, failure: &Failure) -> Result<(), Stop> {
+        let header = self.node.failed(session.job.epoch(), opcode, id, failure);
         self.frame.clear();
         self.frame.extend_from_slice(header.as_bytes());
         self.frame.extend_from_slice(failure.why.as_bytes());
@@ -247,7 +247,7 @@ impl Client {
             Ok(file) => file,
             Err(failure) => {
                 session.job.stats.record(data_op(opcode), 0, Nanos::ZERO, true);
-                return self.refuse(opcode, header.id.get(), &failure);
+                return self.refuse(session, opcode, header.id.get(), &failure);
             }
         };
         if opcode == Opcode::Append {
@@ -258,7 +258,7 @@ impl Client {
                     self.frame = answer;
                     return self.send_frame();
                 }
-                Err(failure) => return self.refuse(opcode, header.id.get(), &failure),
+                Err(failure) => return self.refuse(session, opcode, header.id.get(), &failure),
             }
         }
         let (request, access) = engine::describe(&self.node, session, &file, header, opcode);
@@ -344,7 +344,7 @@ impl Client {
             }
         };
         node.engine.complete(&node, ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
-        let mut reply = node.data_reply(header, opcode, &moved);
+        let mut reply = node.data_reply(session.job.epoch(), header, opcode, &moved);
         node.remember(session, opcode, &reply, &moved);
         let n = moved.as_ref().map_or(0, |m| m.0);
         let took = sys::now().since(received);
@@ -443,7 +443,8 @@ impl Client {
         let answer = control::answer(&self.node, session.admin, bytes);
         let json = serde_json::to_vec(&answer).unwrap_or_default();
         let status = if answer.error.is_some() { libc::EINVAL as u32 } else { 0 };
-        let reply = self.node.reply(Opcode::Control, header.id.get(), status, json.len() as u32);
+        let reply =
+            self.node.reply(session.job.epoch(), Opcode::Control, header.id.get(), status, json.len() as u32);
         self.frame.clear();
         self.frame.extend_from_slice(reply.as_bytes());
         self.frame.extend_from_slice(&json);
@@ -461,7 +462,8 @@ impl Client {
         let _ = self.flush_held();
         let (opcode, id) = self.current;
         let opcode = if opcode == Opcode::Hello { Opcode::Hello } else { Opcode::Goodbye };
-        let header = self.node.reply(opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
+        let header =
+            self.node.reply(Epoch(0), opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
         let frame = [&header.as_bytes()[..], why.as_bytes()].concat();
         if self.conn.send(&frame).is_ok() {
             // Closing with unread bytes would reset the connection and take the sentence with it.

@@ -116,6 +116,9 @@ pub struct NodeConfig {
     pub servers: u32,
     /// How long an interval of the pattern metrics is.
     pub interval: Duration,
+    /// Where the arbiter is (`http://HOST:PORT`); with several, whichever leads. Its secret is the
+    /// node's own.
+    pub arbiters: Vec<String>,
     /// The other I/O nodes, told what each job was served here.
     pub peers: Vec<Listen>,
     /// After how many bytes of service.
@@ -159,6 +162,7 @@ impl Default for NodeConfig {
             layout: LayoutSource::default(),
             servers: 1,
             interval: Duration::from_secs(1),
+            arbiters: Vec::new(),
             peers: Vec::new(),
             share_threshold: 4 << 20,
             emulated: None,
@@ -200,6 +204,7 @@ struct File {
     interval_ms: Option<u64>,
     emulated_storage: Option<StorageModel>,
     emulated_storage_socket: Option<PathBuf>,
+    arbiters: Option<Vec<String>>,
     peers: Option<Vec<Listen>>,
     share_threshold_kib: Option<u64>,
     dispatchers: Option<usize>,
@@ -271,6 +276,7 @@ impl NodeConfig {
         let mut c = NodeConfig::default();
         set(&mut c.listen, file.listen);
         set(&mut c.peers, file.peers);
+        set(&mut c.arbiters, file.arbiters);
         for text in file.export.unwrap_or_default() {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }

@@ -3,9 +3,10 @@
 use crate::config::Listen;
 use crate::node::Node;
 use crate::stats::Report;
+use forebay_control::node::{JobMapping, Term};
 use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Epoch, Nanos, NodeId};
+use forebay_types::{Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -50,10 +51,18 @@ pub enum Command {
         /// By job, in bytes of service.
         served: Vec<(String, u64)>,
     },
-    /// The mapping has a new version; clients learn it from every reply.
-    Epoch {
-        /// The version.
-        set: Epoch,
+    /// Where the clients of jobs belong, as an arbiter says it; they learn it from every reply.
+    Mapping {
+        /// Orders of an older term than one seen before are refused.
+        term: Term,
+        /// There are no other jobs.
+        #[serde(default)]
+        complete: bool,
+        /// The jobs.
+        jobs: Vec<JobMapping>,
+        /// Jobs that have ended.
+        #[serde(default)]
+        ended: Vec<String>,
     },
     /// Finish what was accepted, tell clients to move, end.
     Drain,
@@ -92,12 +101,10 @@ pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
         Command::Stats => reply.stats = Some(Box::new(node.report())),
         Command::Intervals { after } => reply.intervals = Some(node.engine.intervals(after)),
         Command::Scheduler { set } => {
-            reply.scheduler = Some(node.engine.with_queue(node, |queue| {
-                if let Some(config) = set {
-                    queue.reconfigure(crate::sys::wall_clock(), config);
-                }
-                queue.config().clone()
-            }));
+            if let Some(config) = set {
+                node.set_scheduler(config);
+            }
+            reply.scheduler = Some(node.scheduler());
         }
         Command::Weight { job, weight } => match node.jobs.flow(&job) {
             Some(flow) => node.engine.with_queue(node, |queue| queue.set_weight(flow, weight)),
@@ -110,7 +117,11 @@ pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
                 node.engine.with_queue(node, |queue| queue.credit_remote(flow, bytes));
             }
         }
-        Command::Epoch { set } => node.set_epoch(set),
+        Command::Mapping { term, complete, jobs, ended } => {
+            if let Err(newest) = node.remap(term, complete, &jobs, &ended) {
+                reply.error = Some(format!("this mapping is of term {term}, and term {newest} has begun"));
+            }
+        }
         Command::Drain => node.begin_drain(),
     }
     reply

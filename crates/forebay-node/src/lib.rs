@@ -5,6 +5,7 @@
 //! carries out itself, what has to wait is carried out by dispatchers ([`engine`], [`serve`]). Paths
 //! are resolved in [`path`] and nowhere else; `unsafe` lives in [`sys`] and nowhere else.
 
+mod announce;
 mod buffer;
 mod client;
 pub mod config;
@@ -19,6 +20,7 @@ mod meta;
 mod node;
 mod path;
 mod peers;
+mod probe;
 mod replay;
 mod rx;
 mod serve;

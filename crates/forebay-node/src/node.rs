@@ -1,5 +1,6 @@
 //! The I/O node: what its threads share, and its life from start to drain.
 
+use crate::announce;
 use crate::buffer::Pool;
 use crate::client;
 use crate::config::{Listen, NodeConfig};
@@ -13,7 +14,8 @@ use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
 use crate::storage::{Emulated, Posix, Storage};
 use crate::sys;
-use forebay_sched::Site;
+use forebay_control::node::{JobMapping, Term};
+use forebay_sched::{SchedulerConfig, Site};
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::frame::{Header, Opcode, flag};
 use rustix::fd::{AsFd, OwnedFd};
@@ -82,8 +84,11 @@ pub struct Node {
     pub(crate) stats: NodeStats,
     pub(crate) peers: Peers,
     pub(crate) boot: [u8; 16],
-    epoch: AtomicU64,
     started: Nanos,
+    /// A probe of the storage is under way.
+    pub(crate) probing: AtomicBool,
+    /// When the scheduler was last changed, by the wall clock.
+    rescheduled: AtomicU64,
     draining: AtomicBool,
     drain_begun: (Mutex<()>, Condvar),
     connections: Mutex<Vec<Arc<Conn>>>,
@@ -139,8 +144,9 @@ impl Node {
             stats: NodeStats::default(),
             peers: Peers::new(config.id, config.share_threshold),
             boot: boot_id(),
-            epoch: AtomicU64::new(0),
             started: sys::now(),
+            probing: AtomicBool::new(false),
+            rescheduled: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             drain_begun: (Mutex::new(()), Condvar::new()),
             connections: Mutex::default(),
@@ -196,6 +202,7 @@ impl Node {
             spawn("acceptor", acceptor).map_err(StartError::Thread)?;
         }
         node.set_peers(&node.config.peers).map_err(StartError::Peers)?;
+        announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
         let n = Arc::clone(&node);
         spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
         Ok(running)
@@ -227,7 +234,7 @@ impl Node {
             self.connection_count.fetch_sub(1, Relaxed);
             self.stats.refused.fetch_add(1, Relaxed);
             let why = "this I/O node has as many connections as it takes";
-            let header = self.reply(Opcode::Goodbye, 0, libc::EUSERS as u32, why.len() as u32);
+            let header = self.reply(Epoch(0), Opcode::Goodbye, 0, libc::EUSERS as u32, why.len() as u32);
             let _ = conn.send(&[&header.as_bytes()[..], why.as_bytes()].concat());
             return;
         }
@@ -282,7 +289,7 @@ impl Node {
     /// Tells clients whose request takes long that the node lives: the connection's thread is busy
     /// with it and cannot answer their pings.
     fn reassure(&self, now: Nanos) {
-        let sign = self.reply(Opcode::Ping, 0, 0, 0);
+        let sign = self.reply(Epoch(0), Opcode::Ping, 0, 0, 0);
         for conn in self.connections().iter() {
             let since = conn.busy_since.load(Relaxed);
             if since != 0 && now.since(Nanos(since)) >= LONG {
@@ -291,26 +298,66 @@ impl Node {
         }
     }
 
-    fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.draining() && self.connection_count.load(Relaxed) == 0
     }
 
-    /// A reply's header, with what every reply tells: the mapping's epoch, and whether to move.
-    pub(crate) fn reply(&self, opcode: Opcode, id: u64, status: u32, body: u32) -> Header {
+    /// A reply's header, with what every reply tells: the epoch of the job's mapping (0 to those
+    /// who have none), and whether to move.
+    pub(crate) fn reply(&self, epoch: Epoch, opcode: Opcode, id: u64, status: u32, body: u32) -> Header {
         let mut header = Header::reply(opcode, id, status, body);
-        header.stamp = self.epoch.load(Relaxed).into();
+        header.stamp = epoch.0.into();
         if self.draining() {
             header.set(flag::MOVE);
         }
         header
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.load(Relaxed))
+    /// Takes in where the clients of jobs belong, from an arbiter that has not been replaced; else
+    /// says what the newest one's term is.
+    pub(crate) fn remap(
+        self: &Arc<Node>,
+        term: Term,
+        complete: bool,
+        jobs: &[JobMapping],
+        ended: &[String],
+    ) -> Result<(), Term> {
+        self.jobs.obey(term)?;
+        let weights = self.jobs.remap(jobs, complete, ended);
+        self.engine.with_queue(self, |queue| {
+            for (flow, weight) in weights {
+                queue.set_weight(flow, weight.max(1));
+            }
+        });
+        Ok(())
     }
 
-    pub(crate) fn set_epoch(&self, epoch: Epoch) {
-        self.epoch.fetch_max(epoch.0, Relaxed);
+    /// The scheduler in force.
+    pub(crate) fn scheduler(self: &Arc<Node>) -> SchedulerConfig {
+        self.engine.with_queue(self, |queue| queue.config().clone())
+    }
+
+    /// From now on this scheduler.
+    pub(crate) fn set_scheduler(self: &Arc<Node>, config: SchedulerConfig) {
+        self.engine.with_queue(self, |queue| {
+            if *queue.config() != config {
+                let now = sys::wall_clock();
+                self.rescheduled.store(now.0, Relaxed);
+                queue.reconfigure(now, config);
+            }
+        });
+    }
+
+    /// How many requests wait, and the scheduler if it has been the same since `start`.
+    pub(crate) fn at_work(self: &Arc<Node>, start: Nanos) -> (u64, Option<SchedulerConfig>) {
+        self.engine.with_queue(self, |queue| {
+            let same = self.rescheduled.load(Relaxed) <= start.0;
+            (queue.len() as u64, same.then(|| queue.config().clone()))
+        })
+    }
+
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connection_count.load(Relaxed)
     }
 
     pub(crate) fn draining(&self) -> bool {

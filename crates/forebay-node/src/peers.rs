@@ -51,6 +51,8 @@ impl Peers {
                 job: node.config.job.clone().unwrap_or_else(|| JOB.to_owned()),
                 secret: secret.to_hex(),
                 nodes: vec![address.to_string().parse::<Address>().map_err(|e| e.to_string())?],
+                spare: Vec::new(),
+                epoch: Default::default(),
                 exports: Vec::new(),
                 spread: Spread::Process,
                 deadline_ms: DEADLINE_MS,

@@ -12,7 +12,7 @@ use crate::stats::Op;
 use crate::storage::Target;
 use crate::sys;
 use forebay_sched::{Segment, Ticket};
-use forebay_types::OpKind;
+use forebay_types::{Epoch, OpKind};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::message::Meta;
@@ -92,22 +92,22 @@ impl Node {
     }
 
     /// The header that answers a data request.
-    pub(crate) fn data_reply(&self, request: &Header, opcode: Opcode, moved: &Moved) -> Header {
+    pub(crate) fn data_reply(&self, epoch: Epoch, request: &Header, opcode: Opcode, moved: &Moved) -> Header {
         match moved {
             Ok((n, offset)) => {
-                let mut h = self.reply(opcode, request.id.get(), 0, 0);
+                let mut h = self.reply(epoch, opcode, request.id.get(), 0, 0);
                 h.length = (*n as u64).into();
                 h.offset = (*offset).into();
                 h
             }
-            Err(failure) => self.failed(opcode, request.id.get(), failure),
+            Err(failure) => self.failed(epoch, opcode, request.id.get(), failure),
         }
     }
 
     /// The header of a reply that says no; the reason's text is its body.
-    pub(crate) fn failed(&self, opcode: Opcode, id: u64, failure: &Failure) -> Header {
+    pub(crate) fn failed(&self, epoch: Epoch, opcode: Opcode, id: u64, failure: &Failure) -> Header {
         let status = failure.errno.raw_os_error().unsigned_abs();
-        let mut h = self.reply(opcode, id, status, failure.why.len() as u32);
+        let mut h = self.reply(epoch, opcode, id, status, failure.why.len() as u32);
         h.set(failure.flags);
         if failure.flags & flag::EXPIRED != 0 {
             self.stats.expired.fetch_add(1, Relaxed);
@@ -255,7 +255,7 @@ impl Node {
 
     fn answer_data(self: &Arc<Node>, work: Work, moved: Moved) {
         let Work { conn, session, header, opcode, payload, received, .. } = work;
-        let reply = self.data_reply(&header, opcode, &moved);
+        let reply = self.data_reply(session.job.epoch(), &header, opcode, &moved);
         self.remember(&session, opcode, &reply, &moved);
         let frame = match &moved {
             Ok((n, _)) if opcode == Opcode::Read => with_payload(payload, reply, *n),
@@ -277,7 +277,7 @@ impl Node {
         frame: &mut Vec<u8>,
     ) -> bool {
         frame.clear();
-        let id = header.id.get();
+        let (id, epoch) = (header.id.get(), session.job.epoch());
         let cached = meta.needs_reply_cache();
         if cached {
             match session.begin(id) {
@@ -288,7 +288,7 @@ impl Node {
                     return false;
                 }
                 Err(failure) => {
-                    frame.extend_from_slice(self.failed(Opcode::Meta, id, &failure).as_bytes());
+                    frame.extend_from_slice(self.failed(epoch, Opcode::Meta, id, &failure).as_bytes());
                     frame.extend_from_slice(failure.why.as_bytes());
                     return true;
                 }
@@ -296,15 +296,15 @@ impl Node {
         }
         frame.extend_from_slice(&[0; HEADER_LEN]);
         let done = Call { node: self, conn, session, header }.run(meta, frame);
-        if !matches!(meta, Meta::Close { .. } | Meta::Adopt { .. } | Meta::SetFlags { .. }) {
+        if !matches!(meta, Meta::Close { .. } | Meta::Adopt { .. } | Meta::SetFlags { .. } | Meta::Mapping) {
             self.storage.metadata();
         }
         let reply = match &done {
-            Ok(()) => self.reply(Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),
+            Ok(()) => self.reply(epoch, Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),
             Err(failure) => {
                 frame.truncate(HEADER_LEN);
                 frame.extend_from_slice(failure.why.as_bytes());
-                self.failed(Opcode::Meta, id, failure)
+                self.failed(epoch, Opcode::Meta, id, failure)
             }
         };
         frame[..HEADER_LEN].copy_from_slice(reply.as_bytes());

@@ -5,7 +5,7 @@ use crate::conn::Conn;
 use crate::fail::{Failure, Outcome};
 use crate::file::{Handles, LockFile, OpenFile};
 use crate::stats::FlowStats;
-use forebay_types::{ClientId, FlowId, Nanos};
+use forebay_types::{ClientId, Epoch, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::session::lease::Lease;
@@ -13,6 +13,7 @@ use forebay_wire::session::replies::{Known, Replies};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,11 +27,43 @@ const KEPT_TRIES: usize = 256;
 pub(crate) struct Job {
     pub(crate) stats: FlowStats,
     pub(crate) handles: Handles,
+    epoch: AtomicU64,
+    /// The addresses of its I/O nodes, as of `epoch`.
+    nodes: Mutex<Arc<[String]>>,
 }
 
 impl Job {
+    pub(crate) fn new(flow: FlowId, name: &str) -> Job {
+        Job {
+            stats: FlowStats::new(flow, name.to_owned()),
+            handles: Handles::default(),
+            epoch: AtomicU64::new(0),
+            nodes: Mutex::new(Arc::from([])),
+        }
+    }
+
     pub(crate) fn flow(&self) -> FlowId {
         self.stats.flow
+    }
+
+    /// The version of its mapping: every reply tells it.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Relaxed))
+    }
+
+    /// Where its clients belong.
+    pub(crate) fn mapping(&self) -> (Epoch, Arc<[String]>) {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.epoch(), Arc::clone(&nodes))
+    }
+
+    /// Where its clients belong from now on, unless something newer is known.
+    pub(crate) fn remap(&self, epoch: Epoch, to: &[String]) {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if epoch > self.epoch() {
+            *nodes = to.into();
+            self.epoch.store(epoch.0, Relaxed);
+        }
     }
 }
 

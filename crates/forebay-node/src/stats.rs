@@ -63,16 +63,7 @@ impl Histogram {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
         let count: u64 = counts.iter().sum();
         let max = self.max.load(Relaxed);
-        let quantile = |q: f64| {
-            let rank = (q * count as f64).ceil().max(1.0) as u64;
-            let mut seen = 0;
-            let at = counts.iter().position(|n| {
-                seen += n;
-                seen >= rank
-            });
-            // The middle of the bucket.
-            at.map_or(0, |i| u64::midpoint(floor(i), floor(i + 1)).min(max))
-        };
+        let quantile = |q: f64| quantile(&counts, q).map_or(0, |v| v.min(max));
         let buckets =
             counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (floor(i), *n)).collect();
         let sum = self.sum.load(Relaxed);
@@ -87,6 +78,48 @@ impl Histogram {
             buckets,
         }
     }
+}
+
+/// How long reads and writes took, all jobs together: counts since the start, or between two such.
+pub(crate) struct Latencies {
+    buckets: Vec<u64>,
+    /// How many of them failed.
+    pub(crate) errors: u64,
+}
+
+impl Latencies {
+    pub(crate) fn of<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Latencies {
+        let mut all = Latencies { buckets: vec![0; BUCKETS], errors: 0 };
+        for op in flows.into_iter().flat_map(|f| &f.ops[..Op::DATA.len()]).filter_map(OnceLock::get) {
+            all.errors += op.errors.load(Relaxed);
+            for (sum, bucket) in all.buckets.iter_mut().zip(&op.latency.buckets) {
+                *sum += bucket.load(Relaxed);
+            }
+        }
+        all
+    }
+
+    pub(crate) fn since(&self, before: &Latencies) -> Latencies {
+        let buckets = self.buckets.iter().zip(&before.buckets).map(|(a, b)| a.saturating_sub(*b)).collect();
+        Latencies { buckets, errors: self.errors.saturating_sub(before.errors) }
+    }
+
+    /// 0 if there are none.
+    pub(crate) fn quantile(&self, q: f64) -> Nanos {
+        Nanos(quantile(&self.buckets, q).unwrap_or(0))
+    }
+}
+
+/// The middle of the bucket that holds the quantile.
+fn quantile(counts: &[u64], q: f64) -> Option<u64> {
+    let count: u64 = counts.iter().sum();
+    let rank = (q * count as f64).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    let at = counts.iter().position(|n| {
+        seen += n;
+        seen >= rank
+    })?;
+    Some(u64::midpoint(floor(at), floor(at + 1)))
 }
 
 /// A histogram as reported.

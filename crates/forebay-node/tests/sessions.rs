@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use forebay_control::node::{JobMapping, Term};
 use forebay_node::config::JobConfig;
 use forebay_node::control::Command;
 use forebay_types::Epoch;
@@ -92,12 +93,44 @@ fn control() {
     assert_eq!(c.control(&Command::Scheduler { set: None }).scheduler.unwrap().merge.count, 3);
     assert!(c.control(&Command::Weight { job: "nobody".into(), weight: 2 }).error.is_some());
     assert!(c.control(&Command::Weight { job: "job".into(), weight: 2 }).error.is_none());
-    c.control(&Command::Epoch { set: Epoch(9) });
-    assert_eq!(c.ping().header.stamp.get(), 9);
     let h = c.header(Opcode::Control, 2);
     let r = c.exchange(&h, b"{}");
     assert!(r.status() != 0 && r.text().contains("cmd"));
+}
+
+#[test]
+fn mappings() {
+    let node = TestNode::start();
+    let mut c = node.client();
+    let job = |epoch, nodes: &[&str]| JobMapping {
+        job: "job".into(),
+        secret: "ab".repeat(32),
+        weight: 1,
+        epoch: Epoch(epoch),
+        nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+    };
+    let tell = |c: &mut Client, term, complete, jobs: Vec<JobMapping>| {
+        c.control(&Command::Mapping { term: Term(term), complete, jobs, ended: Vec::new() }).error
+    };
+    let asked = |c: &mut Client| {
+        let body = c.meta(&Meta::Mapping).unwrap();
+        match Answer::decode(&body).unwrap() {
+            Answer::Mapping { epoch, nodes } => (epoch.0, nodes.join(" ")),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(asked(&mut c), (0, String::new()), "nobody has mapped it");
+    assert_eq!(tell(&mut c, 3, true, vec![job(9, &["tcp:127.0.0.1:1", "unix:/x"])]), None);
+    assert_eq!(c.ping().header.stamp.get(), 9, "every reply tells the epoch");
     assert_eq!(node.client().welcome.epoch, Epoch(9));
+    assert_eq!(asked(&mut c), (9, "tcp:127.0.0.1:1 unix:/x".into()));
+    // Older news does not count, and an older arbiter is refused altogether.
+    assert_eq!(tell(&mut c, 3, false, vec![job(8, &["unix:/y"])]), None);
+    assert_eq!(asked(&mut c).0, 9);
+    assert!(tell(&mut c, 2, false, vec![job(10, &["unix:/y"])]).unwrap().contains("term 3"));
+    assert_eq!(asked(&mut c).0, 9);
+    assert_eq!(tell(&mut c, 4, false, vec![job(10, &["unix:/y"])]), None);
+    assert_eq!(asked(&mut c), (10, "unix:/y".into()));
 }
 
 #[test]

@@ -110,7 +110,7 @@ pub struct Header {
     pub offset: U64,
     /// Bytes to read; on a reply, bytes done.
     pub length: U64,
-    /// On a request, the client's clock at sending (its lease); on a reply, the node's mapping epoch.
+    /// On a request, the client's clock at sending (its lease); on a reply, the epoch of the job's mapping.
     pub stamp: U64,
     body: U32,
     /// On a reply: errno, 0 for success.

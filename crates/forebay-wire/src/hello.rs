@@ -60,7 +60,7 @@ pub struct Welcome {
     pub lease_ms: u32,
     /// The exported directories, by index.
     pub exports: Vec<String>,
-    /// The node's mapping epoch.
+    /// The epoch of the job's mapping.
     pub epoch: Epoch,
     /// Whether the node still had this session (after a broken connection).
     pub resumed: bool,

@@ -4,6 +4,7 @@
 use crate::flags::OpenFlags;
 use crate::hello::SessionId;
 use crate::{MAX_META, MAX_NAME, MAX_PATH, WireError};
+use forebay_types::Epoch;
 use serde::{Deserialize, Serialize};
 
 /// An exported directory, by its place in [`crate::hello::Welcome::exports`].
@@ -235,6 +236,8 @@ pub enum Meta<'a> {
         handle: u64,
         flags: OpenFlags,
     },
+    /// Where the clients of this job belong; the answer is [`Answer::Mapping`].
+    Mapping,
 }
 
 impl<'a> Meta<'a> {
@@ -270,6 +273,7 @@ impl<'a> Meta<'a> {
         "flock",
         "seek",
         "setflags",
+        "mapping",
     ];
 
     /// The operation's place in [`Meta::NAMES`].
@@ -305,6 +309,7 @@ impl<'a> Meta<'a> {
             Meta::Flock { .. } => 27,
             Meta::Seek { .. } => 28,
             Meta::SetFlags { .. } => 29,
+            Meta::Mapping => 30,
         }
     }
 
@@ -352,7 +357,8 @@ impl<'a> Meta<'a> {
             | Meta::Listxattr { .. }
             | Meta::TestLock { .. }
             | Meta::Seek { .. }
-            | Meta::SetFlags { .. } => false,
+            | Meta::SetFlags { .. }
+            | Meta::Mapping => false,
             Meta::Truncate { .. }
             | Meta::Fallocate { .. }
             | Meta::Unlink { .. }
@@ -488,6 +494,14 @@ pub enum Answer<'a> {
     Offset(u64),
     /// The lock in the way, and its owner's process id there; `None` if the range is free.
     Lock(Option<(LockRange, u32)>),
+    /// The job's I/O nodes.
+    Mapping {
+        /// The version; 0 if nobody has mapped this job.
+        epoch: Epoch,
+        /// Their addresses. Client number i uses the i-th, and around.
+        #[serde(borrow)]
+        nodes: Vec<&'a str>,
+    },
 }
 
 impl<'a> Answer<'a> {

@@ -76,6 +76,12 @@ impl<'a> Call<'a> {
             Meta::Flock { handle, kind } => self.flock(handle, kind)?,
             Meta::Seek { handle, offset, kind } => self.seek(handle, offset, kind)?,
             Meta::SetFlags { handle, flags } => self.set_flags(handle, flags)?,
+            Meta::Mapping => {
+                let (epoch, nodes) = self.session.job.mapping();
+                let nodes = nodes.iter().map(String::as_str).collect();
+                Answer::Mapping { epoch, nodes }.append_to(out);
+                return Ok(());
+            }
         };
         answer.append_to(out);
         Ok(())

@@ -29,6 +29,7 @@ use std::time::Duration;
 Examples:
   openssl rand -hex 32 > secret
   forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
+  forebay node --listen tcp:0.0.0.0:0 --export /mnt/pfs/scratch=scratch --secret-file secret --arbiter http://10.0.0.1:7410
   forebay node --config /etc/forebay/node.toml
   forebay node --example-config > node.toml
   forebay node stats tcp:127.0.0.1:7411 --secret-file secret")]
@@ -63,6 +64,10 @@ pub(crate) struct NodeArgs {
     /// How many requests are at the storage at the same time [default: 16].
     #[arg(long, value_name = "N")]
     dispatchers: Option<usize>,
+    /// Follow the arbiter at this address, `http://HOST:PORT`. May be repeated, or several separated
+    /// by commas: the node follows whichever of them leads.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    arbiter: Vec<String>,
     /// How long a request stays valid after its client's last sign of life [default: 2000].
     #[arg(long, value_name = "MS")]
     lease_ms: Option<u64>,
@@ -152,6 +157,15 @@ impl NodeArgs {
         }
         if let Some(scheduler) = &self.scheduler {
             c.scheduler = scheduler.clone();
+        }
+        if !self.arbiter.is_empty() {
+            c.arbiters = self.arbiter.clone();
+        }
+        if let Some(bad) = c.arbiters.iter().find(|url| !url.starts_with("http://")) {
+            bail!("`{bad}` is no arbiter's address: write http://HOST:PORT");
+        }
+        if !c.arbiters.is_empty() && c.secret.is_none() {
+            bail!("an I/O node talks to its arbiter under their common secret: give --secret-file");
         }
         c.dispatchers = self.dispatchers.unwrap_or(c.dispatchers);
         c.lease = self.lease_ms.map_or(c.lease, Duration::from_millis);

@@ -67,6 +67,8 @@ impl Ground {
             job: job.into(),
             secret: self.secret.clone(),
             nodes: vec![address.parse()?],
+            spare: Vec::new(),
+            epoch: Default::default(),
             exports: vec![ExportMap { dir: data, export: "data".into(), local: None }],
             spread: Spread::Process,
             deadline_ms: 120_000,

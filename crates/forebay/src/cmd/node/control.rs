@@ -66,6 +66,8 @@ impl Target {
             job: self.as_job.clone(),
             secret: read_secret(&self.secret_file)?.to_hex(),
             nodes: vec![self.address.clone()],
+            spare: Vec::new(),
+            epoch: Default::default(),
             exports: Vec::new(),
             spread: Spread::Process,
             deadline_ms: 5000,

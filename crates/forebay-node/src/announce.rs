@@ -1,0 +1,273 @@
+//! The announcer: one connection to the arbiter, by which the node reports each interval and hears
+//! where jobs belong and how to schedule. Without an arbiter everything goes on as it last said; the
+//! announcer keeps trying, one address after the other.
+
+use crate::config::Listen;
+use crate::node::Node;
+use crate::stats::Latencies;
+use crate::{probe, sys};
+use forebay_control::job::Problem;
+use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
+use forebay_control::{CONTROL_VERSION, NODE_PATH};
+use forebay_types::Nanos;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::header::AUTHORIZATION;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Error, Message, WebSocket};
+
+/// How long to wait for a connection and for each step of the handshake.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How often reports are looked for while the arbiter says nothing.
+const TICK: Duration = Duration::from_millis(20);
+/// The arbiter says something several times a second; one that is silent for so long hangs.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Between two tries, doubling.
+const NAP: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The largest message: a mapping of very many jobs.
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// Why a connection to an arbiter ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the address is not of the form http://HOST:PORT")]
+    Address,
+    #[error("cannot connect: {0}")]
+    Connect(std::io::Error),
+    #[error("{0}")]
+    Socket(Box<Error>),
+    #[error("it refused this node: {0}")]
+    Refused(String),
+    #[error("it says nothing any more")]
+    Silent,
+    #[error("it sent what this node does not understand: {0}")]
+    Nonsense(serde_json::Error),
+}
+
+impl From<Error> for Ended {
+    fn from(e: Error) -> Ended {
+        let text = |body: &[u8]| match serde_json::from_slice::<Problem>(body) {
+            Ok(problem) => problem.error,
+            Err(_) => String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
+        };
+        match e {
+            Error::Http(response) => Ended::Refused(match response.body() {
+                Some(body) if !body.is_empty() => text(body),
+                _ => response.status().to_string(),
+            }),
+            other => Ended::Socket(Box::new(other)),
+        }
+    }
+}
+
+/// Announces the node in a thread of its own until it has drained.
+pub(crate) fn start(node: &Arc<Node>, listening: &[Listen]) -> std::io::Result<()> {
+    if node.config.arbiters.is_empty() {
+        return Ok(());
+    }
+    let node = Arc::clone(node);
+    let mut listening = listening.to_vec();
+    // Whoever is elsewhere cannot use a path on this machine.
+    listening.sort_by_key(|l| matches!(l, Listen::Unix(_)));
+    let build = std::thread::Builder::new().name("announcer".into()).stack_size(512 << 10);
+    build.spawn(move || announce(&node, &listening)).map(drop)
+}
+
+fn announce(node: &Arc<Node>, listening: &[Listen]) {
+    let mut nap = NAP.0;
+    for url in node.config.arbiters.iter().cycle() {
+        if node.stopped() {
+            return;
+        }
+        let connected = Instant::now();
+        let Err(ended) = converse(node, listening, url) else { return };
+        if connected.elapsed() > SILENCE + CONNECT {
+            nap = NAP.0;
+            tracing::warn!("lost the arbiter at {url}: {ended}; going on as it last said");
+        } else {
+            tracing::info!("the arbiter at {url}: {ended}");
+        }
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(NAP.1);
+    }
+}
+
+/// One connection, until it breaks or (`Ok`) the node has drained.
+fn converse(node: &Arc<Node>, listening: &[Listen], url: &str) -> Result<(), Ended> {
+    let (socket, here) = connect(node, url)?;
+    let (answers, probed) = sync_channel(1);
+    let mut talk = Talk {
+        node,
+        socket,
+        heard: Instant::now(),
+        reported: sys::wall_clock(),
+        latencies: node.jobs.latencies(),
+        answers,
+        leaving: false,
+    };
+    talk.say(&ToArbiter::Hello(hello(node, listening, here)))?;
+    talk.run(&probed)
+}
+
+fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), Ended> {
+    let host = url.strip_prefix("http://").ok_or(Ended::Address)?.trim_end_matches('/');
+    let addresses = host.to_socket_addrs().map_err(Ended::Connect)?;
+    let mut last = Ended::Address;
+    for address in addresses {
+        let stream = match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => stream,
+            Err(e) => {
+                last = Ended::Connect(e);
+                continue;
+            }
+        };
+        let set = |s: &TcpStream| {
+            s.set_nodelay(true)?;
+            s.set_read_timeout(Some(CONNECT))?;
+            s.set_write_timeout(Some(CONNECT))
+        };
+        set(&stream).map_err(Ended::Connect)?;
+        let here = stream.local_addr().map_err(Ended::Connect)?.ip();
+        let mut request = format!("ws://{host}{NODE_PATH}").into_client_request()?;
+        if let Some(secret) = &node.config.secret
+            && let Ok(bearer) = format!("Bearer {}", secret.to_hex()).parse()
+        {
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
+        let mut limits = WebSocketConfig::default();
+        limits.max_message_size = Some(MAX_MESSAGE);
+        limits.max_frame_size = Some(MAX_MESSAGE);
+        let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
+        let (socket, _) = shaken.map_err(|e| match e {
+            tungstenite::HandshakeError::Failure(e) => Ended::from(e),
+            tungstenite::HandshakeError::Interrupted(_) => Ended::Silent,
+        })?;
+        socket.get_ref().set_read_timeout(Some(TICK)).map_err(Ended::Connect)?;
+        return Ok((socket, here));
+    }
+    Err(last)
+}
+
+fn hello(node: &Arc<Node>, listening: &[Listen], here: IpAddr) -> NodeHello {
+    let reachable = |l: &Listen| match l {
+        Listen::Tcp(at) if at.ip().is_unspecified() => {
+            Listen::Tcp(SocketAddr::new(here, at.port())).to_string()
+        }
+        other => other.to_string(),
+    };
+    NodeHello {
+        version: CONTROL_VERSION,
+        node: node.config.id,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        addresses: listening.iter().map(reachable).collect(),
+        exports: node.exports.iter().map(|e| e.name.clone()).collect(),
+        dispatchers: u32::try_from(node.config.dispatchers).unwrap_or(u32::MAX),
+        memory: node.config.memory as u64,
+        scheduler: node.scheduler(),
+        interval: node.config.interval.into(),
+        term: node.jobs.term(),
+    }
+}
+
+struct Talk<'a> {
+    node: &'a Arc<Node>,
+    socket: WebSocket<TcpStream>,
+    heard: Instant,
+    /// The end of the last interval that was reported.
+    reported: Nanos,
+    /// What had been answered by then.
+    latencies: Latencies,
+    answers: SyncSender<ToArbiter>,
+    leaving: bool,
+}
+
+impl Talk<'_> {
+    fn run(&mut self, probed: &Receiver<ToArbiter>) -> Result<(), Ended> {
+        loop {
+            match self.socket.read() {
+                Ok(Message::Text(text)) => {
+                    self.heard = Instant::now();
+                    self.hear(serde_json::from_str(text.as_str()).map_err(Ended::Nonsense)?)?;
+                }
+                Ok(Message::Close(_)) => return Err(Error::ConnectionClosed.into()),
+                Ok(_) => self.heard = Instant::now(),
+                Err(Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(e) => return Err(e.into()),
+            }
+            if self.heard.elapsed() > SILENCE {
+                return Err(Ended::Silent);
+            }
+            while let Ok(answer) = probed.try_recv() {
+                self.say(&answer)?;
+            }
+            self.report()?;
+            if self.node.draining() && !self.leaving {
+                self.leaving = true;
+                self.say(&ToArbiter::Leaving)?;
+            }
+            if self.node.stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn say(&mut self, message: &ToArbiter) -> Result<(), Ended> {
+        let json = serde_json::to_string(message).map_err(Ended::Nonsense)?;
+        Ok(self.socket.send(Message::text(json))?)
+    }
+
+    fn hear(&mut self, message: ToNode) -> Result<(), Ended> {
+        match message {
+            ToNode::Welcome { term } => tracing::info!("the arbiter of term {term} knows this node"),
+            ToNode::Sorry { reason } => return Err(Ended::Refused(reason)),
+            ToNode::Mapping { term, complete, jobs, ended } => {
+                let done = self.node.remap(term, complete, &jobs, &ended);
+                self.answer_to(term, done)?;
+            }
+            ToNode::Scheduler { term, set } => {
+                let done = self.node.jobs.obey(term).map(|()| self.node.set_scheduler(set));
+                self.answer_to(term, done)?;
+            }
+            ToNode::Drain { term } => {
+                let done = self.node.jobs.obey(term).map(|()| self.node.begin_drain());
+                self.answer_to(term, done)?;
+            }
+            ToNode::Probe { id } => probe::start(self.node, id, self.answers.clone()),
+        }
+        Ok(())
+    }
+
+    fn answer_to(&mut self, term: Term, done: Result<(), Term>) -> Result<(), Ended> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(newest) => self.say(&ToArbiter::Refused { term, newest }),
+        }
+    }
+
+    fn report(&mut self) -> Result<(), Ended> {
+        for interval in self.node.engine.intervals(self.reported) {
+            self.reported = interval.end;
+            let latencies = self.node.jobs.latencies();
+            let late = latencies.since(&self.latencies);
+            self.latencies = latencies;
+            let name = |flow| Some((flow, self.node.jobs.name(flow)?));
+            let (waiting, scheduler) = self.node.at_work(interval.start);
+            let report = NodeReport {
+                jobs: interval.flows.iter().filter_map(|f| name(f.flow)).collect(),
+                waiting,
+                connections: self.node.connection_count() as u64,
+                latency_p50: late.quantile(0.5),
+                latency_p99: late.quantile(0.99),
+                errors: late.errors,
+                scheduler,
+                interval,
+            };
+            self.say(&ToArbiter::Report(Box::new(report)))?;
+        }
+        Ok(())
+    }
+}
