@@ -1,7 +1,10 @@
 //! I/O nodes under a test's control: they can be killed, stopped, drained and started again, and
 //! programs run through them as `forebay run` would run them.
-#![allow(dead_code)] // each test uses its part
+#![allow(dead_code, unused_imports)] // each test uses its part
 
+mod load;
+
+pub(crate) use load::Load;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -76,8 +79,12 @@ impl Layer {
 
     /// Clients that start from now on reach the nodes this way.
     pub(crate) fn reconfigure(&self, options: &ClientOptions) {
-        let secret = std::fs::read_to_string(self.dir.path().join("secret")).expect("the secret");
-        self.configure(&secret, options);
+        self.configure(&self.secret(), options);
+    }
+
+    /// The secret of the nodes and of the job.
+    pub(crate) fn secret(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("secret")).expect("the secret")
     }
 
     /// The directory the nodes export.
