@@ -154,6 +154,19 @@ impl Council {
         self.standing
     }
 
+    /// How many decisions were made.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// `arm` is what is in force, whoever chose it: a council that takes over leaves it so until it
+    /// has something to say. An arm that there is not is no news.
+    pub fn adopt(&mut self, arm: usize) {
+        if arm < self.arms.all().len() {
+            self.standing = arm;
+        }
+    }
+
     /// Learns from the reports of this round, decides, and begins the next.
     pub fn decide(&mut self) -> Decision {
         self.round += 1;

@@ -6,6 +6,7 @@ mod analyze;
 mod bench;
 mod experiment;
 mod explore;
+mod fleet;
 mod learned;
 mod manual;
 mod node;
@@ -45,7 +46,6 @@ impl Command {
             Command::Allocate(_)
                 | Command::Simulate(_)
                 | Command::Analyze(_)
-                | Command::Train(_)
                 | Command::Learned(_)
                 | Command::Completions(_)
                 | Command::Man(_)

@@ -1,36 +1,50 @@
 //! `forebay train`: detectors from labelled metrics, and how good they are.
 
-use super::table;
+mod measure;
+mod report;
+
+use super::fleet;
 use anyhow::{Context, bail};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use forebay_pattern::data::{self, Row, Split};
-use forebay_pattern::train::{Trainer, importance, judge};
-use forebay_pattern::{Confusion, Feature, Model, Pattern, synthetic};
+use forebay_pattern::train::Trainer;
+use forebay_pattern::{Feature, Model, synthetic};
 use indicatif::{ProgressBar, ProgressStyle};
+use report::{Report, assess, print};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Train the access pattern detectors and say how good they are.
 ///
-/// Reads labelled metrics (CSV, one row per interval, flow and I/O node), trains a decision tree, a
-/// random forest and a neural net on the request sizes and process counts chosen for training (70 %
-/// to learn from, 30 % to test with), and validates them on the sizes and counts they have never
-/// seen. Prints accuracy, Cohen's Kappa, confusion matrices, what each detector relies on, and how
-/// long training and one prediction take.
+/// Without a CSV file, runs scenarios (operation, layout, spatiality, request size, processes, I/O
+/// nodes) through real I/O node processes on this machine, one after the other, and labels what the
+/// nodes saw of each with what was run: about 9 minutes, or less than one with --small. The nodes'
+/// intervals are 0.1 s instead of the usual second, for ten times as many rows in the same time. The
+/// rows are kept (see --save-data) and can be given again as CSV.
 ///
-/// With --out the detector of the kind chosen by --kind is written as a model file, which I/O nodes
-/// and the arbiter load while running.
+/// Trains a decision tree, a random forest and a neural net on the request sizes and process counts
+/// chosen for training (70 % to learn from, 30 % to test with), and validates them on the sizes and
+/// counts they have never seen. Prints accuracy, Cohen's Kappa, confusion matrices, what each detector
+/// relies on, and how long training and one prediction take.
+///
+/// With --out the detector of the kind chosen by --kind is written as a model file, which the arbiter
+/// loads while running.
 #[derive(clap::Args)]
 #[command(after_long_help = "Examples:\n  \
-    forebay train metrics.csv --out model.json\n  \
-    forebay train metrics.csv --kind forest --out model.json --json > report.json\n  \
+    forebay train --out model.json\n  \
+    forebay train --at /mnt/pfs/scratch --save-data metrics.csv.gz\n  \
+    forebay train metrics.csv.gz --kind forest --out model.json --json > report.json\n  \
     forebay train --synthetic --features thesis")]
 pub(crate) struct Train {
-    /// Labelled metrics; several files are read as one.
-    #[arg(value_name = "CSV", required_unless_present = "synthetic", conflicts_with = "synthetic")]
+    /// Labelled metrics (CSV, .gz or not; one row per interval, flow and I/O node) instead of new
+    /// runs; several files are read as one.
+    #[arg(value_name = "CSV", conflicts_with = "synthetic")]
     files: Vec<PathBuf>,
 
     /// Use rows from a small model of processes and I/O nodes instead of measurements: a stand-in,
@@ -38,7 +52,16 @@ pub(crate) struct Train {
     #[arg(long)]
     synthetic: bool,
 
-    /// Write the rows as CSV, too.
+    /// The directory where the scenarios' files go while they run [default: a memory file system].
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "synthetic"])]
+    at: Option<PathBuf>,
+
+    /// Run only so few scenarios that it takes less than a minute.
+    #[arg(long, conflicts_with_all = ["files", "synthetic"])]
+    small: bool,
+
+    /// Write the rows as CSV, compressed if the name ends in .gz [default: metrics.csv.gz for new runs,
+    /// else nowhere].
     #[arg(long, value_name = "CSV")]
     save_data: Option<PathBuf>,
 
@@ -87,45 +110,13 @@ enum FeaturesArg {
     All,
 }
 
-#[derive(serde::Serialize)]
-struct Report {
-    source: String,
-    train_rows: usize,
-    test_rows: usize,
-    validation_rows: usize,
-    train_sizes: BTreeSet<u64>,
-    train_processes: BTreeSet<u32>,
-    detectors: Vec<DetectorReport>,
-}
-
-#[derive(serde::Serialize)]
-struct DetectorReport {
-    detector: &'static str,
-    seconds_to_train: f64,
-    microseconds_to_predict: f64,
-    train: Score,
-    test: Score,
-    validation: Score,
-    /// Validation rows of trained process counts but unseen request sizes, and the other way round.
-    unseen_sizes: Score,
-    unseen_processes: Score,
-    importance: Vec<(Feature, f64)>,
-}
-
-#[derive(serde::Serialize)]
-struct Score {
-    accuracy: f64,
-    kappa: f64,
-    confusion: Confusion,
-}
-
 impl Train {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let (rows, source) = self.rows()?;
-        if let Some(path) = &self.save_data {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            data::write_csv(BufWriter::new(file), &rows)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+        let Some((rows, source)) = self.rows()? else { return Ok(ExitCode::from(130)) };
+        let measured = !self.synthetic && self.files.is_empty();
+        let kept = self.save_data.clone().or_else(|| measured.then(|| "metrics.csv.gz".into()));
+        if let Some(path) = &kept {
+            write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let sizes: BTreeSet<u64> = self.train_kib.iter().map(|k| k.saturating_mul(1024)).collect();
         let processes = match self.train_processes.as_slice() {
@@ -164,36 +155,70 @@ impl Train {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             print(&report);
-            if let Some(path) = &self.out {
-                println!("\nmodel: {}", path.display());
+            for (what, path) in [("rows", &kept), ("model", &self.out)] {
+                if let Some(path) = path {
+                    println!("\n{what}: {}", path.display());
+                }
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn rows(&self) -> anyhow::Result<(Vec<Row>, String)> {
+    /// The rows and where they come from; `None` after Ctrl-C.
+    fn rows(&self) -> anyhow::Result<Option<(Vec<Row>, String)>> {
         if self.synthetic {
             let rows = synthetic::rows(&synthetic::Plan::default(), self.seed);
-            return Ok((rows, format!("synthetic rows, seed {}", self.seed)));
+            return Ok(Some((rows, format!("synthetic rows, seed {}", self.seed))));
+        }
+        if self.files.is_empty() {
+            let plan = if self.small { measure::Plan::small() } else { measure::Plan::full() };
+            let at = self.at.clone().unwrap_or_else(fleet::scratch);
+            let measured = measure::measure(&plan, &at, self.seed)?;
+            return Ok(measured.map(|(rows, runs)| {
+                let source = format!(
+                    "{} intervals of {} ms from {runs} runs through real I/O nodes",
+                    rows.len(),
+                    measure::INTERVAL_MS
+                );
+                (rows, source)
+            }));
         }
         let mut rows = Vec::new();
         for path in &self.files {
             rows.extend(read(path)?);
         }
         let names: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
-        Ok((rows, names.join(", ")))
+        Ok(Some((rows, names.join(", "))))
     }
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    data::read_csv(BufReader::new(file)).with_context(|| {
+    let file = BufReader::new(file);
+    let text: Box<dyn Read> = if is_gz(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    data::read_csv(text).with_context(|| {
         format!(
             "{} is not a file of labelled metrics (columns: {})",
             path.display(),
             data::COLUMNS.join(", ")
         )
     })
+}
+
+fn is_gz(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "gz")
+}
+
+fn write(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let file = BufWriter::new(File::create(path)?);
+    if is_gz(path) {
+        let mut packed = GzEncoder::new(file, Compression::best());
+        data::write_csv(&mut packed, rows)?;
+        packed.finish()?;
+    } else {
+        data::write_csv(file, rows)?;
+    }
+    Ok(())
 }
 
 fn train(
@@ -219,95 +244,4 @@ fn train(
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
     Ok((model, seconds))
-}
-
-fn assess(model: &Model, seconds_to_train: f64, split: &Split, seed: u64) -> DetectorReport {
-    let all: Vec<&Row> = split.train.iter().chain(&split.test).chain(&split.validation).collect();
-    let start = Instant::now();
-    for row in &all {
-        std::hint::black_box(model.detect(std::hint::black_box(&row.metrics)));
-    }
-    let microseconds_to_predict = start.elapsed().as_secs_f64() * 1e6 / all.len().max(1) as f64;
-    let known_size = |r: &&Row| split.sizes.contains(&r.label.request_size);
-    let known_count = |r: &&Row| split.processes.contains(&r.label.processes);
-    DetectorReport {
-        detector: model.kind().name(),
-        seconds_to_train,
-        microseconds_to_predict,
-        train: score(judge(model, &split.train)),
-        test: score(judge(model, &split.test)),
-        validation: score(judge(model, &split.validation)),
-        unseen_sizes: score(judge(model, split.validation.iter().filter(known_count))),
-        unseen_processes: score(judge(model, split.validation.iter().filter(known_size))),
-        importance: importance(model, &split.test, seed),
-    }
-}
-
-fn score(confusion: Confusion) -> Score {
-    Score { accuracy: confusion.accuracy(), kappa: confusion.kappa(), confusion }
-}
-
-fn print(report: &Report) {
-    let sizes: Vec<String> = report.train_sizes.iter().map(|s| format!("{} KiB", s >> 10)).collect();
-    let counts: Vec<String> = report.train_processes.iter().map(u32::to_string).collect();
-    println!("data: {}", report.source);
-    println!(
-        "{} rows to train on, {} to test with (requests of {}; {} processes), {} to validate with (all others)\n",
-        report.train_rows,
-        report.test_rows,
-        sizes.join(" and "),
-        counts.join(", "),
-        report.validation_rows
-    );
-    let header = [
-        "detector",
-        "train",
-        "test",
-        "validation",
-        "Kappa",
-        "unseen sizes",
-        "unseen counts",
-        "to train",
-        "to predict",
-    ];
-    let mut summary = table::new(&header, &[]);
-    let percent = |s: &Score| {
-        if s.confusion.total() == 0 { "–".into() } else { format!("{:.2} %", s.accuracy * 100.0) }
-    };
-    for d in &report.detectors {
-        summary.add_row([
-            d.detector.to_string(),
-            percent(&d.train),
-            percent(&d.test),
-            percent(&d.validation),
-            format!("{:.4}", d.validation.kappa),
-            percent(&d.unseen_sizes),
-            percent(&d.unseen_processes),
-            format!("{:.2} s", d.seconds_to_train),
-            format!("{:.2} µs", d.microseconds_to_predict),
-        ]);
-    }
-    println!("{summary}");
-    for d in &report.detectors {
-        let what = format!("{}: validation", d.detector);
-        let mut header = vec![what.as_str()];
-        header.extend(Pattern::ALL.iter().map(|p| p.short()));
-        header.extend(["sensitivity", "specificity"]);
-        let mut matrix = table::new(&header, &[]);
-        let c = &d.validation.confusion;
-        for was in Pattern::ALL.into_iter().filter(|&p| c.was(p) > 0) {
-            let mut row = vec![format!("{was} ({})", was.short())];
-            row.extend(c.counts[was.index()].iter().map(u64::to_string));
-            row.extend([c.sensitivity(was), c.specificity(was)].map(|x| format!("{x:.4}")));
-            matrix.add_row(row);
-        }
-        println!("\n{matrix}");
-        let relied: Vec<String> = d
-            .importance
-            .iter()
-            .filter(|(_, loss)| *loss > 0.001)
-            .map(|(f, loss)| format!("{f} {:.1} %", loss * 100.0))
-            .collect();
-        println!("relies on (accuracy lost without it): {}", relied.join(", "));
-    }
 }

@@ -1,7 +1,8 @@
 //! `forebay experiment isolation`: a job of small requests beside a job that writes 32 MiB at a time.
 
 use super::ground::{Ground, open, processes};
-use super::{Common, csv, load, progress, scratch, verdict};
+use super::{Common, csv, load, progress, verdict};
+use crate::cmd::fleet::scratch;
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;

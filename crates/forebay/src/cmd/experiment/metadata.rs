@@ -1,7 +1,8 @@
 //! `forebay experiment metadata`: two jobs of metadata operations that share two to one.
 
 use super::ground::{Ground, at, processes};
-use super::{Common, csv, load, progress, scratch, verdict};
+use super::{Common, csv, load, progress, verdict};
+use crate::cmd::fleet::scratch;
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;

@@ -5,13 +5,17 @@ mod ground;
 mod isolation;
 mod metadata;
 mod overhead;
+mod phases;
+mod rewards;
+mod storage;
 mod twins;
+mod workload;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Repeat the experiments behind the request schedulers.
@@ -33,6 +37,8 @@ enum What {
     Metadata(metadata::MetadataArgs),
     Overhead(overhead::OverheadArgs),
     Gluster(gluster::GlusterArgs),
+    Phases(phases::PhasesArgs),
+    Rewards(rewards::RewardsArgs),
 }
 
 impl Experiment {
@@ -43,6 +49,8 @@ impl Experiment {
             What::Metadata(e) => e.run(),
             What::Overhead(e) => e.run(),
             What::Gluster(e) => e.run(),
+            What::Phases(e) => e.run(),
+            What::Rewards(e) => e.run(),
         }
     }
 }
@@ -104,10 +112,4 @@ fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!("load {} on {cores} cores", text.split(' ').next().unwrap_or("?"))
-}
-
-/// A memory file system if there is one, so that only the emulated servers' times count.
-fn scratch() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }

@@ -1,7 +1,8 @@
 //! `forebay experiment overhead`: what scheduling costs against no scheduler.
 
 use super::ground::{Ground, at, open, processes};
-use super::{Common, csv, load, median, progress, scratch, verdict};
+use super::{Common, csv, load, median, progress, verdict};
+use crate::cmd::fleet::scratch;
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;

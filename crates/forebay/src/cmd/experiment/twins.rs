@@ -2,7 +2,8 @@
 //! order, handle-based round robin and seven time windows.
 
 use super::ground::{Ground, open, processes};
-use super::{Common, csv, load, median, progress, scratch, verdict};
+use super::{Common, csv, load, median, progress, verdict};
+use crate::cmd::fleet::scratch;
 use crate::cmd::table;
 use anyhow::{Result, bail};
 use clap::Args;

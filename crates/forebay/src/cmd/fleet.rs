@@ -1,0 +1,191 @@
+//! I/O nodes as processes of their own, for what is measured on real ones: training and experiments.
+
+use anyhow::{Context, Result, bail};
+use forebay_client::{Address, Client, Config, ExportMap, Fallback, Spread};
+use forebay_explore::run::Standing;
+use forebay_node::control::{Command as Order, Reply};
+use forebay_pattern::Interval;
+use forebay_sched::SchedulerConfig;
+use forebay_types::Nanos;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a node may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The name under which the data directory is exported.
+const EXPORT: &str = "data";
+
+/// Running I/O nodes that export one directory. Dropping it ends them.
+pub(crate) struct Fleet {
+    dir: tempfile::TempDir,
+    nodes: Vec<Child>,
+    addresses: Vec<Address>,
+    secret: String,
+    data: PathBuf,
+}
+
+/// What a node writes once it listens.
+#[derive(serde::Deserialize)]
+struct Ready {
+    addresses: Vec<String>,
+}
+
+impl Fleet {
+    /// Starts `count` nodes that export `data`; `settings` are further lines of their configuration
+    /// file, `{dir}` in them a directory that they share.
+    pub(crate) fn start(data: &Path, count: usize, settings: &str) -> Result<Fleet> {
+        let dir = tempfile::Builder::new().prefix("forebay-fleet-").tempdir_in(scratch())?;
+        let secret: String = rand::random::<[u8; 32]>().iter().map(|b| format!("{b:02x}")).collect();
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(dir.path().join("secret"))?;
+        std::io::Write::write_all(&mut file, secret.as_bytes())?;
+        let data = data.canonicalize().with_context(|| format!("{}: where files go", data.display()))?;
+        let mut fleet = Fleet { dir, nodes: Vec::new(), addresses: Vec::new(), secret, data };
+        for n in 0..count {
+            fleet.start_node(n, settings)?;
+        }
+        for n in 0..count {
+            let address = fleet.await_ready(n)?;
+            fleet.addresses.push(address);
+        }
+        Ok(fleet)
+    }
+
+    fn start_node(&mut self, n: usize, settings: &str) -> Result<()> {
+        let dir = self.dir.path();
+        let config = format!(
+            "id = {n}\nlisten = [{:?}]\nexport = [{:?}]\nsecret-file = \"secret\"\n{}\n",
+            format!("unix:{}", dir.join(format!("{n}.sock")).display()),
+            format!("{}={EXPORT}", self.data.display()),
+            settings.replace("{dir}", &dir.display().to_string()),
+        );
+        let file = dir.join(format!("node{n}.toml"));
+        std::fs::write(&file, config)?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["node", "--die-with-parent", "--config"])
+            .arg(&file)
+            .arg("--ready-file")
+            .arg(dir.join(format!("node{n}.ready")))
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot start an I/O node")?;
+        self.nodes.push(child);
+        Ok(())
+    }
+
+    fn await_ready(&mut self, n: usize) -> Result<Address> {
+        let deadline = Instant::now() + PATIENCE;
+        let file = self.dir.path().join(format!("node{n}.ready"));
+        while Instant::now() < deadline {
+            if let Ok(text) = std::fs::read(&file) {
+                let ready: Ready = serde_json::from_slice(&text)?;
+                let first = ready.addresses.first().context("the I/O node listens nowhere")?;
+                return Ok(first.parse()?);
+            }
+            if let Some(status) = self.nodes[n].try_wait()? {
+                bail!("I/O node {n} did not start: {status}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("I/O node {n} did not listen within {} s", PATIENCE.as_secs())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// The exported directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// A directory for what goes with the nodes and is removed with them.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The nodes, for the explorer.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { addresses: self.addresses.clone(), secret: self.secret.clone(), export: EXPORT.into() }
+    }
+
+    /// A client of a job on one of the nodes; each is a compute process.
+    pub(crate) fn client(&self, job: &str, node: usize) -> Result<Client> {
+        let address = self.addresses.get(node).context("there is no such I/O node")?;
+        let config = Config {
+            job: job.into(),
+            secret: self.secret.clone(),
+            nodes: vec![address.clone()],
+            exports: vec![ExportMap { dir: self.data.clone(), export: EXPORT.into(), local: None }],
+            spread: Spread::Process,
+            deadline_ms: 60_000,
+            fallback: Fallback::Error,
+            placeholder: None,
+        };
+        Ok(Client::new(config, None)?)
+    }
+
+    fn tell(&self, node: usize, order: &Order) -> Result<Reply> {
+        let client = self.client("control", node)?;
+        let answer = client.control(0, &serde_json::to_vec(order)?);
+        client.leave();
+        let reply: Reply = serde_json::from_slice(&answer?)?;
+        match reply.error {
+            Some(error) => bail!("I/O node {node}: {error}"),
+            None => Ok(reply),
+        }
+    }
+
+    /// The intervals of a node that began at or after `since`.
+    pub(crate) fn intervals(&self, node: usize, since: Nanos) -> Result<Vec<Interval>> {
+        let reply = self.tell(node, &Order::Intervals { after: since })?;
+        let all = reply.intervals.context("the I/O node gave no intervals")?;
+        Ok(all.into_iter().filter(|i| i.start >= since).collect())
+    }
+
+    /// Every node schedules so from now on.
+    pub(crate) fn schedule(&self, set: &SchedulerConfig) -> Result<()> {
+        (0..self.len()).try_for_each(|n| {
+            self.tell(n, &Order::Scheduler { set: Some(set.clone()) })?;
+            Ok(())
+        })
+    }
+
+    /// The scheduler in force on a node.
+    pub(crate) fn scheduler(&self, node: usize) -> Result<SchedulerConfig> {
+        let reply = self.tell(node, &Order::Scheduler { set: None })?;
+        reply.scheduler.context("the I/O node named no scheduler")
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(pid) = i32::try_from(node.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for node in &mut self.nodes {
+            while matches!(node.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+/// Now, as I/O nodes date their intervals.
+pub(crate) fn wall_clock() -> Nanos {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
+}
+
+/// A memory file system if there is one, so that nothing but the emulated servers' times counts.
+pub(crate) fn scratch() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
