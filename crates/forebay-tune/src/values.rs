@@ -144,6 +144,17 @@ impl Values {
         variance.sqrt().max(LEAST_NOISE * best)
     }
 
+    /// How much single rewards of one arm scatter: its own scatter, as far as it was seen, and that of
+    /// all arms. An arm that is sometimes much better than at other times must not be given up after
+    /// a few bad draws only because the others are steady.
+    pub fn noise_of(&self, arm: usize) -> f64 {
+        let a = &self.arms[arm];
+        let shared = self.noise();
+        let freedom = (a.weight - 1.0).max(0.0);
+        let variance = (a.squares + PRIOR_WEIGHT * shared * shared) / (freedom + PRIOR_WEIGHT);
+        variance.sqrt()
+    }
+
     /// A reward that `arm`'s true mean hardly falls short of: `z` standard errors below its estimate.
     pub fn lower(&self, arm: usize, z: f64) -> f64 {
         let a = &self.arms[arm];

@@ -114,6 +114,29 @@ fn guarded_ucb1_still_learns() {
     assert!(outcomes.iter().all(|o| o.performance >= 0.95), "{outcomes:?}");
 }
 
+/// Rewards measured on emulated storage (`forebay experiment rewards`): twelve scenarios, seven windows.
+fn measured() -> Rewards {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/twins_rewards.csv");
+    Rewards::read_csv(std::fs::File::open(path).unwrap()).unwrap()
+}
+
+#[test]
+fn measured_rewards_are_learned() {
+    let rewards = measured();
+    assert!(rewards.scenarios.len() >= 12 && rewards.arms.len() == 7);
+    let default = rewards.arm("twins:window=1ms").unwrap();
+    let play = |guard| Play { default, repetitions: 100, ..play(PolicyConfig::Ucb1(Ucb1::default()), guard) };
+    let free = separately(&rewards, &play(None));
+    for o in &free {
+        assert!(o.performance >= 0.95, "{o:?}");
+    }
+    assert!(free.iter().map(|o| o.performance).sum::<f64>() / free.len() as f64 >= 0.98);
+    for o in separately(&rewards, &play(Some(Guard::default()))) {
+        assert!(o.worst_window >= 0.9, "{o:?}");
+        assert!(o.performance >= 0.95, "{o:?}");
+    }
+}
+
 #[test]
 fn patterns_in_turn_are_learned_as_well_as_one_by_one() {
     let rewards = recording();

@@ -14,11 +14,14 @@ pub struct Ucb1 {}
 
 impl Policy for Ucb1 {
     fn choose(&self, values: &Values, allowed: &[bool], _: &mut dyn RngCore) -> usize {
-        let noise = values.noise();
         let t = values.weight().max(1.0);
         highest(allowed, |arm| {
             let a = &values.arms()[arm];
-            if a.is_blank() { f64::INFINITY } else { a.mean + noise * (2.0 * t.ln() / a.weight).sqrt() }
+            if a.is_blank() {
+                f64::INFINITY
+            } else {
+                a.mean + values.noise_of(arm) * (2.0 * t.ln() / a.weight).sqrt()
+            }
         })
     }
 }

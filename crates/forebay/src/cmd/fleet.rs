@@ -119,6 +119,8 @@ impl Fleet {
             job: job.into(),
             secret: self.secret.clone(),
             nodes: vec![address.clone()],
+            spare: Vec::new(),
+            epoch: Default::default(),
             exports: vec![ExportMap { dir: self.data.clone(), export: EXPORT.into(), local: None }],
             spread: Spread::Process,
             deadline_ms: 60_000,
@@ -152,12 +154,6 @@ impl Fleet {
             self.tell(n, &Order::Scheduler { set: Some(set.clone()) })?;
             Ok(())
         })
-    }
-
-    /// The scheduler in force on a node.
-    pub(crate) fn scheduler(&self, node: usize) -> Result<SchedulerConfig> {
-        let reply = self.tell(node, &Order::Scheduler { set: None })?;
-        reply.scheduler.context("the I/O node named no scheduler")
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Instant;
 ///
 /// Without a CSV file, runs scenarios (operation, layout, spatiality, request size, processes, I/O
 /// nodes) through real I/O node processes on this machine, one after the other, and labels what the
-/// nodes saw of each with what was run: about 9 minutes, or less than one with --small. The nodes'
+/// nodes saw of each with what was run: about 10 minutes, or less than one with --small. The nodes'
 /// intervals are 0.1 s instead of the usual second, for ten times as many rows in the same time. The
 /// rows are kept (see --save-data) and can be given again as CSV.
 ///

@@ -20,7 +20,7 @@ use std::time::Duration;
 const NODES: usize = 4;
 const PROCESSES: usize = 16;
 /// Requests of the window before are still on their way for so long.
-const SETTLE: Duration = Duration::from_millis(150);
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// Record what every time window (TWINS) brings, for learning offline.
 ///

@@ -32,7 +32,7 @@ pub(super) struct Plan {
     sizes: Vec<u64>,
     processes: Vec<u32>,
     io_nodes: Vec<u32>,
-    /// Requests of each process and operation.
+    /// Requests of each process.
     requests: u64,
 }
 
@@ -43,13 +43,13 @@ impl Plan {
             sizes: vec![32 << 10, 64 << 10, 128 << 10, 256 << 10],
             processes: vec![8, 16, 32],
             io_nodes: vec![1, 2, 4],
-            requests: 40,
+            requests: 50,
         }
     }
 
     /// Less than a minute.
     pub(super) fn small() -> Plan {
-        Plan { sizes: vec![32 << 10, 64 << 10], processes: vec![4, 8], io_nodes: vec![1], requests: 25 }
+        Plan { sizes: vec![32 << 10, 64 << 10], processes: vec![4, 8], io_nodes: vec![1], requests: 30 }
     }
 }
 
@@ -85,35 +85,35 @@ const PLAYS: [(Pattern, &[Habit]); 9] = [
 struct Play {
     class: Pattern,
     habits: &'static [Habit],
+    /// Reads or writes.
+    reads: bool,
     request_size: u64,
     processes: u32,
     io_nodes: u32,
 }
 
 impl Play {
-    /// Writes, then reads. Processes that share a job's name are one flow to the nodes.
+    /// Processes that share a job's name are one flow to the nodes.
     fn scenario(&self, requests: u64, seed: u64) -> Scenario {
         let each = self.processes / self.habits.len() as u32;
         let job = |(i, habit): (usize, &Habit)| {
-            let data = |read_share: f64| {
-                Step::Data(Data {
-                    target: Target { path: format!("part-{i}"), layout: habit.layout, direct_io: false },
-                    read_share,
-                    spatiality: habit.spatiality,
-                    total_size: requests * self.request_size * u64::from(each),
-                    sizes: vec![SizeShare { size: self.request_size, weight: 1.0 }],
-                    think: PAUSE,
-                    stone_wall: Duration::ZERO,
-                    validation: false,
-                    fsync: Fsync::Never,
-                })
+            let data = Data {
+                target: Target { path: format!("part-{i}"), layout: habit.layout, direct_io: false },
+                read_share: if self.reads { 1.0 } else { 0.0 },
+                spatiality: habit.spatiality,
+                total_size: requests * self.request_size * u64::from(each),
+                sizes: vec![SizeShare { size: self.request_size, weight: 1.0 }],
+                think: PAUSE,
+                stone_wall: Duration::ZERO,
+                validation: false,
+                fsync: Fsync::Never,
             };
             Job {
                 name: "train".into(),
                 compute_nodes: self.io_nodes,
                 processes_per_node: each / self.io_nodes,
                 delay: Duration::ZERO,
-                steps: vec![data(0.0), data(1.0)],
+                steps: vec![Step::Data(data)],
             }
         };
         Scenario {
@@ -140,7 +140,9 @@ impl Plan {
                     for (class, habits) in PLAYS {
                         // Two processes a node at least: one alone cannot be told to share its file.
                         if processes >= io_nodes * 2 {
-                            plays.push(Play { class, habits, request_size, processes, io_nodes });
+                            let play =
+                                |reads| Play { class, habits, reads, request_size, processes, io_nodes };
+                            plays.extend([play(false), play(true)]);
                         }
                     }
                 }
@@ -180,7 +182,8 @@ pub(super) fn measure(plan: &Plan, at: &Path, seed: u64) -> Result<Option<(Vec<R
     let mut rows = Vec::new();
     for (number, play) in plays.iter().enumerate() {
         bar.set_message(format!(
-            "{}, {} processes, {} KiB, {} I/O nodes",
+            "{} {}, {} processes, {} KiB, {} I/O nodes",
+            if play.reads { "read" } else { "write" },
             play.class,
             play.processes,
             play.request_size >> 10,
