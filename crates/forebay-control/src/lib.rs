@@ -5,12 +5,14 @@
 //! |---|---|
 //! | [`node`] | an I/O node and the arbiter, both ways, over the node's WebSocket |
 //! | [`job`] | `forebay run` registers a job, renews its lease and ends it |
+//! | [`view`] | what the arbiter shows to tools and people |
 //!
 //! Every request that changes something carries `Authorization: Bearer SECRET`, the secret that the
 //! arbiter and its I/O nodes share (64 hexadecimal digits).
 
 pub mod job;
 pub mod node;
+pub mod view;
 
 /// The version of these messages. A node or an arbiter with another one is refused by name.
 pub const CONTROL_VERSION: u16 = 1;

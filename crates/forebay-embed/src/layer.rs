@@ -124,36 +124,21 @@ impl Layer {
         if config.io_nodes == 0 || config.io_nodes > 256 {
             return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to 256", config.io_nodes)));
         }
-        let run_dir = RunDir::create()?;
-        let exports = exports(&config.at)?;
         let secret = random_secret().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
-        let secret_file = run_dir.path().join("secret");
-        write_private(&secret_file, secret.as_bytes())?;
-        let counters_path = run_dir.path().join("counters");
-        let counters =
-            Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
-        write_private(&run_dir.path().join("notes"), b"")?;
-        let placeholder = placeholder();
-        let mut layer = Layer {
+        let mut layer = Layer::prepare(Config {
+            job: config.job.clone(),
+            secret,
             nodes: Vec::new(),
-            config: Config {
-                job: config.job.clone(),
-                secret,
-                nodes: Vec::new(),
-                spare: Vec::new(),
-                epoch: Default::default(),
-                exports,
-                spread: Spread::Process,
-                deadline_ms: config.deadline.as_millis() as u64,
-                fallback: config.fallback,
-                placeholder: placeholder
-                    .as_ref()
-                    .map(|fd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into()),
-            },
-            counters,
-            _placeholder: placeholder,
-            run_dir,
-        };
+            spare: Vec::new(),
+            epoch: Default::default(),
+            exports: exports(&config.at)?,
+            spread: Spread::Process,
+            deadline_ms: config.deadline.as_millis() as u64,
+            fallback: config.fallback,
+            placeholder: None,
+        })?;
+        let secret_file = layer.run_dir.path().join("secret");
+        write_private(&secret_file, layer.config.secret.as_bytes())?;
         for node in 0..config.io_nodes {
             let started = layer.spawn(config, node, &secret_file)?;
             layer.nodes.push(started);
@@ -163,9 +148,33 @@ impl Layer {
             layer.nodes[node].address = address.clone();
             layer.config.nodes.push(address);
         }
-        let json = serde_json::to_vec_pretty(&layer.config).expect("a configuration is plain data");
-        write_private(&layer.client_config(), &json)?;
+        layer.write_config()?;
         Ok(layer)
+    }
+
+    /// For I/O nodes that run already: everything that clients need but nodes.
+    pub fn attach(config: Config) -> Result<Layer, EmbedError> {
+        let layer = Layer::prepare(config)?;
+        layer.write_config()?;
+        Ok(layer)
+    }
+
+    /// The run's directory, with counters and notes.
+    fn prepare(config: Config) -> Result<Layer, EmbedError> {
+        let run_dir = RunDir::create()?;
+        let counters_path = run_dir.path().join("counters");
+        let counters =
+            Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
+        write_private(&run_dir.path().join("notes"), b"")?;
+        let placeholder = placeholder();
+        let path = |fd: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into();
+        let config = Config { placeholder: placeholder.as_ref().map(path), ..config };
+        Ok(Layer { nodes: Vec::new(), config, counters, _placeholder: placeholder, run_dir })
+    }
+
+    fn write_config(&self) -> Result<(), EmbedError> {
+        let json = serde_json::to_vec_pretty(&self.config).expect("a configuration is plain data");
+        write_private(&self.client_config(), &json)
     }
 
     fn spawn(&self, config: &LayerConfig, node: usize, secret: &Path) -> Result<NodeProcess, EmbedError> {

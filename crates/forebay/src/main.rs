@@ -1,5 +1,6 @@
 //! The command line. Each subcommand is one file in `cmd/`; what it does lives in the crates.
 
+mod arbiter;
 mod cmd;
 mod report;
 

@@ -3,10 +3,12 @@
 
 mod allocate;
 mod analyze;
+mod arbiter;
 mod bench;
 mod experiment;
 mod explore;
 mod fleet;
+mod jobs;
 mod learned;
 mod manual;
 mod node;
@@ -24,6 +26,10 @@ pub(crate) enum Command {
     Run(run::Run),
     Bench(bench::Bench),
     Node(Box<node::NodeArgs>),
+    Arbiter(Box<arbiter::ArbiterArgs>),
+    Jobs(jobs::Jobs),
+    Nodes(jobs::Nodes),
+    Decisions(jobs::Decisions),
     Allocate(allocate::Allocate),
     Simulate(simulate::Simulate),
     Analyze(analyze::Analyze),
@@ -47,6 +53,9 @@ impl Command {
                 | Command::Simulate(_)
                 | Command::Analyze(_)
                 | Command::Learned(_)
+                | Command::Jobs(_)
+                | Command::Nodes(_)
+                | Command::Decisions(_)
                 | Command::Completions(_)
                 | Command::Man(_)
         )
@@ -57,6 +66,10 @@ impl Command {
             Command::Run(c) => c.run(),
             Command::Bench(c) => c.run(),
             Command::Node(c) => c.run(),
+            Command::Arbiter(c) => c.run(),
+            Command::Jobs(c) => c.run(),
+            Command::Nodes(c) => c.run(),
+            Command::Decisions(c) => c.run(),
             Command::Allocate(c) => c.run(),
             Command::Simulate(c) => c.run(),
             Command::Analyze(c) => c.run(),

@@ -1,10 +1,16 @@
-//! `forebay run`: a program's I/O through I/O nodes that live as long as it does.
+//! `forebay run`: a program's I/O through I/O nodes: those of an arbiter, or some that live as long as
+//! the program does.
 
+mod job;
+
+use crate::arbiter::{Arbiter, SecretFile, from_environment};
 use crate::report::RunReport;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::Fallback;
+use forebay_client::{Config, ExportMap, Fallback, Spread};
+use forebay_control::job::JobRequest;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
+use job::Registered;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -23,6 +29,10 @@ pub(super) static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lib
 /// DIR need not exist on this machine, or may be empty: the program sees EXPORT's files there.
 ///
 /// Nothing is left behind: the I/O nodes and their files go when CMD has ended, also after Ctrl-C.
+///
+/// With `--arbiter` no I/O nodes are started: the job is registered with the arbiter, which gives it
+/// some of its own and may move it to others while CMD runs; EXPORT is the name under which those export
+/// the directory. CMD does not notice when the arbiter is gone for a while.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,6 +40,11 @@ Examples:
   forebay run --io-nodes 2 --at /scratch -- mpirun -n 4 ./app
   forebay run --io-nodes 2 --at /data=/mnt/pfs/project -- make -j4 -C /data/src
   forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
+  forebay run --arbiter http://login1:7411 --secret-file secret --at /scratch -- mpirun -n 8 ./app
+
+Environment:
+  FOREBAY_ARBITER              the arbiter, if --arbiter and --io-nodes are not given
+  FOREBAY_SECRET_FILE          its secret, if --secret-file is not given
 
 Environment of the program:
   LD_PRELOAD, FOREBAY_CONFIG   set for CMD and everything it starts
@@ -38,12 +53,38 @@ Exit status:
   that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if the
   I/O nodes could not be started.")]
 pub(crate) struct Run {
-    /// How many I/O nodes to start.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    io_nodes: usize,
+    /// How many I/O nodes to start [default: 1].
+    #[arg(long, value_name = "N", conflicts_with = "arbiter")]
+    io_nodes: Option<usize>,
     /// Forward what is done below this directory. May be repeated.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
-    at: Vec<At>,
+    at: Vec<Forward>,
+    /// Use the I/O nodes of this arbiter instead of starting some; with several addresses, separated by
+    /// commas, of whichever leads.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    arbiter: Option<String>,
+    #[command(flatten)]
+    secret: SecretFile,
+    /// With an arbiter: the application, whose next run is predicted from this one [default: the
+    /// program's name].
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// With an arbiter: the compute nodes that the job runs on.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    compute_nodes: u32,
+    /// With an arbiter: the processes of the job.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    processes: u32,
+    /// With an arbiter: what a MB/s of this job counts against one of another.
+    #[arg(long, value_name = "W", default_value_t = 1)]
+    weight: u32,
+    /// With an arbiter: the access pattern, as the arbiter's table of curves names it, if you know
+    /// better than the job's history.
+    #[arg(long, value_name = "SCENARIO")]
+    pattern: Option<String>,
+    /// With an arbiter: how long to wait for it and for an I/O node.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    wait: f64,
     /// Write the report as JSON to this file as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
@@ -62,12 +103,29 @@ pub(crate) struct Run {
     /// The I/O nodes' request scheduler and its parameters, for example `hbrr:quantum=8`.
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<String>,
-    /// The job's name in reports and shares [default: the program's name].
+    /// The job's name in reports and shares [default: the program's name; with an arbiter, one that it
+    /// makes up].
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// The program and its arguments.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
+}
+
+/// `DIR[=EXPORT]`: as directories on this machine, and the name that the user wrote.
+#[derive(Clone)]
+struct Forward {
+    at: At,
+    name: Option<String>,
+}
+
+impl std::str::FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Forward, String> {
+        let name = text.split_once('=').map(|(_, name)| name.to_owned());
+        Ok(Forward { at: text.parse()?, name })
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -88,8 +146,8 @@ enum Over {
 
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut layer = match self.start() {
-            Ok(layer) => layer,
+        let (mut layer, registered) = match self.start() {
+            Ok(started) => started,
             Err(e) => {
                 eprintln!("forebay: {e:#}");
                 return Ok(ExitCode::from(125));
@@ -107,6 +165,7 @@ impl Run {
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let nodes = layer.stop();
+        drop(registered);
         let report =
             RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes());
         drop(layer);
@@ -122,31 +181,93 @@ impl Run {
         Ok(ExitCode::from(exit_code(status)))
     }
 
-    fn start(&self) -> Result<Layer> {
-        let name = PathBuf::from(&self.command[0]);
-        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    /// What CMD needs, and the job if there is an arbiter.
+    fn start(&self) -> Result<(Layer, Option<Registered>)> {
+        let environment = || from_environment().filter(|_| self.io_nodes.is_none());
+        let (layer, registered) = match self.arbiter.clone().or_else(environment) {
+            Some(urls) => {
+                let registered = self.register(&urls)?;
+                (Layer::attach(self.client_config(&registered)?)?, Some(registered))
+            }
+            None => (self.start_nodes()?, None),
+        };
+        write_preload(&layer)?;
+        Ok((layer, registered))
+    }
+
+    fn start_nodes(&self) -> Result<Layer> {
         let mut node_args = Vec::new();
         if let Some(s) = &self.scheduler {
             node_args.extend(["--scheduler".to_owned(), s.clone()]);
         }
-        let layer = Layer::start(&LayerConfig {
+        Ok(Layer::start(&LayerConfig {
             program: std::env::current_exe().context("cannot find this program's own file")?,
-            io_nodes: self.io_nodes,
-            at: self.at.clone(),
+            io_nodes: self.io_nodes.unwrap_or(1),
+            at: self.at.iter().map(|f| f.at.clone()).collect(),
             transport: match self.transport {
                 Over::Unix => Transport::Unix,
                 Over::Tcp => Transport::Tcp,
             },
             deadline: Duration::try_from_secs_f64(self.deadline).context("--deadline")?,
-            fallback: match self.fallback {
-                OnFailure::Error => Fallback::Error,
-                OnFailure::Direct => Fallback::Direct,
-            },
+            fallback: self.fallback(),
             node_args,
-            job: self.job.clone().unwrap_or(name),
-        })?;
-        write_preload(&layer)?;
-        Ok(layer)
+            job: self.job.clone().unwrap_or_else(|| self.program()),
+        })?)
+    }
+
+    fn register(&self, urls: &str) -> Result<Registered> {
+        let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+        let request = JobRequest {
+            id: self.job.clone().unwrap_or_default(),
+            app: self.app.clone().unwrap_or_else(|| self.program()),
+            user,
+            compute_nodes: self.compute_nodes,
+            processes: self.processes,
+            weight: self.weight,
+            secret: None,
+            explore: true,
+            pattern: self.pattern.clone(),
+        };
+        let arbiter = Arbiter::new(urls, Some(self.secret.read()?))?;
+        let patience = Duration::try_from_secs_f64(self.wait).context("--wait")?;
+        Registered::new(arbiter, request, patience)
+    }
+
+    fn client_config(&self, registered: &Registered) -> Result<Config> {
+        let grant = &registered.grant;
+        let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
+        let export = |f: &Forward| {
+            let export = f.name.clone().unwrap_or_else(|| f.at.dir.display().to_string());
+            // Where the export's path is there on this machine too, it is the same directory.
+            let local = std::path::Path::new(&export);
+            let local = (local.is_absolute() && local.is_dir()).then(|| local.to_owned());
+            ExportMap { dir: f.at.dir.clone(), export, local }
+        };
+        Ok(Config {
+            job: grant.id.clone(),
+            secret: grant.secret.clone().context("the arbiter gave the job no secret")?,
+            nodes: grant.addresses.iter().map(address).collect::<Result<_>>()?,
+            spare: grant.spare.iter().map(address).collect::<Result<_>>()?,
+            epoch: grant.epoch,
+            exports: self.at.iter().map(export).collect(),
+            spread: Spread::Process,
+            deadline_ms: Duration::try_from_secs_f64(self.deadline).context("--deadline")?.as_millis() as u64,
+            fallback: self.fallback(),
+            placeholder: None,
+        })
+    }
+
+    fn fallback(&self) -> Fallback {
+        match self.fallback {
+            OnFailure::Error => Fallback::Error,
+            OnFailure::Direct => Fallback::Direct,
+        }
+    }
+
+    /// The program's name.
+    fn program(&self) -> String {
+        let name = PathBuf::from(&self.command[0]);
+        name.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     fn spawn(&self, layer: &Layer) -> std::io::Result<Child> {

@@ -1,0 +1,245 @@
+//! What the I/O nodes report of one job, added up over its nodes second by second: its bandwidth now,
+//! the peaks of its run, its I/O mode and its access pattern.
+
+use forebay_pattern::{FlowMetrics, IoMode, mode_of_job};
+use forebay_policy::dfra::{self, IoProfile};
+use forebay_types::{Bandwidth, Nanos, NodeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Reports of a second may arrive this much after it.
+const LATE: u64 = 300_000_000;
+
+/// How a job uses its files, as far as its bandwidth depends on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Whether its processes share a file.
+    pub shared: bool,
+    /// `contiguous`, `strided` or `random`, in the explorer's words.
+    pub spatiality: String,
+    /// `read` or `write`, whatever moves more bytes.
+    pub operation: String,
+    /// Mean request, KiB.
+    pub request_kb: f64,
+}
+
+impl Shape {
+    /// The shape of what several nodes saw of a job at the same time; `None` without data requests.
+    pub fn of<'a>(nodes: impl Iterator<Item = &'a FlowMetrics> + Clone) -> Option<Shape> {
+        let mode = mode_of_job(nodes.clone())?;
+        let sum = |f: fn(&FlowMetrics) -> u64| nodes.clone().map(f).fold(0u64, u64::saturating_add);
+        let (read, written) = (sum(|m| m.bytes_read), sum(|m| m.bytes_written));
+        let requests = sum(FlowMetrics::data_requests).max(1);
+        let (judged, sequential) = (sum(|m| m.judged), sum(|m| m.sequential));
+        let (jumps, regular) = (sum(|m| m.jumps), sum(|m| m.regular));
+        // Without a predecessor to compare with, front to back is the likeliest.
+        let spatiality = if judged == 0 || sequential * 2 >= judged {
+            "contiguous"
+        } else if regular * 2 >= jumps {
+            "strided"
+        } else {
+            "random"
+        };
+        Some(Shape {
+            shared: mode == IoMode::NTo1,
+            spatiality: spatiality.to_owned(),
+            operation: if read > written { "read" } else { "write" }.to_owned(),
+            request_kb: read.saturating_add(written) as f64 / requests as f64 / 1024.0,
+        })
+    }
+
+    /// Shapes with the same class have about the same bandwidth: request sizes by the power of two.
+    pub fn class(&self) -> String {
+        let octave = self.request_kb.max(0.001).log2().round().clamp(-10.0, 30.0);
+        let layout = if self.shared { "shared" } else { "fpp" };
+        format!("{layout}-{}/{}/{}", self.spatiality, self.operation, octave.exp2())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = if self.shared { "shared file" } else { "file per process" };
+        write!(f, "{}, {layout}, {}, {:.0} KiB", self.operation, self.spatiality, self.request_kb)
+    }
+}
+
+/// One second of a job on all its nodes.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// When it began.
+    pub start: Nanos,
+    /// Nodes that did something for it.
+    pub nodes: Vec<NodeId>,
+    /// Bytes moved, by the time that passed.
+    pub bandwidth: Bandwidth,
+    /// Bytes moved, by the time in which the job had requests at its nodes: what it gets when it
+    /// asks. `None` if that was less than a tenth of the time.
+    pub while_busy: Option<Bandwidth>,
+}
+
+/// All that is known of a running job's I/O.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    /// Bytes read and written so far.
+    pub bytes: u64,
+    /// When it did its first I/O.
+    pub first: Option<Nanos>,
+    /// In the last complete second.
+    pub bandwidth: Bandwidth,
+    /// Of the last second that had data requests.
+    pub shape: Option<Shape>,
+    mode: Option<IoMode>,
+    clients: u32,
+    peak_bandwidth: f64,
+    peak_iops: f64,
+    peak_metadata: f64,
+    metadata_waiting: f64,
+    open: BTreeMap<u64, BTreeMap<NodeId, Seen>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    span: Nanos,
+    served: u64,
+    busy: Nanos,
+    metrics: FlowMetrics,
+}
+
+impl Activity {
+    /// A node reports an interval of length `span` of the job.
+    pub fn add(&mut self, now: Nanos, node: NodeId, span: Nanos, flow: &FlowMetrics) {
+        self.bytes = self.bytes.saturating_add(flow.served);
+        self.first.get_or_insert(now.since(span));
+        let seen = self.open.entry(now.0 / SECOND).or_default().entry(node).or_default();
+        seen.span = seen.span + span;
+        seen.served = seen.served.saturating_add(flow.served);
+        seen.busy = seen.busy + flow.busy;
+        seen.metrics = flow.clone();
+    }
+
+    /// The seconds that are complete by now, oldest first. Seconds without reports are left out.
+    pub fn complete(&mut self, now: Nanos) -> Vec<Second> {
+        let until = now.0.saturating_sub(LATE) / SECOND;
+        let later = self.open.split_off(&until);
+        let done = std::mem::replace(&mut self.open, later);
+        let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes)).collect();
+        if seconds.is_empty() && self.open.is_empty() {
+            self.bandwidth = Bandwidth(0.0);
+        }
+        seconds
+    }
+
+    fn second(&mut self, second: u64, nodes: &BTreeMap<NodeId, Seen>) -> Second {
+        // Each node's own time: one that reported twice in this second counts no double.
+        let per = |amount: f64, span: Nanos| if span.0 == 0 { 0.0 } else { amount / span.as_secs_f64() };
+        let rate = nodes.values().map(|s| per(s.served as f64, s.span)).sum::<f64>() / 1e6;
+        let busy = nodes.values().map(|s| per(s.busy.as_secs_f64(), s.span)).fold(0.0, f64::max).min(1.0);
+        let total = |f: fn(&FlowMetrics) -> u64| -> f64 {
+            nodes.values().map(|s| per(f(&s.metrics) as f64, s.span)).sum()
+        };
+        let (iops, metadata) = (total(FlowMetrics::data_requests), total(|m| m.metadata));
+        let flows = nodes.values().map(|s| &s.metrics);
+        self.bandwidth = Bandwidth(rate);
+        self.peak_bandwidth = self.peak_bandwidth.max(rate);
+        self.peak_iops = self.peak_iops.max(iops);
+        self.peak_metadata = self.peak_metadata.max(metadata);
+        let waiting: f64 = nodes.values().map(|s| s.metrics.outstanding).sum();
+        if metadata + iops > 0.0 {
+            let now = waiting * metadata / (metadata + iops);
+            self.metadata_waiting += 0.1 * (now - self.metadata_waiting);
+        }
+        self.clients = self.clients.max(flows.clone().map(|m| m.clients).fold(0, u32::saturating_add));
+        self.mode = mode_of_job(flows.clone()).or(self.mode);
+        self.shape = Shape::of(flows).or(self.shape.take());
+        Second {
+            start: Nanos(second.saturating_mul(SECOND)),
+            nodes: nodes.keys().copied().collect(),
+            bandwidth: Bandwidth(rate),
+            while_busy: (busy >= 0.1 && rate > 0.0).then(|| Bandwidth(rate / busy)),
+        }
+    }
+
+    /// The run so far, as DFRA judges it; `None` before its first I/O.
+    pub fn profile(&self, compute_nodes: u32) -> Option<IoProfile> {
+        self.first?;
+        Some(IoProfile {
+            bytes: self.bytes,
+            io_compute_nodes: self.clients.clamp(1, compute_nodes.max(1)),
+            mode: match self.mode {
+                Some(IoMode::NTo1) => dfra::IoMode::ManyToOne,
+                Some(IoMode::OneTo1) => dfra::IoMode::OneToOne,
+                _ => dfra::IoMode::ManyToMany,
+            },
+            bandwidth_mbs: self.peak_bandwidth,
+            iops: self.peak_iops,
+            metadata_rate: self.peak_metadata,
+            metadata_waiting: self.metadata_waiting,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(served: u64, busy_ms: u64) -> FlowMetrics {
+        FlowMetrics {
+            served,
+            busy: Nanos::from_millis(busy_ms),
+            writes: 10,
+            bytes_written: served,
+            clients: 1,
+            files: 1,
+            streams: 1,
+            ..FlowMetrics::default()
+        }
+    }
+
+    #[test]
+    fn nodes_add_up_and_idle_time_does_not_count() {
+        let mut a = Activity::default();
+        let s = Nanos::from_secs(1);
+        a.add(Nanos::from_millis(10_100), NodeId(0), s, &flow(50_000_000, 500));
+        a.add(Nanos::from_millis(10_900), NodeId(1), s, &flow(50_000_000, 400));
+        assert!(a.complete(Nanos::from_millis(11_200)).is_empty(), "reports may still arrive");
+        let seconds = a.complete(Nanos::from_millis(11_300));
+        assert_eq!(seconds.len(), 1);
+        assert_eq!(seconds[0].nodes, [NodeId(0), NodeId(1)]);
+        assert!((seconds[0].bandwidth.0 - 100.0).abs() < 1e-9);
+        assert!((seconds[0].while_busy.unwrap().0 - 200.0).abs() < 1e-9);
+        assert_eq!(a.bytes, 100_000_000);
+        assert!((a.profile(8).unwrap().bandwidth_mbs - 100.0).abs() < 1e-9);
+        a.complete(Nanos::from_millis(13_000));
+        assert_eq!(a.bandwidth, Bandwidth(0.0), "silent since");
+    }
+
+    #[test]
+    fn two_reports_in_one_second_do_not_double_the_rate() {
+        let mut a = Activity::default();
+        for ms in [10_050, 10_950] {
+            a.add(Nanos::from_millis(ms), NodeId(0), Nanos::from_secs(1), &flow(50_000_000, 1000));
+        }
+        assert!((a.complete(Nanos::from_secs(12))[0].bandwidth.0 - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shapes_have_the_explorers_words() {
+        let strided = FlowMetrics {
+            clients: 4,
+            files: 1,
+            streams: 4,
+            reads: 100,
+            bytes_read: 100 << 19,
+            judged: 96,
+            jumps: 90,
+            regular: 90,
+            ..FlowMetrics::default()
+        };
+        let shape = Shape::of([&strided].into_iter()).unwrap();
+        assert_eq!(shape.class(), "shared-strided/read/512");
+        assert_eq!(Shape::of([&FlowMetrics::default()].into_iter()), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! The HTTP API. What changes anything takes the secret; what only shows does not, and shows none.
+//! `openapi.json` describes it; a test holds the two against each other.
+
+mod metrics;
+mod node;
+
+use crate::core::Refusal;
+use crate::history::{History, Query};
+use crate::service::{NotLeading, Shared};
+use axum::extract::{DefaultBodyLimit, Path, Query as Params, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post, put};
+use axum::{Json, Router};
+use forebay_control::job::{JobRequest, Problem};
+use forebay_control::view::HealthView;
+use forebay_types::NodeId;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The description of the API, as it is served.
+pub const OPENAPI: &str = include_str!("../openapi.json");
+
+/// Paths and methods of the API, as `openapi.json` must have them.
+pub const ROUTES: [(&str, &[&str]); 13] = [
+    ("/v1/jobs", &["get", "post"]),
+    ("/v1/jobs/{id}", &["get", "delete"]),
+    ("/v1/jobs/{id}/lease", &["put"]),
+    ("/v1/nodes", &["get"]),
+    ("/v1/nodes/{id}", &["get"]),
+    ("/v1/nodes/{id}/drain", &["post"]),
+    ("/v1/nodes/connect", &["get"]),
+    ("/v1/mapping", &["get"]),
+    ("/v1/decisions", &["get"]),
+    ("/v1/history", &["get"]),
+    ("/v1/health", &["get"]),
+    ("/v1/openapi.json", &["get"]),
+    ("/metrics", &["get"]),
+];
+
+/// The largest body of a request.
+const BODY: usize = 64 << 10;
+
+/// The longest a request may take, but for the nodes' WebSockets.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type App = State<Arc<Shared>>;
+
+/// An answer that says no.
+pub(crate) struct No(StatusCode, String);
+
+impl IntoResponse for No {
+    fn into_response(self) -> Response {
+        (self.0, Json(Problem { error: self.1 })).into_response()
+    }
+}
+
+impl From<NotLeading> for No {
+    fn from(e: NotLeading) -> No {
+        No(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
+    }
+}
+
+impl From<Refusal> for No {
+    fn from(e: Refusal) -> No {
+        let status = match e {
+            Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            Refusal::Unknown(_) => StatusCode::NOT_FOUND,
+            Refusal::Conflict(_) => StatusCode::CONFLICT,
+            Refusal::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        No(status, e.to_string())
+    }
+}
+
+/// All routes.
+pub fn router(shared: Arc<Shared>) -> Router {
+    let secret = axum::middleware::from_fn_with_state(Arc::clone(&shared), authorize);
+    let changing = Router::new()
+        .route("/v1/jobs", post(register))
+        .route("/v1/jobs/{id}", axum::routing::delete(end))
+        .route("/v1/jobs/{id}/lease", put(renew))
+        .route("/v1/nodes/{id}/drain", post(drain))
+        .route_layer(secret.clone());
+    let showing = Router::new()
+        .route("/v1/jobs", get(jobs))
+        .route("/v1/jobs/{id}", get(job))
+        .route("/v1/nodes", get(nodes))
+        .route("/v1/nodes/{id}", get(one_node))
+        .route("/v1/mapping", get(mapping))
+        .route("/v1/decisions", get(decisions))
+        .route("/v1/history", get(history))
+        .route("/v1/health", get(health))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/metrics", get(metrics::metrics));
+    let patience = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, PATIENCE);
+    let socket = Router::new().route("/v1/nodes/connect", any(node::connect)).route_layer(secret);
+    changing
+        .merge(showing)
+        .layer(patience)
+        .merge(socket)
+        .layer(DefaultBodyLimit::max(BODY))
+        .fallback(async || No(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json".into()))
+        .method_not_allowed_fallback(async || {
+            No(StatusCode::METHOD_NOT_ALLOWED, "not this method; see /v1/openapi.json".into())
+        })
+        .with_state(shared)
+}
+
+async fn authorize(State(shared): App, headers: HeaderMap, request: Request, next: Next) -> Response {
+    let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+    let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).unwrap_or("").trim().to_ascii_lowercase();
+    // Digests are compared, so that the time it takes says nothing about the secret.
+    let known = shared.config.secret.as_deref().is_some_and(|s| Sha256::digest(s) == Sha256::digest(&sent));
+    if known {
+        return next.run(request).await;
+    }
+    let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
+    No(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
+}
+
+/// 32 random bytes in hexadecimal.
+fn fresh_secret() -> Result<String, No> {
+    let mut bytes = [0u8; 32];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes))
+        .map_err(|e| No(StatusCode::INTERNAL_SERVER_ERROR, format!("/dev/urandom: {e}")))?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, No> {
+    let request: JobRequest =
+        serde_json::from_slice(&body).map_err(|e| No(StatusCode::BAD_REQUEST, format!("not a job: {e}")))?;
+    let secret = fresh_secret()?;
+    let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
+    Ok(Json(grant).into_response())
+}
+
+async fn renew(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+    Ok(Json(shared.ask(move |core, now| core.renew(now, &id)).await??).into_response())
+}
+
+async fn end(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+    shared.ask(move |core, now| core.end(now, &id)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn drain(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+    let id = node_id(&id)?;
+    shared.ask(move |core, now| core.drain(now, id)).await??;
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+async fn jobs(State(shared): App) -> Result<Response, No> {
+    Ok(Json(shared.ask(|core, now| core.jobs(now)).await?).into_response())
+}
+
+async fn job(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+    let asked = id.clone();
+    let found = shared.ask(move |core, now| core.job(now, &asked)).await?;
+    let none = || No(StatusCode::NOT_FOUND, format!("there is no job {id:?}"));
+    Ok(Json(found.ok_or_else(none)?).into_response())
+}
+
+async fn nodes(State(shared): App) -> Result<Response, No> {
+    Ok(Json(shared.ask(|core, now| core.nodes(now)).await?).into_response())
+}
+
+async fn one_node(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+    let id = node_id(&id)?;
+    let nodes = shared.ask(|core, now| core.nodes(now)).await?;
+    let found = nodes.into_iter().find(|n| n.id == id);
+    let none = || No(StatusCode::NOT_FOUND, format!("there is no I/O node {id}"));
+    Ok(Json(found.ok_or_else(none)?).into_response())
+}
+
+async fn mapping(State(shared): App) -> Result<Response, No> {
+    Ok(Json(shared.ask(|core, _| core.mapping()).await?).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DecisionParams {
+    job: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn decisions(
+    State(shared): App,
+    params: Result<Params<DecisionParams>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, No> {
+    let Params(p) = params.map_err(|e| No(StatusCode::BAD_REQUEST, e.body_text()))?;
+    let limit = p.limit.unwrap_or(50).min(1000);
+    let found = read(&shared, move |h| h.decisions(p.job.as_deref(), limit)).await?;
+    Ok(Json(found).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryParams {
+    job: Option<String>,
+    node: Option<u32>,
+    from: Option<u64>,
+    to: Option<u64>,
+    step: Option<u32>,
+    limit: Option<u32>,
+}
+
+async fn history(
+    State(shared): App,
+    params: Result<Params<HistoryParams>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, No> {
+    let Params(p) = params.map_err(|e| No(StatusCode::BAD_REQUEST, e.body_text()))?;
+    let step = p.step.unwrap_or(1);
+    if ![1, 60, 3600].contains(&step) {
+        return Err(No(StatusCode::BAD_REQUEST, format!("step: {step} is not 1, 60 or 3600 seconds")));
+    }
+    let query = Query {
+        job: p.job,
+        node: p.node.map(NodeId),
+        from: p.from.unwrap_or(0),
+        to: p.to,
+        step,
+        limit: p.limit.unwrap_or(1000).min(10_000),
+    };
+    Ok(Json(read(&shared, move |h| h.rows(&query)).await?).into_response())
+}
+
+/// Answers from the history file, off the threads that serve everyone.
+async fn read<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    question: impl FnOnce(&History) -> rusqlite::Result<T> + Send + 'static,
+) -> Result<T, No> {
+    let dir = shared.config.state.clone();
+    let answer = tokio::task::spawn_blocking(move || History::read(&dir).and_then(|h| question(&h))).await;
+    let failed = |e: &dyn std::fmt::Display| {
+        No(StatusCode::INTERNAL_SERVER_ERROR, format!("the history cannot be read: {e}"))
+    };
+    answer.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+async fn health(State(shared): App) -> Response {
+    let dropped = shared.history_dropped();
+    let leading = shared.ask(|core, now| core.health(now)).await;
+    match leading {
+        Ok(view) => Json(HealthView { history_dropped: dropped, ..view }).into_response(),
+        Err(e) => No::from(e).into_response(),
+    }
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+fn node_id(text: &str) -> Result<NodeId, No> {
+    let number = text.parse().map(NodeId);
+    number.map_err(|_| No(StatusCode::BAD_REQUEST, format!("{text:?} is not the number of an I/O node")))
+}
+
+impl Shared {
+    /// Requests that reached the core so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,203 @@
+//! What an arbiter is told when it starts: as a value, and as the TOML file it can come from.
+
+use crate::core::CoreConfig;
+use crate::curves::Curves;
+use crate::history::Keep;
+use forebay_policy::dfra::DfraConfig;
+use forebay_policy::{FairConfig, PolicyKind, Sharing};
+use forebay_types::Nanos;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Everything an arbiter is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The secret that it shares with its nodes and its users, 64 hexadecimal digits.
+    pub secret: Option<String>,
+    /// Where it keeps its state.
+    pub state: PathBuf,
+    /// How it decides.
+    pub core: CoreConfig,
+    /// The explorer's curves.
+    pub curves: Option<PathBuf>,
+    /// How much history it keeps.
+    pub keep: Keep,
+    /// Connections it serves at once, besides those of the I/O nodes.
+    pub max_connections: usize,
+    /// Jobs that have metrics of their own; the others are added up.
+    pub max_job_metrics: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7411)),
+            secret: None,
+            state: PathBuf::from("forebay-arbiter"),
+            core: CoreConfig::default(),
+            curves: None,
+            keep: Keep::default(),
+            max_connections: 4096,
+            max_job_metrics: 100,
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {reason}")]
+pub struct ConfigError {
+    file: String,
+    reason: String,
+}
+
+/// An example of the file, with every setting at its default.
+pub const EXAMPLE: &str = include_str!("../example.toml");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    listen: Option<SocketAddr>,
+    secret_file: Option<PathBuf>,
+    state: Option<PathBuf>,
+    policy: Option<String>,
+    curves: Option<PathBuf>,
+    compute_nodes: Option<u32>,
+    sharing: Option<Sharing>,
+    lease_ms: Option<u64>,
+    node_grace_ms: Option<u64>,
+    start_grace_ms: Option<u64>,
+    review_ms: Option<u64>,
+    min_gain: Option<f64>,
+    max_jobs: Option<usize>,
+    max_nodes: Option<usize>,
+    max_connections: Option<usize>,
+    max_job_metrics: Option<usize>,
+    history: Option<HistoryTable>,
+    fair: Option<FairConfig>,
+    dfra: Option<DfraConfig>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct HistoryTable {
+    seconds_for_hours: Option<u64>,
+    minutes_for_days: Option<u64>,
+    hours_for_days: Option<u64>,
+    size_mib: Option<u64>,
+    decisions: Option<u64>,
+}
+
+impl Config {
+    /// Reads a configuration file; what it does not say is as by default.
+    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
+        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
+        let (mut config, secret) =
+            Config::from_toml(&text, path.parent().unwrap_or(Path::new("."))).map_err(fail)?;
+        if let Some(secret) = secret {
+            config.secret = Some(read_secret(&secret)?);
+        }
+        Ok(config)
+    }
+
+    /// The configuration, and the file that holds its secret.
+    fn from_toml(text: &str, base: &Path) -> Result<(Config, Option<PathBuf>), String> {
+        fn set<T>(to: &mut T, from: Option<T>) {
+            if let Some(value) = from {
+                *to = value;
+            }
+        }
+        let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+        let mut c = Config::default();
+        set(&mut c.listen, file.listen);
+        set(&mut c.state, file.state.map(|p| base.join(p)));
+        c.curves = file.curves.map(|p| base.join(p));
+        set(&mut c.max_connections, file.max_connections);
+        set(&mut c.max_job_metrics, file.max_job_metrics);
+        let core = &mut c.core;
+        if let Some(name) = file.policy {
+            core.policy = name.parse().map_err(|e: forebay_policy::PolicyError| e.to_string())?;
+        }
+        core.compute_nodes = file.compute_nodes;
+        set(&mut core.sharing, file.sharing);
+        set(&mut core.lease, file.lease_ms.map(|ms| Nanos::from_millis(ms.max(500))));
+        set(&mut core.node_grace, file.node_grace_ms.map(Nanos::from_millis));
+        set(&mut core.start_grace, file.start_grace_ms.map(Nanos::from_millis));
+        set(&mut core.review, file.review_ms.map(|ms| Nanos::from_millis(ms.max(100))));
+        set(&mut core.min_gain, file.min_gain);
+        if !(0.0..=100.0).contains(&core.min_gain) {
+            return Err(format!("min-gain: {} is not between 0 and 100", core.min_gain));
+        }
+        set(&mut core.max_jobs, file.max_jobs);
+        set(&mut core.max_nodes, file.max_nodes);
+        set(&mut core.settings.fair, file.fair);
+        set(&mut core.settings.dfra, file.dfra);
+        // A policy that cannot be made says why now.
+        if core.policy == PolicyKind::Zero {
+            return Err("policy: ZERO means direct access, which an arbiter does not give".to_owned());
+        }
+        core.policy.build(&core.settings).map_err(|e| e.to_string())?;
+        if let Some(h) = file.history {
+            set(&mut c.keep.seconds, h.seconds_for_hours.map(|n| n.saturating_mul(3600)));
+            set(&mut c.keep.minutes, h.minutes_for_days.map(|n| n.saturating_mul(86_400)));
+            set(&mut c.keep.hours, h.hours_for_days.map(|n| n.saturating_mul(86_400)));
+            set(&mut c.keep.bytes, h.size_mib.map(|n| n.saturating_mul(1 << 20)));
+            set(&mut c.keep.decisions, h.decisions);
+        }
+        Ok((c, file.secret_file.map(|p| base.join(p))))
+    }
+
+    /// The curves of the table that was named, or none.
+    pub fn read_curves(&self) -> Result<Curves, ConfigError> {
+        let Some(path) = &self.curves else { return Ok(Curves::default()) };
+        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let file = std::fs::File::open(path).map_err(|e| fail(format!("cannot read the curves: {e}")))?;
+        Curves::from_csv(file)
+            .map_err(|e| fail(format!("{e} (`forebay analyze --curves` writes such a file)")))
+    }
+}
+
+/// Reads a secret: 64 hexadecimal digits in a file.
+pub fn read_secret(path: &Path) -> Result<String, ConfigError> {
+    let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read the secret: {e}")))?;
+    let text = text.trim();
+    if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    let how = "holds no secret: 64 hexadecimal digits are one (for example from `openssl rand -hex 32`)";
+    Err(fail(how.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_the_default() {
+        let (c, secret) = Config::from_toml(EXAMPLE, Path::new("")).unwrap();
+        let d = Config::default();
+        assert_eq!((c.listen, &c.state, &c.core, c.keep), (d.listen, &d.state, &d.core, d.keep));
+        assert_eq!((c.max_connections, c.max_job_metrics), (d.max_connections, d.max_job_metrics));
+        assert_eq!((c.curves, secret), (None, None));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expect) in [
+            ("lisen = 3", "lisen"),
+            ("listen = \"7411\"", "listen"),
+            ("policy = \"best\"", "best"),
+            ("policy = \"zero\"", "direct access"),
+            ("policy = \"fair\"\n[fair]\nshare = 2.0", "share"),
+            ("min-gain = -1.0", "min-gain"),
+        ] {
+            let e = Config::from_toml(text, Path::new("")).unwrap_err();
+            assert!(e.contains(expect), "{e}");
+        }
+    }
+}

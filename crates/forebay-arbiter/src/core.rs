@@ -1,0 +1,307 @@
+//! The arbiter's mind: which I/O nodes there are, which jobs run, who has what and why. Sans I/O: what
+//! happens is told with `now`, and [`Core::actions`] hands out what is to be done about it.
+//!
+//! Actions are in order, and whoever carries them out stores every [`Action::Persist`] before it sends
+//! anything: nodes never hear of what a restarted arbiter would not know.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `core/jobs.rs` | a job registers, renews its lease, ends |
+//! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
+//! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
+//! | `core/view.rs` | what is shown |
+
+mod decide;
+mod jobs;
+mod nodes;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use jobs::Refusal;
+pub use nodes::ConnectionId;
+
+use crate::activity::Activity;
+use crate::curves::{Asked, Curves};
+use crate::runs::{Runs, Scale};
+use crate::store::{Change, Kept, StoredJob, StoredNode};
+use forebay_control::node::{NodeHello, NodeReport, Term, ToNode};
+use forebay_control::view::{DecisionView, HistoryRow};
+use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, Sharing};
+use forebay_types::{Epoch, Nanos, NodeId};
+use std::collections::BTreeMap;
+
+/// What the core is told once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoreConfig {
+    /// Who decides.
+    pub policy: PolicyKind,
+    /// The policies' settings.
+    pub settings: Settings,
+    /// Compute nodes of the whole machine, over which STATIC divides the I/O nodes; `None` divides
+    /// over those of the running jobs.
+    pub compute_nodes: Option<u32>,
+    /// When jobs may share an I/O node.
+    pub sharing: Sharing,
+    /// A job that does not renew its lease within this long is dead.
+    pub lease: Nanos,
+    /// How long an I/O node whose connection broke, or that is silent, is still counted on.
+    pub node_grace: Nanos,
+    /// How long I/O nodes have to come back after the arbiter started.
+    pub start_grace: Nanos,
+    /// Decide again this long after the last decision if measurements have changed a curve.
+    pub review: Nanos,
+    /// Move running jobs on a measurement's account only if the predicted total grows by this part.
+    pub min_gain: f64,
+    /// Jobs that are taken at most.
+    pub max_jobs: usize,
+    /// I/O nodes that are taken at most.
+    pub max_nodes: usize,
+}
+
+impl Default for CoreConfig {
+    fn default() -> CoreConfig {
+        CoreConfig {
+            policy: PolicyKind::Fair,
+            settings: Settings::default(),
+            compute_nodes: None,
+            sharing: Sharing::default(),
+            lease: Nanos::from_secs(15),
+            node_grace: Nanos::from_secs(2),
+            start_grace: Nanos::from_secs(10),
+            review: Nanos::from_secs(5),
+            min_gain: 0.05,
+            max_jobs: 10_000,
+            max_nodes: 1_000,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Store this, before anything that follows.
+    Persist(Change),
+    /// Tell a node.
+    Send {
+        /// Which.
+        to: NodeId,
+        /// What.
+        message: ToNode,
+    },
+    /// End a node's connection: another one has taken its place, or it has been silent.
+    HangUp(ConnectionId),
+    /// Add to the history.
+    Record(HistoryRow),
+    /// Keep a decision.
+    Decided(Box<DecisionView>),
+}
+
+/// An I/O node.
+#[derive(Clone, Debug)]
+struct Node {
+    stored: StoredNode,
+    /// Its open connection.
+    connection: Option<ConnectionId>,
+    /// What it said of itself, once it did so to this arbiter.
+    hello: Option<NodeHello>,
+    /// Its last report.
+    report: Option<Box<NodeReport>>,
+    /// When it was last heard of.
+    heard: Nanos,
+    /// Without a connection: it is counted on until then.
+    awaited: Nanos,
+    /// Why it was screened out.
+    screened: Option<String>,
+    /// It ends.
+    leaving: bool,
+    /// It was told to end.
+    drain_told: bool,
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+struct Job {
+    stored: StoredJob,
+    lease_until: Nanos,
+    /// When its mapping last changed.
+    moved: Nanos,
+    reason: String,
+    predicted: Option<f64>,
+    curve: Option<String>,
+    activity: Activity,
+}
+
+/// The arbiter's state.
+pub struct Core {
+    config: CoreConfig,
+    policy: Box<dyn Policy>,
+    curves: Curves,
+    runs: Runs,
+    term: Term,
+    epoch: Epoch,
+    nodes: BTreeMap<NodeId, Node>,
+    jobs: BTreeMap<String, Job>,
+    next_order: u64,
+    next_decision: u64,
+    started: Nanos,
+    decided: Nanos,
+    /// [`Curves::news`] at the last decision.
+    decided_news: u64,
+    /// The policy wants to be asked again then.
+    review: Option<Nanos>,
+    saved: Nanos,
+    actions: Vec<Action>,
+}
+
+/// How often what was learned is stored while jobs run.
+const SAVE_EVERY: Nanos = Nanos::from_secs(30);
+
+impl Core {
+    /// An arbiter that goes on from what was kept. Its first decision has the number `next_decision`.
+    pub fn new(
+        config: CoreConfig,
+        mut curves: Curves,
+        term: Term,
+        kept: &Kept,
+        next_decision: u64,
+        now: Nanos,
+    ) -> Result<Core, PolicyError> {
+        if config.policy == PolicyKind::Zero {
+            return Err(PolicyError::NoDirect);
+        }
+        let policy = config.policy.build(&config.settings)?;
+        curves.restore(&kept.learned);
+        let awaited = now + config.start_grace;
+        let node = |n: &StoredNode| Node {
+            stored: n.clone(),
+            connection: None,
+            hello: None,
+            report: None,
+            heard: now,
+            awaited,
+            screened: None,
+            leaving: false,
+            drain_told: false,
+        };
+        let job = |j: &StoredJob| Job {
+            stored: j.clone(),
+            lease_until: now + config.lease,
+            moved: now,
+            reason: "as before the arbiter started".to_owned(),
+            predicted: None,
+            curve: None,
+            activity: Activity::default(),
+        };
+        Ok(Core {
+            policy,
+            decided_news: curves.news(),
+            curves,
+            runs: Runs::restore(&kept.learned),
+            term,
+            epoch: kept.epoch,
+            nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
+            next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
+            jobs: kept.jobs.iter().map(|(id, j)| (id.clone(), job(j))).collect(),
+            next_decision,
+            started: now,
+            decided: now,
+            review: None,
+            saved: now,
+            actions: Vec::new(),
+            config,
+        })
+    }
+
+    /// The fencing token.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// What is to be done since the last call, in order.
+    pub fn actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Time has passed. To be called a few times a second.
+    pub fn tick(&mut self, now: Nanos) {
+        self.measure(now);
+        let lost = self.expire_nodes(now);
+        let ended = self.expire_jobs(now);
+        if let Some(cause) = ended.or(lost) {
+            self.decide(now, &cause);
+        } else if self.review.is_some_and(|r| r <= now) {
+            self.decide(now, "a job's allowance is used up");
+        } else if self.curves.news() != self.decided_news && now.since(self.decided) >= self.config.review {
+            self.reconsider(now);
+        }
+        if now.since(self.saved) >= SAVE_EVERY {
+            self.save_learned(now);
+        }
+    }
+
+    /// The state as it is kept: what the stored changes add up to.
+    pub fn kept(&self) -> Kept {
+        Kept {
+            epoch: self.epoch,
+            jobs: self.jobs.iter().map(|(id, j)| (id.clone(), j.stored.clone())).collect(),
+            nodes: self.nodes.iter().map(|(id, n)| (*id, n.stored.clone())).collect(),
+            learned: BTreeMap::new(),
+        }
+    }
+
+    /// Compares what jobs get with their curves.
+    fn measure(&mut self, now: Nanos) {
+        let mut users: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for node in self.jobs.values().flat_map(Job::nodes) {
+            *users.entry(*node).or_default() += 1;
+        }
+        for job in self.jobs.values_mut() {
+            for second in job.activity.complete(now) {
+                // Only whole seconds since the last move, on nodes of its own, say what a count gives.
+                let own = job.nodes().iter().all(|n| users.get(n) == Some(&1));
+                let whole = second.start > job.moved && second.nodes.iter().all(|n| job.nodes().contains(n));
+                if let Some(bandwidth) = second.while_busy.filter(|_| own && whole) {
+                    let count = job.nodes().len() as u32;
+                    let scale = job.scale();
+                    let shape = job.activity.shape.clone();
+                    let asked = job.asked(&scale, shape.as_ref());
+                    self.curves.measured(asked, unix_ms(now), count, bandwidth);
+                }
+            }
+        }
+    }
+
+    fn save_learned(&mut self, now: Nanos) {
+        self.saved = now;
+        self.actions.extend(self.curves.unsaved().into_iter().map(Action::Persist));
+    }
+
+    fn next_epoch(&mut self) -> Epoch {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.epoch
+    }
+}
+
+impl Job {
+    /// The I/O nodes it has.
+    fn nodes(&self) -> &[NodeId] {
+        self.stored.held.as_ref().map_or(&[], |h| &h.nodes)
+    }
+
+    fn scale(&self) -> Scale {
+        let r = &self.stored.request;
+        let app = if r.app.is_empty() { &r.id } else { &r.app };
+        (app.clone(), r.user.clone(), r.compute_nodes)
+    }
+
+    fn asked<'a>(&'a self, scale: &'a Scale, shape: Option<&'a crate::activity::Shape>) -> Asked<'a> {
+        let r = &self.stored.request;
+        Asked { scale, processes: r.processes, scenario: r.pattern.as_deref(), shape }
+    }
+}
+
+/// The core's time counts from 1970.
+fn unix_ms(now: Nanos) -> u64 {
+    now.0 / 1_000_000
+}

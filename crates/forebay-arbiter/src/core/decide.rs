@@ -1,0 +1,187 @@
+//! The policy runs, and its decision becomes the mapping.
+
+use super::{Action, Core, unix_ms};
+use crate::store::Change;
+use forebay_control::view::{DecidedJob, DecisionView};
+use forebay_policy::{Decision, Explanation, IoNode, Job, PolicyKind, Pool, Progress, placement};
+use forebay_types::{Nanos, NodeId};
+
+/// Jobs and pool as the policy saw them, and what it answered.
+struct Made {
+    jobs: Vec<Job>,
+    /// Where each job's curve comes from.
+    sources: Vec<Option<String>>,
+    pool: Pool,
+    decision: Decision,
+    /// What went wrong, where STATIC had to step in.
+    problem: Option<String>,
+}
+
+impl Core {
+    /// Something changed: decides, and carries it out.
+    pub(super) fn decide(&mut self, now: Nanos, cause: &str) {
+        if let Some(made) = self.ask_policy(now) {
+            self.adopt(now, cause, &made);
+        }
+    }
+
+    /// Measurements changed: decides, and carries it out if that is worth the moves.
+    pub(super) fn reconsider(&mut self, now: Nanos) {
+        let Some(made) = self.ask_policy(now) else { return };
+        let value = |job: &Job| {
+            let held = job.current.as_ref().filter(|c| !c.shared)?;
+            job.bandwidth(held.nodes.len() as u32)
+        };
+        let (mut held, mut better) = (0.0, 0.0);
+        for (job, chosen) in made.jobs.iter().zip(&made.decision.jobs) {
+            if let (Some(now), Some(then)) = (value(job).or(chosen.bandwidth), chosen.bandwidth) {
+                held += now.0;
+                better += then.0;
+            }
+        }
+        if better > held * (1.0 + self.config.min_gain) {
+            self.adopt(now, "measurements changed", &made);
+        }
+    }
+
+    /// What the policy says now; `None` if there is nothing to decide.
+    fn ask_policy(&mut self, now: Nanos) -> Option<Made> {
+        self.decided = now;
+        self.decided_news = self.curves.news();
+        self.review = None;
+        let pool = Pool {
+            nodes: self.nodes.iter().map(|(&id, n)| IoNode { id, admitted: n.admitted() }).collect(),
+            compute_nodes: self.config.compute_nodes,
+            direct: false,
+            sharing: self.config.sharing,
+        };
+        if self.jobs.is_empty() || pool.available() == 0 {
+            return None;
+        }
+        let (jobs, sources): (Vec<Job>, Vec<_>) =
+            self.in_order().iter().map(|id| self.policy_job(now, id)).unzip();
+        let (decision, problem) = match self.policy.decide(&jobs, &pool) {
+            Ok(decision) => (decision, None),
+            Err(e) => {
+                let fixed =
+                    PolicyKind::Static.build(&self.config.settings).and_then(|p| p.decide(&jobs, &pool));
+                (fixed.ok()?, Some(format!("{} failed ({e}), so STATIC decides", self.config.policy)))
+            }
+        };
+        self.review = decision.review.map(|r| now + r);
+        Some(Made { jobs, sources, pool, decision, problem })
+    }
+
+    /// The jobs' names in the order in which they registered.
+    fn in_order(&self) -> Vec<String> {
+        let mut names: Vec<(u64, &String)> = self.jobs.iter().map(|(id, j)| (j.stored.order, id)).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(_, id)| id.clone()).collect()
+    }
+
+    fn policy_job(&self, now: Nanos, id: &str) -> (Job, Option<String>) {
+        let job = &self.jobs[id];
+        let r = &job.stored.request;
+        let scale = job.scale();
+        let past = self.runs.predict(&scale);
+        let shape = job.activity.shape.as_ref().or(past.and_then(|p| p.shape.as_ref()));
+        let (curve, source) = self.curves.of(job.asked(&scale, shape)).map(|k| (k.curve, k.source)).unzip();
+        let progress = job.activity.first.map(|first| Progress {
+            elapsed: now.since(first),
+            served_bytes: job.activity.bytes,
+            volume_bytes: past.map(|p| p.profile.bytes),
+        });
+        let job = Job {
+            app: scale.0,
+            user: scale.1,
+            curve: curve.map(Into::into),
+            weight: f64::from(r.weight),
+            current: job.stored.held.clone(),
+            progress,
+            history: past.map(|p| p.profile),
+            live: job.activity.profile(r.compute_nodes),
+            ..Job::new(r.id.clone(), r.compute_nodes, r.processes)
+        };
+        (job, source)
+    }
+
+    /// Makes the decision the mapping: new epochs for the jobs that move, stored and told.
+    fn adopt(&mut self, now: Nanos, cause: &str, made: &Made) {
+        let mut placed = placement::place(&made.decision, &made.jobs, &made.pool);
+        let explained = made.decision.explain(&made.jobs, &made.pool);
+        let mut shown = Vec::with_capacity(made.jobs.len());
+        let mut moved = Vec::new();
+        for i in 0..made.jobs.len() {
+            if placed[i].is_empty() {
+                // Whatever the policy thinks of it, a job is somewhere.
+                let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
+                placed[i] = made.pool.admitted().min_by_key(|&n| used(n)).into_iter().collect();
+            }
+            let nodes = std::mem::take(&mut placed[i]);
+            let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
+            shown.push(decided(&explained[i], &nodes, before, made.sources[i].clone()));
+            if self.place(now, made, i, nodes.clone(), &shown[i].why) {
+                moved.push(made.jobs[i].id.clone());
+            }
+            placed[i] = nodes;
+        }
+        self.broadcast(&moved, &[]);
+        self.actions.push(Action::Decided(Box::new(DecisionView {
+            id: self.next_decision,
+            unix_ms: unix_ms(now),
+            term: self.term,
+            policy: made.decision.policy.name().to_owned(),
+            cause: made.problem.as_ref().map_or(cause.to_owned(), |p| format!("{cause}; {p}")),
+            io_nodes: made.decision.io_nodes,
+            total_mbs: made.decision.total.0,
+            took_us: 0,
+            jobs: shown,
+        })));
+        self.next_decision += 1;
+    }
+
+    /// One job gets its nodes; whether that is another mapping than it had.
+    fn place(&mut self, now: Nanos, made: &Made, i: usize, nodes: Vec<NodeId>, why: &str) -> bool {
+        let address = |n: &NodeId| self.nodes.get(n).and_then(|n| n.stored.addresses.first().cloned());
+        let addresses: Vec<String> = nodes.iter().filter_map(address).collect();
+        let Some(job) = self.jobs.get_mut(&made.jobs[i].id) else { return false };
+        let chosen = &made.decision.jobs[i];
+        job.reason = why.to_owned();
+        job.predicted = chosen.bandwidth.map(|b| b.0);
+        job.curve = made.sources[i].clone();
+        let held = chosen.held(nodes);
+        let moves = job.stored.addresses != addresses;
+        if !moves && job.stored.held.as_ref() == Some(&held) {
+            return false;
+        }
+        job.stored.held = Some(held);
+        job.stored.addresses = addresses;
+        if moves {
+            job.moved = now;
+            let epoch = self.next_epoch();
+            self.actions.push(Action::Persist(Change::Epoch(epoch)));
+        }
+        let epoch = self.epoch;
+        let Some(job) = self.jobs.get_mut(&made.jobs[i].id) else { return false };
+        if moves {
+            job.stored.epoch = epoch;
+        }
+        self.actions.push(Action::Persist(Change::Job(Box::new(job.stored.clone()))));
+        moves
+    }
+}
+
+fn decided(e: &Explanation, nodes: &[NodeId], before: Vec<NodeId>, curve: Option<String>) -> DecidedJob {
+    DecidedJob {
+        id: e.id.clone(),
+        nodes: nodes.to_vec(),
+        before,
+        shared: e.shared,
+        predicted_mbs: e.bandwidth.map(|b| b.0),
+        static_io_nodes: e.static_io_nodes,
+        gain_mbs: e.gain,
+        alternatives: e.alternatives.iter().map(|a| (a.io_nodes, a.bandwidth.0)).collect(),
+        curve,
+        why: e.why.clone(),
+    }
+}

@@ -1,0 +1,192 @@
+//! Jobs register, renew their lease, and end.
+
+use super::{Action, Activity, Core, Job, unix_ms};
+use crate::store::{Change, StoredJob};
+use forebay_control::job::{JobGrant, JobRequest};
+use forebay_types::{Epoch, Nanos, NodeId};
+
+/// The longest name of a job, application or user.
+const LONGEST: usize = 255;
+
+/// Why the arbiter says no.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// What was sent makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is none of that name.
+    #[error("{0}")]
+    Unknown(String),
+    /// It contradicts what there is.
+    #[error("{0}")]
+    Conflict(String),
+    /// The arbiter has as much as it takes.
+    #[error("{0}")]
+    Full(String),
+}
+
+impl Core {
+    /// A job begins, or says again that it runs. `secret` becomes its secret unless it has one.
+    pub fn register(
+        &mut self,
+        now: Nanos,
+        mut request: JobRequest,
+        secret: &str,
+    ) -> Result<JobGrant, Refusal> {
+        check(&request)?;
+        if let Some(known) = self.jobs.get(&request.id) {
+            if request.secret.is_none() || known.stored.request.secret != request.secret {
+                return Err(Refusal::Conflict(format!(
+                    "a job {:?} runs already, and the secret sent is not its secret; choose another id",
+                    request.id
+                )));
+            }
+            let mut grant = self.renew(now, &request.id)?;
+            grant.secret = request.secret;
+            return Ok(grant);
+        }
+        if self.jobs.len() >= self.config.max_jobs {
+            return Err(Refusal::Full(format!(
+                "{} jobs run already, and no more are taken",
+                self.jobs.len()
+            )));
+        }
+        let order = self.next_order;
+        if request.id.is_empty() {
+            let app = if request.app.is_empty() { "job" } else { &request.app };
+            let app: String =
+                app.chars().take(40).map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+            // The order alone could meet a name that someone chose.
+            let free = |n: &u64| !self.jobs.contains_key(&format!("{app}-{n}"));
+            let n = (order..).find(free).unwrap_or(order);
+            request.id = format!("{app}-{n}");
+        }
+        request.secret.get_or_insert_with(|| secret.to_owned());
+        let id = request.id.clone();
+        self.next_order += 1;
+        let stored = StoredJob {
+            request,
+            order,
+            since_unix_ms: unix_ms(now),
+            epoch: Epoch(0),
+            held: None,
+            addresses: Vec::new(),
+        };
+        self.jobs.insert(
+            id.clone(),
+            Job {
+                stored,
+                lease_until: now + self.config.lease,
+                moved: now,
+                reason: "no I/O node is admitted: it waits for one".to_owned(),
+                predicted: None,
+                curve: None,
+                activity: Activity::default(),
+            },
+        );
+        self.decide(now, &format!("job {id} begins"));
+        self.ensure_kept(&id);
+        let mut grant = self.grant(&id)?;
+        grant.secret = self.jobs.get(&id).and_then(|j| j.stored.request.secret.clone());
+        Ok(grant)
+    }
+
+    /// A job is alive.
+    pub fn renew(&mut self, now: Nanos, id: &str) -> Result<JobGrant, Refusal> {
+        let lease = self.config.lease;
+        let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
+        job.lease_until = now + lease;
+        self.grant(id)
+    }
+
+    /// A job has ended.
+    pub fn end(&mut self, now: Nanos, id: &str) -> Result<(), Refusal> {
+        if !self.jobs.contains_key(id) {
+            return Err(unknown(id));
+        }
+        self.forget_job(now, id);
+        self.decide(now, &format!("job {id} ended"));
+        Ok(())
+    }
+
+    /// Ends the jobs whose leases have run out, and says so.
+    pub(super) fn expire_jobs(&mut self, now: Nanos) -> Option<String> {
+        let dead: Vec<String> =
+            self.jobs.iter().filter(|(_, j)| j.lease_until <= now).map(|(id, _)| id.clone()).collect();
+        for id in &dead {
+            self.forget_job(now, id);
+        }
+        match dead.as_slice() {
+            [] => None,
+            [one] => Some(format!("job {one} did not renew its lease")),
+            many => Some(format!("{} jobs did not renew their leases", many.len())),
+        }
+    }
+
+    fn forget_job(&mut self, now: Nanos, id: &str) {
+        let Some(job) = self.jobs.remove(id) else { return };
+        let run = self.runs.record(unix_ms(now), job.scale(), &job.activity);
+        self.actions.push(Action::Persist(Change::JobEnded(id.to_owned())));
+        self.actions.extend(run.into_iter().map(Action::Persist));
+        self.save_learned(now);
+        self.broadcast(&[], std::slice::from_ref(&id.to_owned()));
+    }
+
+    /// A job that was given nothing is kept all the same.
+    fn ensure_kept(&mut self, id: &str) {
+        if let Some(job) = self.jobs.get(id).filter(|j| j.stored.held.is_none()) {
+            self.actions.push(Action::Persist(Change::Job(Box::new(job.stored.clone()))));
+        }
+    }
+
+    fn grant(&self, id: &str) -> Result<JobGrant, Refusal> {
+        let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
+        let own = job.nodes();
+        let spare = |(n, node): (&NodeId, &super::Node)| {
+            (self.admits(*n) && !own.contains(n)).then(|| node.stored.addresses.first().cloned())?
+        };
+        Ok(JobGrant {
+            id: id.to_owned(),
+            secret: None,
+            lease_ms: self.config.lease.0 / 1_000_000,
+            epoch: job.stored.epoch,
+            nodes: own.to_vec(),
+            addresses: job.stored.addresses.clone(),
+            spare: self.nodes.iter().filter_map(spare).take(64).collect(),
+            reason: job.reason.clone(),
+        })
+    }
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::Unknown(format!("there is no job {id:?}: it never registered, ended, or its lease ran out"))
+}
+
+fn check(r: &JobRequest) -> Result<(), Refusal> {
+    let invalid = |what: String| Err(Refusal::Invalid(what));
+    for (name, text) in [("id", &r.id), ("app", &r.app), ("user", &r.user)] {
+        if text.len() > LONGEST {
+            return invalid(format!("{name}: longer than {LONGEST} bytes"));
+        }
+        if text.chars().any(char::is_control) {
+            return invalid(format!("{name}: has control characters"));
+        }
+    }
+    if r.id.contains('/') {
+        return invalid("id: has a slash".to_owned());
+    }
+    for (name, n) in [("compute_nodes", r.compute_nodes), ("processes", r.processes), ("weight", r.weight)] {
+        if n == 0 || n > 10_000_000 {
+            return invalid(format!("{name}: {n} is not between 1 and 10000000"));
+        }
+    }
+    if r.pattern.as_ref().is_some_and(|p| p.len() > LONGEST) {
+        return invalid(format!("pattern: longer than {LONGEST} bytes"));
+    }
+    match &r.secret {
+        Some(s) if s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            invalid("secret: 64 hexadecimal digits are needed".to_owned())
+        }
+        _ => Ok(()),
+    }
+}

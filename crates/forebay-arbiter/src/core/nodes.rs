@@ -1,0 +1,264 @@
+//! I/O nodes come, report, are screened, drain and go.
+
+use super::{Action, Core, Node, Refusal};
+use crate::store::{Change, StoredNode};
+use forebay_control::CONTROL_VERSION;
+use forebay_control::node::{JobMapping, NodeHello, NodeReport, ToArbiter, ToNode};
+use forebay_control::view::HistoryRow;
+use forebay_pattern::FlowMetrics;
+use forebay_types::{Nanos, NodeId};
+
+/// One connection of a node; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// A connected node that says nothing for so many of its intervals is not counted on.
+const SILENT_INTERVALS: u64 = 3;
+
+/// Nodes that have been gone for this long are forgotten.
+const FORGET_AFTER: Nanos = Nanos::from_secs(3600);
+
+impl Core {
+    /// A node introduces itself on a new connection.
+    pub fn node_hello(
+        &mut self,
+        now: Nanos,
+        connection: ConnectionId,
+        hello: NodeHello,
+    ) -> Result<(), Refusal> {
+        let id = hello.node;
+        check(&hello)?;
+        let stored = StoredNode { id, host: hello.host.clone(), addresses: hello.addresses.clone() };
+        let known = self.nodes.get(&id);
+        if known.is_none() && self.nodes.len() >= self.config.max_nodes {
+            return Err(Refusal::Full(format!(
+                "{} I/O nodes are known, and no more are taken",
+                self.nodes.len()
+            )));
+        }
+        if let Some(old) = known.filter(|n| n.connection.is_some() && n.stored.addresses != stored.addresses)
+        {
+            return Err(Refusal::Conflict(format!(
+                "I/O node {id} is connected already, from {} at {}: give this one another --id",
+                old.stored.host,
+                old.stored.addresses.first().map_or("?", String::as_str)
+            )));
+        }
+        if let Some(old) = known.and_then(|n| n.connection) {
+            self.actions.push(Action::HangUp(old));
+        }
+        if known.is_none_or(|n| n.stored != stored) {
+            self.actions.push(Action::Persist(Change::Node(stored.clone())));
+        }
+        // What it was screened for stays until whoever screened it says otherwise.
+        let screened = known.and_then(|n| n.screened.clone());
+        let node = Node {
+            stored,
+            connection: Some(connection),
+            hello: Some(hello),
+            report: None,
+            heard: now,
+            awaited: now + self.config.node_grace,
+            screened,
+            leaving: false,
+            drain_told: false,
+        };
+        self.nodes.insert(id, node);
+        self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
+        let jobs = self.jobs.values().filter_map(super::Job::mapping).collect();
+        let message = ToNode::Mapping { term: self.term, complete: true, jobs, ended: Vec::new() };
+        self.actions.push(Action::Send { to: id, message });
+        self.decide(now, &format!("I/O node {id} came"));
+        Ok(())
+    }
+
+    /// A node says something on its connection. What comes on an old connection is not heard.
+    pub fn node_said(&mut self, now: Nanos, connection: ConnectionId, message: ToArbiter) {
+        let Some((&id, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) else {
+            return;
+        };
+        node.heard = now;
+        match message {
+            ToArbiter::Report(report) => self.report(now, id, report),
+            ToArbiter::Leaving if !node.leaving => {
+                node.leaving = true;
+                self.decide(now, &format!("I/O node {id} leaves"));
+            }
+            ToArbiter::Leaving
+            | ToArbiter::Hello(_)
+            | ToArbiter::Probed { .. }
+            | ToArbiter::Refused { .. } => {}
+        }
+    }
+
+    /// A connection has ended.
+    pub fn node_lost(&mut self, now: Nanos, connection: ConnectionId) {
+        if let Some((_, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) {
+            node.connection = None;
+            node.awaited = now + self.config.node_grace;
+            // A node that ends has said so; otherwise it may be back in a moment.
+            if node.leaving {
+                node.awaited = now;
+            }
+        }
+    }
+
+    /// A node is not to be used, and why; or (`None`) it is again.
+    pub fn screen(&mut self, now: Nanos, id: NodeId, reason: Option<String>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.screened == reason {
+            return;
+        }
+        let cause = match &reason {
+            Some(reason) => format!("I/O node {id} is screened out: {reason}"),
+            None => format!("I/O node {id} behaves again"),
+        };
+        let changed = node.screened.is_some() != reason.is_some();
+        node.screened = reason;
+        if changed {
+            self.decide(now, &cause);
+        }
+    }
+
+    /// A node is to end: its jobs are moved, then it is told.
+    pub fn drain(&mut self, now: Nanos, id: NodeId) -> Result<(), Refusal> {
+        let term = self.term;
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return Err(Refusal::Unknown(format!("there is no I/O node {id}")));
+        };
+        if node.connection.is_none() {
+            return Err(Refusal::Conflict(format!("I/O node {id} is not connected, so it cannot be told")));
+        }
+        let first = !node.leaving;
+        node.leaving = true;
+        let told = std::mem::replace(&mut node.drain_told, true);
+        if first {
+            self.decide(now, &format!("I/O node {id} is to drain"));
+        }
+        if !told {
+            self.actions.push(Action::Send { to: id, message: ToNode::Drain { term } });
+        }
+        Ok(())
+    }
+
+    /// Whether jobs may be put on a node.
+    pub(super) fn admits(&self, id: NodeId) -> bool {
+        self.nodes.get(&id).is_some_and(Node::admitted)
+    }
+
+    /// Tells all connected nodes which mappings changed and which jobs ended.
+    pub(super) fn broadcast(&mut self, changed: &[String], ended: &[String]) {
+        let jobs: Vec<JobMapping> =
+            changed.iter().filter_map(|id| self.jobs.get(id)).filter_map(super::Job::mapping).collect();
+        if jobs.is_empty() && ended.is_empty() {
+            return;
+        }
+        let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
+        let message = ToNode::Mapping { term: self.term, complete: false, jobs, ended: ended.to_vec() };
+        self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
+    }
+
+    /// Gives up on nodes that are gone or silent, and says so.
+    pub(super) fn expire_nodes(&mut self, now: Nanos) -> Option<String> {
+        let mut gone = Vec::new();
+        for (id, node) in &mut self.nodes {
+            let interval = node.hello.as_ref().map_or(Nanos::from_secs(1), |h| h.interval);
+            let silent = Nanos(interval.0.saturating_mul(SILENT_INTERVALS)) + self.config.node_grace;
+            if let Some(connection) = node.connection.filter(|_| now.since(node.heard) > silent) {
+                self.actions.push(Action::HangUp(connection));
+                node.connection = None;
+                node.awaited = now;
+            }
+            if node.connection.is_none() && node.awaited != Nanos::ZERO && node.awaited <= now {
+                node.awaited = Nanos::ZERO;
+                gone.push(*id);
+            }
+        }
+        let forget = |n: &Node| n.lost() && now.since(n.heard) > FORGET_AFTER;
+        let old: Vec<NodeId> = self.nodes.iter().filter(|(_, n)| forget(n)).map(|(id, _)| *id).collect();
+        for id in old {
+            self.nodes.remove(&id);
+            self.actions.push(Action::Persist(Change::NodeForgotten(id)));
+        }
+        match gone.as_slice() {
+            [] => None,
+            [one] => Some(format!("I/O node {one} is gone")),
+            many => Some(format!("{} I/O nodes are gone", many.len())),
+        }
+    }
+
+    fn report(&mut self, now: Nanos, id: NodeId, report: Box<NodeReport>) {
+        let span = report.interval.end.since(report.interval.start);
+        for flow in &report.interval.flows {
+            let Some(name) = report.jobs.get(&flow.flow) else { continue };
+            let Some(job) = self.jobs.get_mut(name) else { continue };
+            job.activity.add(now, id, span, flow);
+            self.actions.push(Action::Record(row(now, id, name, flow)));
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.report = Some(report);
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn lost(&self) -> bool {
+        self.connection.is_none() && self.awaited == Nanos::ZERO
+    }
+
+    pub(super) fn admitted(&self) -> bool {
+        !self.lost() && !self.leaving && self.screened.is_none()
+    }
+}
+
+impl super::Job {
+    /// As nodes are told; `None` while it has no node.
+    pub(super) fn mapping(&self) -> Option<JobMapping> {
+        let r = &self.stored.request;
+        (!self.stored.addresses.is_empty()).then(|| JobMapping {
+            job: r.id.clone(),
+            secret: r.secret.clone().unwrap_or_default(),
+            weight: r.weight,
+            epoch: self.stored.epoch,
+            nodes: self.stored.addresses.clone(),
+        })
+    }
+}
+
+fn check(hello: &NodeHello) -> Result<(), Refusal> {
+    if hello.version != CONTROL_VERSION {
+        return Err(Refusal::Invalid(format!(
+            "I/O node {} speaks version {} of the control messages, this arbiter version {CONTROL_VERSION}",
+            hello.node, hello.version
+        )));
+    }
+    let addresses = &hello.addresses;
+    if addresses.is_empty() || addresses.len() > 16 || addresses.iter().any(|a| a.is_empty() || a.len() > 255)
+    {
+        return Err(Refusal::Invalid(format!(
+            "I/O node {} listens nowhere that clients could reach",
+            hello.node
+        )));
+    }
+    Ok(())
+}
+
+fn row(now: Nanos, node: NodeId, job: &str, flow: &FlowMetrics) -> HistoryRow {
+    HistoryRow {
+        time: now.0 / 1_000_000_000,
+        seconds: 1,
+        job: job.to_owned(),
+        node,
+        bytes_read: flow.bytes_read,
+        bytes_written: flow.bytes_written,
+        reads: flow.reads,
+        writes: flow.writes,
+        metadata: flow.metadata,
+        queue: flow.outstanding,
+        size_min: flow.size_min,
+        size_mean: flow.size_mean,
+        size_max: flow.size_max,
+        files: flow.files,
+        mode: flow.mode().map_or(String::new(), |m| m.to_string()),
+    }
+}

@@ -1,0 +1,23 @@
+//! The arbiter: I/O nodes are given to jobs by what they gain, and moved while the jobs run.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`core`] | all decisions, without I/O: jobs, leases, nodes, mapping, epochs |
+//! | [`curves`] | which bandwidth a job has with how many I/O nodes |
+//! | [`activity`], [`runs`] | what a job does, and what its next run will do |
+//! | [`store`] | the control state and the seam to where it is kept |
+//! | [`history`] | what jobs did on I/O nodes, by second, minute and hour; the decisions |
+//! | [`service`] | the thread in which the core lives, and the way to it |
+//! | [`api`], [`serve`] | HTTP: routes, the nodes' WebSockets, metrics; taking connections |
+//! | [`config`] | settings |
+
+pub mod activity;
+pub mod api;
+pub mod config;
+pub mod core;
+pub mod curves;
+pub mod history;
+pub mod runs;
+pub mod serve;
+pub mod service;
+pub mod store;

@@ -1,0 +1,299 @@
+//! The arbiter at work: the thread in which the [`Core`] lives, and the way to it.
+//!
+//! Whatever is asked of the core is answered only after everything that follows from it was stored.
+//! While no core leads here (another arbiter does), questions are answered with [`NotLeading`].
+
+use crate::config::Config;
+use crate::core::{Action, ConnectionId, Core, Refusal};
+use crate::curves::Curves;
+use crate::history::{HistoryWriter, Note};
+use crate::store::{Change, ControlStore, StoreError};
+use forebay_control::node::{NodeHello, ToNode};
+use forebay_types::{Nanos, NodeId};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests to the core that may wait.
+const WAITING: usize = 4096;
+
+/// Requests that are served before their results are stored together.
+const BATCH: usize = 256;
+
+/// Messages that may wait for one node. A node that lets more pile up is cut off, and hears everything
+/// afresh when it is back.
+const LINK: usize = 1024;
+
+/// How often time passes for the core.
+const TICK: Duration = Duration::from_millis(100);
+
+/// No core leads here, or it cannot take more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotLeading(pub String);
+
+type Reply = Box<dyn FnOnce() + Send>;
+
+enum Input {
+    /// Run this; then, once the results are stored, the reply it returned.
+    Ask(Box<dyn FnOnce(&mut Core, Nanos) -> Reply + Send>),
+    /// A node says hello on a new connection.
+    Hello {
+        connection: ConnectionId,
+        hello: Box<NodeHello>,
+        link: mpsc::Sender<ToNode>,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    Stop,
+}
+
+/// The way to the core, for everyone who serves requests.
+pub struct Shared {
+    /// What the arbiter was told.
+    pub config: Config,
+    core: RwLock<Option<SyncSender<Input>>>,
+    history: HistoryWriter,
+    next_decision: AtomicU64,
+    next_connection: AtomicU64,
+    /// Questions that reached the core.
+    pub(crate) asked: AtomicU64,
+    clock: Clock,
+}
+
+/// Time since 1970 that does not jump when the system's clock is set.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start: Instant,
+    unix: Nanos,
+}
+
+impl Clock {
+    fn now(&self) -> Nanos {
+        self.unix + Nanos::from(self.start.elapsed())
+    }
+}
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// The core at work. Dropping it stops it.
+pub struct Leading {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+impl Shared {
+    /// Opens the history; no core leads yet.
+    pub fn new(config: Config) -> Result<Arc<Shared>, StoreError> {
+        let failed = |e: &dyn std::fmt::Display| {
+            StoreError::Failed(format!("history in {}: {e}", config.state.display()))
+        };
+        std::fs::create_dir_all(&config.state).map_err(|e| failed(&e))?;
+        let (history, next) = HistoryWriter::start(&config.state, config.keep).map_err(|e| failed(&e))?;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Arc::new(Shared {
+            config,
+            core: RwLock::new(None),
+            history,
+            next_decision: AtomicU64::new(next),
+            next_connection: AtomicU64::new(1),
+            asked: AtomicU64::new(0),
+            clock: Clock { start: Instant::now(), unix: Nanos::from(unix) },
+        }))
+    }
+
+    /// Takes the lead with this store: from now on there is a core.
+    pub fn lead(
+        self: &Arc<Shared>,
+        mut store: Box<dyn ControlStore>,
+        curves: Curves,
+    ) -> Result<Leading, StoreError> {
+        let (term, kept) = store.lead()?;
+        let next = self.next_decision.load(Ordering::Relaxed);
+        let core = Core::new(self.config.core.clone(), curves, term, &kept, next, self.clock.now())
+            .map_err(|e| StoreError::Failed(e.to_string()))?;
+        let (to, from) = sync_channel(WAITING);
+        *self.core.write().unwrap_or_else(PoisonError::into_inner) = Some(to);
+        let shared = Arc::clone(self);
+        let thread = std::thread::spawn(move || {
+            let mind = Mind { shared: &shared, core, store, links: BTreeMap::new(), took: Duration::ZERO };
+            let done = mind.run(&from);
+            *shared.core.write().unwrap_or_else(PoisonError::into_inner) = None;
+            done
+        });
+        Ok(Leading { shared: Arc::clone(self), thread: Some(thread) })
+    }
+
+    /// Asks the core, and waits until what follows from it is stored.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Core, Nanos) -> T + Send + 'static,
+    ) -> Result<T, NotLeading> {
+        let (to, from) = oneshot::channel();
+        self.send(Input::Ask(Box::new(move |core, now| {
+            let answer = question(core, now);
+            Box::new(move || drop(to.send(answer)))
+        })))?;
+        from.await.map_err(|_| NotLeading("the arbiter has just stopped leading".to_owned()))
+    }
+
+    /// A node says hello: its connection's number, and what it is to be told.
+    pub async fn hello(
+        &self,
+        hello: NodeHello,
+    ) -> Result<Result<(ConnectionId, mpsc::Receiver<ToNode>), Refusal>, NotLeading> {
+        let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
+        let (link, messages) = mpsc::channel(LINK);
+        let (reply, answer) = oneshot::channel();
+        self.send(Input::Hello { connection, hello: Box::new(hello), link, reply })?;
+        let answer =
+            answer.await.map_err(|_| NotLeading("the arbiter has just stopped leading".to_owned()))?;
+        Ok(answer.map(|()| (connection, messages)))
+    }
+
+    /// Rows of history that were dropped.
+    pub fn history_dropped(&self) -> u64 {
+        self.history.dropped()
+    }
+
+    fn send(&self, input: Input) -> Result<(), NotLeading> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(to) = core.as_ref() else {
+            return Err(NotLeading("this arbiter does not lead: ask the one that does".to_owned()));
+        };
+        to.try_send(input).map_err(|_| NotLeading("the arbiter is overloaded: try again".to_owned()))
+    }
+}
+
+impl Leading {
+    /// Whether the core has stopped by itself.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Stops leading, and says why it did if it did so before.
+    pub fn stop(mut self) -> Result<(), StoreError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        let core = self.shared.core.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(to) = core {
+            let _ = to.send(Input::Stop);
+        }
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(done)) => done,
+            Some(Err(_)) => Err(StoreError::Failed("the arbiter's core has failed".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+/// The core's thread.
+struct Mind<'a> {
+    shared: &'a Shared,
+    core: Core,
+    store: Box<dyn ControlStore>,
+    links: BTreeMap<NodeId, (ConnectionId, mpsc::Sender<ToNode>)>,
+    /// What the core needed for the last thing it was asked.
+    took: Duration,
+}
+
+impl Mind<'_> {
+    fn run(mut self, from: &Receiver<Input>) -> Result<(), StoreError> {
+        let mut ticked = Instant::now();
+        loop {
+            let first = match from.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            let mut replies: Vec<Reply> = Vec::new();
+            let mut stop = false;
+            for input in first.into_iter().chain(from.try_iter().take(BATCH)) {
+                let began = Instant::now();
+                stop |= self.take(input, &mut replies);
+                self.took = began.elapsed();
+                self.carry_out()?;
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.core.tick(self.shared.clock.now());
+                self.took = ticked.elapsed();
+                self.carry_out()?;
+            }
+            replies.into_iter().for_each(|reply| reply());
+            if stop {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves one input; whether it was the last.
+    fn take(&mut self, input: Input, replies: &mut Vec<Reply>) -> bool {
+        let now = self.shared.clock.now();
+        match input {
+            Input::Ask(question) => replies.push(question(&mut self.core, now)),
+            Input::Hello { connection, hello, link, reply } => {
+                let node = hello.node;
+                let answer = self.core.node_hello(now, connection, *hello);
+                if answer.is_ok() {
+                    self.links.insert(node, (connection, link));
+                }
+                replies.push(Box::new(move || drop(reply.send(answer))));
+            }
+            Input::Stop => return true,
+        }
+        false
+    }
+
+    /// Stores what the core wants stored, then does the rest.
+    fn carry_out(&mut self) -> Result<(), StoreError> {
+        let mut actions = self.core.actions();
+        if actions.is_empty() {
+            return Ok(());
+        }
+        let changes: Vec<Change> = actions
+            .iter()
+            .filter_map(|a| if let Action::Persist(c) = a { Some(c.clone()) } else { None })
+            .collect();
+        if !changes.is_empty() {
+            self.store.apply(&changes)?;
+        }
+        for action in actions.drain(..) {
+            match action {
+                Action::Persist(_) => {}
+                Action::Send { to, message } => {
+                    if let Some((_, link)) = self.links.get(&to)
+                        && link.try_send(message).is_err()
+                    {
+                        // Its connection's end is noticed, and told, by whoever serves it.
+                        self.links.remove(&to);
+                    }
+                }
+                Action::HangUp(connection) => self.links.retain(|_, (c, _)| *c != connection),
+                Action::Record(row) => self.shared.history.note(Note::Row(row)),
+                Action::Decided(mut decision) => {
+                    decision.took_us = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
+                    self.shared.next_decision.store(decision.id + 1, Ordering::Relaxed);
+                    tracing::info!(decision = decision.id, cause = %decision.cause, "decided");
+                    self.shared.history.note(Note::Decided(decision));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! What the arbiter shows of itself: the answers to `GET`, as JSON. No secret is in any of them.
+
+use crate::node::Term;
+use forebay_types::{Epoch, Nanos, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/jobs`: a list of these. `GET /v1/jobs/ID`: one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its name.
+    pub id: String,
+    /// The application.
+    pub app: String,
+    /// Whose it is.
+    pub user: String,
+    /// Compute nodes it runs on.
+    pub compute_nodes: u32,
+    /// Processes it runs.
+    pub processes: u32,
+    /// What a MB/s of it counts.
+    pub weight: u32,
+    /// Milliseconds since it registered.
+    pub age_ms: u64,
+    /// Milliseconds until it is taken for dead, unless it renews its lease.
+    pub lease_ms: u64,
+    /// The version of its mapping.
+    pub epoch: Epoch,
+    /// Its I/O nodes.
+    pub nodes: Vec<NodeId>,
+    /// Whether it uses the I/O node that is set aside for sharing.
+    pub shared: bool,
+    /// MB/s in the last second.
+    pub bandwidth_mbs: f64,
+    /// MB/s that were predicted when its I/O nodes were chosen.
+    pub predicted_mbs: Option<f64>,
+    /// Where its bandwidth curve comes from, in a few words.
+    pub curve: Option<String>,
+    /// The access pattern of late.
+    pub pattern: Option<String>,
+    /// Bytes it has moved.
+    pub bytes: u64,
+    /// Why it has those I/O nodes, in one sentence.
+    pub reason: String,
+}
+
+/// How an I/O node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// Jobs are given to it.
+    Admitted,
+    /// It was screened out: no new jobs, and its jobs are moved.
+    Screened,
+    /// It ends, and its jobs are moved.
+    Draining,
+    /// Its connection broke a moment ago, or the arbiter has just started: it may be back soon.
+    Awaited,
+    /// It is gone.
+    Lost,
+}
+
+/// `GET /v1/nodes`: a list of these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its number.
+    pub id: NodeId,
+    /// The machine.
+    pub host: String,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// How it stands.
+    pub state: NodeState,
+    /// Why, where that is not plain.
+    pub reason: Option<String>,
+    /// The jobs that are on it.
+    pub jobs: Vec<String>,
+    /// MB/s in its last interval.
+    pub bandwidth_mbs: f64,
+    /// Requests that waited at the end of its last interval.
+    pub waiting: u64,
+    /// Median latency in its last interval.
+    pub latency_p50: Nanos,
+    /// The 99th percentile.
+    pub latency_p99: Nanos,
+    /// Storage errors in its last interval.
+    pub errors: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// Milliseconds since it was last heard of.
+    pub heard_ms: u64,
+    /// The scheduler it reported last.
+    pub scheduler: Option<String>,
+}
+
+/// `GET /v1/mapping`: where the clients of all jobs belong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MappingView {
+    /// The arbiter's term.
+    pub term: Term,
+    /// The newest epoch of any job, ever.
+    pub epoch: Epoch,
+    /// The jobs.
+    pub jobs: Vec<JobPlace>,
+}
+
+/// One job's place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPlace {
+    /// The job.
+    pub job: String,
+    /// The version of its mapping.
+    pub epoch: Epoch,
+    /// Its I/O nodes.
+    pub nodes: Vec<NodeId>,
+    /// Their addresses, in the same order.
+    pub addresses: Vec<String>,
+}
+
+/// `GET /v1/decisions`: a list of these, the newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecisionView {
+    /// Counts up for as long as the database lives.
+    pub id: u64,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Who decided.
+    pub term: Term,
+    /// The policy's name.
+    pub policy: String,
+    /// What made the arbiter decide.
+    pub cause: String,
+    /// I/O nodes there were to give.
+    pub io_nodes: u32,
+    /// The sum of the predicted bandwidths, MB/s, as far as they are known.
+    pub total_mbs: f64,
+    /// What it took to decide, in microseconds.
+    pub took_us: u64,
+    /// The jobs.
+    pub jobs: Vec<DecidedJob>,
+}
+
+/// What was decided for one job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecidedJob {
+    /// The job.
+    pub id: String,
+    /// The I/O nodes it has from now on.
+    pub nodes: Vec<NodeId>,
+    /// Those it had before.
+    pub before: Vec<NodeId>,
+    /// Whether it shares the I/O node that is set aside.
+    pub shared: bool,
+    /// Predicted MB/s.
+    pub predicted_mbs: Option<f64>,
+    /// How many STATIC would have given it.
+    pub static_io_nodes: u32,
+    /// Predicted MB/s above STATIC's.
+    pub gain_mbs: Option<f64>,
+    /// The other counts it could have had, and the MB/s of each.
+    pub alternatives: Vec<(u32, f64)>,
+    /// Where its curve comes from.
+    pub curve: Option<String>,
+    /// Why, in one sentence.
+    pub why: String,
+}
+
+/// `GET /v1/history`: a list of these, the oldest first. What one job did on one I/O node in a
+/// second, a minute or an hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRow {
+    /// The start, in seconds since 1970.
+    pub time: u64,
+    /// How long it lasted: 1, 60 or 3600 seconds.
+    pub seconds: u32,
+    /// The job.
+    pub job: String,
+    /// The I/O node.
+    pub node: NodeId,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Metadata requests.
+    pub metadata: u64,
+    /// Requests waiting or in service, in the mean of the busy time.
+    pub queue: f64,
+    /// Smallest data request.
+    pub size_min: u64,
+    /// Mean data request.
+    pub size_mean: f64,
+    /// Largest data request.
+    pub size_max: u64,
+    /// Files in use at once, at most.
+    pub files: u32,
+    /// The I/O mode (`N-N`, `N-1`, `1-1`); the one of most bytes. Empty without data requests.
+    pub mode: String,
+}
+
+/// `GET /v1/health`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HealthView {
+    /// `leading`, or `standby` while another arbiter leads.
+    pub state: String,
+    /// The program's version.
+    pub version: String,
+    /// The arbiter's term; 0 on standby.
+    pub term: Term,
+    /// The policy's name.
+    pub policy: String,
+    /// Jobs that run.
+    pub jobs: usize,
+    /// I/O nodes that jobs are given to.
+    pub admitted: usize,
+    /// I/O nodes that are known.
+    pub nodes: usize,
+    /// Milliseconds since the arbiter began to lead.
+    pub up_ms: u64,
+    /// Rows of history that were dropped because the database could not keep up.
+    pub history_dropped: u64,
+}

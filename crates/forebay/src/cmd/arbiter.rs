@@ -1,0 +1,164 @@
+//! `forebay arbiter`: runs the arbiter until it is told to end.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use forebay_arbiter::config::{Config, EXAMPLE, read_secret};
+use forebay_arbiter::service::{Shared, unix_seconds};
+use forebay_arbiter::store::SqliteStore;
+use forebay_policy::PolicyKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Run the arbiter: give I/O nodes to jobs by what they gain, and move them while the jobs run.
+///
+/// I/O nodes (`forebay node --arbiter URL`) connect to it and report what they do; jobs (`forebay run
+/// --arbiter URL`) register, and are given I/O nodes by the policy. The policy decides again whenever a
+/// job begins or ends, an I/O node comes or goes, or measurements change what a job is worth; running
+/// programs move to their new I/O nodes between two requests. Every decision is kept with its reasons
+/// (`forebay decisions --why`).
+///
+/// No I/O waits for the arbiter: while it is gone, nodes and programs go on with what it said last. Its
+/// state survives its death at any moment; started again on the same state directory it goes on.
+///
+/// SIGTERM or SIGINT ends it with status 0; jobs and nodes are not touched.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  openssl rand -hex 32 > secret
+  forebay arbiter --secret-file secret --state /var/lib/forebay
+  forebay arbiter --secret-file secret --policy mckp --curves curves.csv
+  forebay arbiter --config /etc/forebay/arbiter.toml
+  forebay arbiter --example-config > arbiter.toml
+
+When it is ready it prints `listening on http://HOST:PORT` and, under systemd (Type=notify), says so.")]
+pub(crate) struct ArbiterArgs {
+    /// Listen here; port 0: any free one [default: 127.0.0.1:7411].
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<SocketAddr>,
+    /// The secret, 64 hexadecimal digits in a file, that the arbiter, its I/O nodes and its users share.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    secret_file: Option<PathBuf>,
+    /// Keep jobs, mapping, what was learned, decisions and history in this directory
+    /// [default: forebay-arbiter].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    state: Option<PathBuf>,
+    /// Who decides: one, static, size, process, dfra, mckp, fair or oracle [default: fair].
+    #[arg(long, value_name = "NAME")]
+    policy: Option<PolicyKind>,
+    /// Bandwidth by number of I/O nodes for known access patterns (`forebay analyze --curves`).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    curves: Option<PathBuf>,
+    /// Read settings from this file; the command line goes before it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Print a configuration file with every setting and its default, and end.
+    #[arg(long, exclusive = true)]
+    example_config: bool,
+    /// End when the process that started this one ends.
+    #[arg(long)]
+    die_with_parent: bool,
+}
+
+impl ArbiterArgs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.example_config {
+            print!("{EXAMPLE}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.die_with_parent {
+            forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
+        }
+        let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let config = self.configure()?;
+        let curves = config.read_curves()?;
+        let store = SqliteStore::open(&config.state, unix_seconds())?;
+        let shared = Shared::new(config)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(async {
+            let at = shared.config.listen;
+            let listener =
+                tokio::net::TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
+            let address = listener.local_addr()?;
+            let leading = shared.lead(Box::new(store), curves)?;
+            ready(address);
+            let over = async {
+                while !leading.is_over() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let end = async {
+                tokio::select! {
+                    _ = terminated() => {}
+                    () = over => {}
+                }
+            };
+            forebay_arbiter::serve::serve(shared.clone(), listener, end).await;
+            leading.stop().context("the arbiter gives up")
+        })?;
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn configure(&self) -> Result<Config> {
+        let mut c = match &self.config {
+            Some(path) => Config::from_file(path)?,
+            None => Config::default(),
+        };
+        if let Some(listen) = self.listen {
+            c.listen = listen;
+        }
+        if let Some(path) = &self.secret_file {
+            c.secret = Some(read_secret(path)?);
+        }
+        if c.secret.is_none() {
+            bail!("no secret: give --secret-file (`openssl rand -hex 32` makes one)");
+        }
+        if let Some(dir) = &self.state {
+            c.state = dir.clone();
+        }
+        if let Some(policy) = self.policy {
+            if policy == PolicyKind::Zero {
+                bail!("--policy zero means direct access, which an arbiter does not give");
+            }
+            c.core.policy = policy;
+        }
+        if let Some(path) = &self.curves {
+            c.curves = Some(path.clone());
+        }
+        Ok(c)
+    }
+}
+
+/// Tells whoever waits: a line, and systemd.
+fn ready(address: SocketAddr) {
+    println!("listening on http://{address}");
+    if let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|p| !p.is_empty()) {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::net::{SocketAddr, UnixDatagram};
+        let told = UnixDatagram::unbound().and_then(|socket| {
+            let to = match path.as_bytes().strip_prefix(b"@") {
+                Some(name) => SocketAddr::from_abstract_name(name)?,
+                None => SocketAddr::from_pathname(&path)?,
+            };
+            socket.send_to_addr(b"READY=1", &to)
+        });
+        if let Err(e) = told {
+            tracing::warn!("systemd cannot be told at {}: {e}", path.display());
+        }
+    }
+}
+
+async fn terminated() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
