@@ -1,4 +1,4 @@
-//! From the wire's attributes to the structures of `stat`, `statx` and `statfs`.
+//! Between the wire's attributes and the structures of `stat`, `statx` and `statfs`.
 
 use forebay_client::{Attr, FsStat};
 
@@ -25,6 +25,26 @@ pub(crate) fn stat(a: &Attr) -> libc::stat {
     s.st_ctime = a.ctime.0;
     s.st_ctime_nsec = i64::from(a.ctime.1);
     s
+}
+
+pub(crate) fn from_stat(s: &libc::stat) -> Attr {
+    let time = |sec: i64, nsec: i64| (sec, nsec as u32);
+    Attr {
+        dev: s.st_dev,
+        ino: s.st_ino,
+        mode: s.st_mode,
+        nlink: s.st_nlink as u32,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        rdev: s.st_rdev,
+        size: s.st_size as u64,
+        blksize: s.st_blksize as u32,
+        blocks: s.st_blocks as u64,
+        atime: time(s.st_atime, s.st_atime_nsec),
+        mtime: time(s.st_mtime, s.st_mtime_nsec),
+        ctime: time(s.st_ctime, s.st_ctime_nsec),
+        btime: None,
+    }
 }
 
 pub(crate) fn statx(a: &Attr) -> libc::statx {

@@ -92,19 +92,27 @@ pub(crate) fn write_open(fd: i32, open: &Open, data: &[u8], offset: Option<u64>)
 /// With no I/O node left and the user's leave, the operation goes to this machine's own view of the
 /// file; otherwise it fails.
 fn direct(open: &Open, file: &File, e: &Error, f: impl FnOnce(i32) -> sys::Raw) -> isize {
+    match direct_fd(file, e) {
+        Some(local) if local < 0 => sys::ret(local),
+        Some(local) => {
+            let r = f(local as i32);
+            sys::close(local as i32);
+            sys::ret(r)
+        }
+        None => fail(e, &open.path),
+    }
+}
+
+/// With no I/O node left and the user's leave: the file opened on this machine, or a negative errno.
+pub(crate) fn direct_fd(file: &File, e: &Error) -> Option<sys::Raw> {
     if !matches!(e, Error::NoNode { .. } | Error::Lost(_)) || !state().fallback_direct() {
-        return fail(e, &open.path);
+        return None;
     }
-    let Some(base) = &state().exports[usize::from(file.export)].local else { return fail(e, &open.path) };
-    let path = [base, &b"/"[..], file.rel()].concat();
-    let local = sys::open(&path, file.flags().to_linux() | libc::O_CLOEXEC, 0);
-    if local < 0 {
-        return sys::ret(local);
-    }
-    crate::notes::note("direct", &open.path, &e.to_string());
-    let r = f(local as i32);
-    sys::close(local as i32);
-    sys::ret(r)
+    let export = &state().exports[usize::from(file.export)];
+    let path = |base: &[u8]| [base, &b"/"[..], file.rel()].concat();
+    let base = export.local.as_ref()?;
+    crate::notes::note("direct", &path(&export.dir), &e.to_string());
+    Some(sys::open(&path(base), file.flags().to_linux() | libc::O_CLOEXEC, 0))
 }
 
 /// The program's buffer.
@@ -396,19 +404,23 @@ pub(crate) fn size(file: &File) -> Result<u64, Error> {
 }
 
 /// A metadata operation on a descriptor whose only answer is that it was done.
-pub(crate) fn on_fd<'m>(fd: c_int, local: impl FnOnce() -> sys::Raw, op: impl Fn(u64) -> Meta<'m>) -> isize {
-    let Some(open) = table::get(fd) else { return sys::ret(local()) };
+pub(crate) fn on_fd<'m>(
+    fd: c_int,
+    local: impl FnOnce(c_int) -> sys::Raw,
+    op: impl Fn(u64) -> Meta<'m>,
+) -> isize {
+    let Some(open) = table::get(fd) else { return sys::ret(local(fd)) };
     let Some(file) = open.remote() else { return fail_errno(libc::EROFS) };
     match state().client().meta_on(file, op, |_| Some(())) {
         Ok(()) => 0,
-        Err(e) => fail(&e, &open.path),
+        Err(e) => direct(&open, file, &e, local),
     }
 }
 
 fn sync(fd: c_int, data_only: bool) -> isize {
     on_fd(
         fd,
-        || if data_only { sys!(fdatasync, fd) } else { sys!(fsync, fd) },
+        |fd| if data_only { sys!(fdatasync, fd) } else { sys!(fsync, fd) },
         |handle| Meta::Fsync { handle, data_only },
     )
 }
@@ -422,13 +434,13 @@ unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
 }
 
 unsafe extern "C" fn fsync_fs(fd: c_int) -> c_int {
-    on_fd(fd, || sys!(syncfs, fd), |handle| Meta::Fsync { handle, data_only: false }) as c_int
+    on_fd(fd, |fd| sys!(syncfs, fd), |handle| Meta::Fsync { handle, data_only: false }) as c_int
 }
 
 unsafe extern "C" fn sync_file_range(fd: c_int, offset: i64, n: i64, flags: c_int) -> c_int {
     on_fd(
         fd,
-        || sys!(sync_file_range, fd, offset, n, flags),
+        |fd| sys!(sync_file_range, fd, offset, n, flags),
         |handle| Meta::Fsync { handle, data_only: true },
     ) as c_int
 }
@@ -445,7 +457,7 @@ unsafe extern "C" fn ftruncate(fd: c_int, size: i64) -> c_int {
     }
     on_fd(
         fd,
-        || sys!(ftruncate, fd, size),
+        |fd| sys!(ftruncate, fd, size),
         |handle| Meta::Truncate { target: Target::Handle(handle), size: size as u64 },
     ) as c_int
 }
@@ -472,7 +484,7 @@ unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: i64, len: i64) ->
     }
     on_fd(
         fd,
-        || sys!(fallocate, fd, mode, offset, len),
+        |fd| sys!(fallocate, fd, mode, offset, len),
         |handle| Meta::Fallocate { handle, mode, offset: offset as u64, len: len as u64 },
     ) as c_int
 }
@@ -484,7 +496,7 @@ unsafe extern "C" fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int 
     }
     let r = on_fd(
         fd,
-        || sys!(fallocate, fd, 0, offset, len),
+        |fd| sys!(fallocate, fd, 0, offset, len),
         |handle| Meta::Fallocate { handle, mode: 0, offset: offset as u64, len: len as u64 },
     );
     if r == 0 {

@@ -31,7 +31,7 @@ fn targeted(
     // SAFETY: the program's own argument to a function that takes a C string.
     let empty = unsafe { sys::bytes(path) }.is_none_or(<[u8]>::is_empty);
     if empty && table::is_forwarded(dirfd) {
-        return super::io::on_fd(dirfd, || 0, |h| op(Target::Handle(h))) as c_int;
+        return super::io::on_fd(dirfd, |_| -(libc::EIO as sys::Raw), |h| op(Target::Handle(h))) as c_int;
     }
     at(
         dirfd,
@@ -82,7 +82,7 @@ unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: c_uint, f
 unsafe extern "C" fn fchmod(fd: c_int, mode: c_uint) -> c_int {
     super::io::on_fd(
         fd,
-        || sys!(fchmod, fd, mode),
+        |fd| sys!(fchmod, fd, mode),
         |h| Meta::Chmod { target: Target::Handle(h), mode: mode & 0o7777 },
     ) as c_int
 }
@@ -116,7 +116,7 @@ unsafe extern "C" fn fchownat(
 unsafe extern "C" fn fchown(fd: c_int, uid: c_uint, gid: c_uint) -> c_int {
     super::io::on_fd(
         fd,
-        || sys!(fchown, fd, uid, gid),
+        |fd| sys!(fchown, fd, uid, gid),
         |h| Meta::Chown { target: Target::Handle(h), uid, gid },
     ) as c_int
 }

@@ -182,7 +182,17 @@ fn pair(
                     }
                     (ra, rb) = (na, nb);
                 }
-                Err(e) => return fail(&e, &x.full),
+                Err(e) => {
+                    if matches!(e, Error::NoNode { .. })
+                        && state().fallback_direct()
+                        && let (Some(a), Some(b)) = (x.local(), y.local())
+                    {
+                        crate::notes::note("direct", &x.full, &e.to_string());
+                        (ra, rb) = (Err(a), Err(b));
+                        continue;
+                    }
+                    return fail(&e, &x.full);
+                }
             },
         }
     }

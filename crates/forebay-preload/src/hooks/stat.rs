@@ -26,10 +26,15 @@ fn preferred(mut a: Attr) -> Attr {
 
 /// The attributes of an open file.
 pub(crate) fn attr_of(file: &File) -> Result<Attr, Error> {
-    state()
-        .client()
-        .meta_on(file, |handle| Meta::Stat { target: Target::Handle(handle) }, want_attr)
-        .map(preferred)
+    let stat = |handle| Meta::Stat { target: Target::Handle(handle) };
+    state().client().meta_on(file, stat, want_attr).map(preferred).or_else(|e| {
+        let local = super::io::direct_fd(file, &e).filter(|&fd| fd >= 0).ok_or(e)? as c_int;
+        // SAFETY: a plain struct of integers.
+        let mut found: libc::stat = unsafe { std::mem::zeroed() };
+        let r = sys!(fstat, local, &raw mut found);
+        sys::close(local);
+        if r < 0 { Err(Error::local(-r as i32)) } else { Ok(attr::from_stat(&found)) }
+    })
 }
 
 /// The attributes behind a path.

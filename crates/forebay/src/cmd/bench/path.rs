@@ -21,11 +21,13 @@ use std::time::{Duration, Instant};
 /// synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
 /// nothing else); *forebay* is an unmodified program through the preload library and one I/O node.
 /// Latencies and metadata rates are measured with both sides on one processor (an idle virtual
-/// processor wakes slowly, which would measure the hypervisor); throughput without pinning.
+/// processor wakes slowly, which would measure the hypervisor); throughput without pinning. The
+/// ratio is the median of the repetitions' own ratios: what a machine does to one repetition it
+/// mostly does to all three ways.
 #[derive(Args)]
 pub(crate) struct PathBench {
     /// Repetitions of each measurement.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 9)]
     repeat: usize,
     /// Where the files are; a memory file system.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm", value_hint = ValueHint::DirPath)]
@@ -46,7 +48,7 @@ struct Row {
     direct: f64,
     limit: f64,
     forebay: f64,
-    /// forebay over limit.
+    /// forebay over limit, median of the repetitions.
     ratio: f64,
     target: String,
     met: bool,
@@ -79,10 +81,10 @@ fn cases(quick: bool) -> Vec<Case> {
     vec![
         case("4 KiB write, p50", Op::Write, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
         case("4 KiB read, p50", Op::Read, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
-        case("64 KiB write, 1 process", Op::Write, 64 << 10, 1, 6_000, Kind::Throughput(0.9)),
-        case("64 KiB read, 1 process", Op::Read, 64 << 10, 1, 6_000, Kind::Throughput(0.9)),
-        case("64 KiB write, 8 processes", Op::Write, 64 << 10, 8, 1_500, Kind::Throughput(0.9)),
-        case("64 KiB read, 8 processes", Op::Read, 64 << 10, 8, 1_500, Kind::Throughput(0.9)),
+        case("64 KiB write, 1 process", Op::Write, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
+        case("64 KiB read, 1 process", Op::Read, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
+        case("64 KiB write, 8 processes", Op::Write, 64 << 10, 8, 3_000, Kind::Throughput(0.9)),
+        case("64 KiB read, 8 processes", Op::Read, 64 << 10, 8, 3_000, Kind::Throughput(0.9)),
         case("1 MiB write, 1 process", Op::Write, 1 << 20, 1, 800, Kind::Throughput(0.9)),
         case("1 MiB read, 1 process", Op::Read, 1 << 20, 1, 800, Kind::Throughput(0.9)),
         case("1 MiB write, 8 processes", Op::Write, 1 << 20, 8, 150, Kind::Throughput(0.9)),
@@ -144,7 +146,7 @@ impl PathBench {
                     bar.inc(1);
                 }
             }
-            rows.push(row(case, seen.map(median)));
+            rows.push(row(case, &seen));
         }
         bar.finish_and_clear();
         rows.push(ground.start_up(if self.quick { 10 } else { 60 })?);
@@ -163,8 +165,9 @@ fn median(mut v: Vec<f64>) -> f64 {
     v[v.len() / 2]
 }
 
-fn row(case: &Case, [direct, limit, forebay]: [f64; 3]) -> Row {
-    let ratio = forebay / limit;
+fn row(case: &Case, seen: &[Vec<f64>; 3]) -> Row {
+    let ratio = median(seen[2].iter().zip(&seen[1]).map(|(forebay, limit)| forebay / limit).collect());
+    let [direct, limit, forebay] = seen.clone().map(median);
     let (unit, target, met) = match case.kind {
         Kind::Latency(most) => ("µs", format!("≤ {most}"), ratio <= most),
         Kind::Throughput(least) => ("MB/s", format!("≥ {least}"), ratio >= least),
@@ -174,7 +177,9 @@ fn row(case: &Case, [direct, limit, forebay]: [f64; 3]) -> Row {
 }
 
 fn print(rows: &[Row], repeat: usize) {
-    println!("medians of {repeat} interleaved repetitions; ratio = forebay / limit\n");
+    println!(
+        "medians of {repeat} interleaved repetitions; ratio: forebay / limit, median of the repetitions\n"
+    );
     println!(
         "{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}",
         "", "", "direct", "limit", "forebay", "ratio", "target"
