@@ -9,7 +9,7 @@ use crate::nodes::Nodes;
 use crate::pool::Pool;
 use crate::sys;
 use crate::transfer::Data;
-use forebay_types::Nanos;
+use forebay_types::{Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Secret, SessionId};
@@ -88,6 +88,11 @@ impl Client {
     /// The configuration it was made with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The version of the mapping it follows.
+    pub fn epoch(&self) -> Epoch {
+        self.nodes.epoch()
     }
 
     /// Whether `fd` is one of its sockets.

@@ -2,7 +2,9 @@
 
 use forebay_client::{Config, OpTotals};
 use forebay_embed::{NodeReport, Note};
+use forebay_pattern::{Interval, Model, Pattern};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitStatus;
@@ -17,8 +19,21 @@ pub(crate) struct RunReport {
     bytes_read: u64,
     bytes_written: u64,
     operations: Vec<Operation>,
+    /// How the files were accessed, as the I/O nodes saw it; the most bytes first.
+    patterns: Vec<Seen>,
     io_nodes: Vec<NodeReport>,
     not_forwarded: Vec<Note>,
+}
+
+/// An access pattern, and how much was read and written in it.
+#[derive(Serialize)]
+struct Seen {
+    pattern: Pattern,
+    bytes: u64,
+    /// Of all bytes.
+    share: f64,
+    /// Mean size of a request.
+    request: f64,
 }
 
 #[derive(Serialize)]
@@ -76,10 +91,35 @@ impl RunReport {
                     max_us: us(o.latency_ns[3]),
                 })
                 .collect(),
+            patterns: patterns(&io_nodes),
             io_nodes,
             not_forwarded,
         }
     }
+}
+
+/// What the detector that ships with the program says to the nodes' intervals.
+fn patterns(nodes: &[NodeReport]) -> Vec<Seen> {
+    let model = Model::builtin();
+    let mut sums: BTreeMap<Pattern, (u64, u64)> = BTreeMap::new();
+    for stats in nodes.iter().filter_map(|n| n.stats.as_ref()) {
+        let intervals: Vec<Interval> = serde_json::from_value(stats["intervals"].clone()).unwrap_or_default();
+        for flow in intervals.iter().flat_map(|i| &i.flows).filter(|f| f.bytes() > 0) {
+            let sum = sums.entry(model.detect(flow).pattern).or_default();
+            sum.0 += flow.bytes();
+            sum.1 += flow.data_requests();
+        }
+    }
+    let all: u64 = sums.values().map(|s| s.0).sum();
+    let seen = |(pattern, (bytes, requests)): (Pattern, (u64, u64))| Seen {
+        pattern,
+        bytes,
+        share: bytes as f64 / all.max(1) as f64,
+        request: bytes as f64 / requests.max(1) as f64,
+    };
+    let mut seen: Vec<Seen> = sums.into_iter().map(seen).collect();
+    seen.sort_by_key(|s| std::cmp::Reverse(s.bytes));
+    seen
 }
 
 /// Bytes as people read them.
@@ -151,6 +191,15 @@ impl fmt::Display for RunReport {
             }
         }
         writeln!(f)?;
+        for s in self.patterns.iter().filter(|s| s.share >= 0.01) {
+            let request = size(s.request as u64);
+            writeln!(
+                f,
+                "  access pattern  {} ({:.0} % of the bytes, requests of {request})",
+                s.pattern,
+                s.share * 100.0
+            )?;
+        }
         for n in &self.io_nodes {
             write!(f, "  I/O node {}  ", n.node)?;
             match &n.stats {
