@@ -13,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
 use axum::{Json, Router};
-use forebay_control::job::{JobRequest, Problem};
+use forebay_control::job::{JobRequest, PinRequest, Problem};
 use forebay_control::view::HealthView;
 use forebay_types::NodeId;
 use serde::Deserialize;
@@ -26,10 +26,11 @@ use std::time::Duration;
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 13] = [
+pub const ROUTES: [(&str, &[&str]); 14] = [
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
     ("/v1/jobs/{id}/lease", &["put"]),
+    ("/v1/jobs/{id}/nodes", &["put"]),
     ("/v1/nodes", &["get"]),
     ("/v1/nodes/{id}", &["get"]),
     ("/v1/nodes/{id}/drain", &["post"]),
@@ -84,6 +85,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs", post(register))
         .route("/v1/jobs/{id}", axum::routing::delete(end))
         .route("/v1/jobs/{id}/lease", put(renew))
+        .route("/v1/jobs/{id}/nodes", put(pin))
         .route("/v1/nodes/{id}/drain", post(drain))
         .route_layer(secret.clone());
     let showing = Router::new()
@@ -142,6 +144,12 @@ async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Respons
 
 async fn renew(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
     Ok(Json(shared.ask(move |core, now| core.renew(now, &id)).await??).into_response())
+}
+
+async fn pin(State(shared): App, Path(id): Path<String>, body: axum::body::Bytes) -> Result<Response, No> {
+    let wanted: PinRequest = serde_json::from_slice(&body)
+        .map_err(|e| No(StatusCode::BAD_REQUEST, format!("not a list of I/O nodes: {e}")))?;
+    Ok(Json(shared.ask(move |core, now| core.pin(now, &id, wanted.nodes)).await??).into_response())
 }
 
 async fn end(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {

@@ -31,6 +31,9 @@ pub struct StoredJob {
     pub held: Option<Current>,
     /// The addresses of those nodes, in the same order.
     pub addresses: Vec<String>,
+    /// The I/O nodes an admin wants it on; none leaves it to the policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<NodeId>,
 }
 
 /// An I/O node as it is kept: enough to know it again.

@@ -68,6 +68,15 @@ pub struct JobGrant {
     pub reason: String,
 }
 
+/// `PUT /v1/jobs/ID/nodes`: an admin wants the job on these I/O nodes, whatever the policy says; the
+/// answer is its [`JobGrant`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PinRequest {
+    /// In the order of the job's clients. None leaves the job to the policy again.
+    pub nodes: Vec<NodeId>,
+}
+
 /// An answer that says no.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {

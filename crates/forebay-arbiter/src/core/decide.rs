@@ -117,9 +117,16 @@ impl Core {
                 let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
                 placed[i] = made.pool.admitted().min_by_key(|&n| used(n)).into_iter().collect();
             }
-            let nodes = std::mem::take(&mut placed[i]);
+            let mut nodes = std::mem::take(&mut placed[i]);
+            let pinned = self.pinned(&made.jobs[i].id);
+            if !pinned.is_empty() {
+                nodes = pinned.clone();
+            }
             let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
             shown.push(decided(&explained[i], &nodes, before, made.sources[i].clone()));
+            if !pinned.is_empty() {
+                shown[i].why = "pinned to these I/O nodes".to_owned();
+            }
             if self.place(now, made, i, nodes.clone(), &shown[i].why) {
                 moved.push(made.jobs[i].id.clone());
             }
@@ -138,6 +145,12 @@ impl Core {
             jobs: shown,
         })));
         self.next_decision += 1;
+    }
+
+    /// The I/O nodes an admin wants the job on, as far as they are admitted.
+    fn pinned(&self, id: &str) -> Vec<NodeId> {
+        let wanted = self.jobs.get(id).map_or(&[][..], |j| &j.stored.pinned);
+        wanted.iter().copied().filter(|n| self.admits(*n)).collect()
     }
 
     /// One job gets its nodes; whether that is another mapping than it had.

@@ -71,6 +71,7 @@ impl Core {
             epoch: Epoch(0),
             held: None,
             addresses: Vec::new(),
+            pinned: Vec::new(),
         };
         self.jobs.insert(
             id.clone(),
@@ -96,6 +97,25 @@ impl Core {
         let lease = self.config.lease;
         let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
         job.lease_until = now + lease;
+        self.grant(id)
+    }
+
+    /// An admin wants a job on these I/O nodes, or (none) leaves it to the policy again.
+    pub fn pin(&mut self, now: Nanos, id: &str, mut nodes: Vec<NodeId>) -> Result<JobGrant, Refusal> {
+        if let Some(n) = nodes.iter().find(|n| !self.admits(**n)) {
+            return Err(Refusal::Conflict(format!("I/O node {n} is not there, or not admitted")));
+        }
+        let mut seen = Vec::new();
+        nodes.retain(|n| {
+            let new = !seen.contains(n);
+            seen.push(*n);
+            new
+        });
+        let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
+        let cause = if nodes.is_empty() { "is left to the policy again" } else { "is pinned" };
+        job.stored.pinned = nodes;
+        self.actions.push(Action::Persist(Change::Job(Box::new(job.stored.clone()))));
+        self.decide(now, &format!("job {id} {cause}"));
         self.grant(id)
     }
 

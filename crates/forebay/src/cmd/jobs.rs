@@ -4,13 +4,22 @@ use super::table;
 use crate::arbiter::{SecretFile, Unanswered, Where, in_path};
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use forebay_control::job::{JobGrant, PinRequest};
 use forebay_control::view::{DecisionView, JobView, NodeState, NodeView};
 use forebay_types::NodeId;
 use std::process::ExitCode;
 
-/// Show the jobs that run under an arbiter, and which I/O nodes they have.
+/// Show the jobs that run under an arbiter and which I/O nodes they have, or pin one to I/O nodes.
 #[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  forebay jobs --why
+  forebay jobs pin lammps-17 0,2 --secret-file secret    on these I/O nodes, whatever the policy says
+  forebay jobs pin lammps-17 --secret-file secret        left to the policy again")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Jobs {
+    #[command(subcommand)]
+    action: Option<JobAction>,
     #[command(flatten)]
     at: Where,
     /// Say why each job has its I/O nodes, and where its bandwidth curve comes from.
@@ -19,6 +28,22 @@ pub(crate) struct Jobs {
     /// Print the arbiter's JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Subcommand)]
+enum JobAction {
+    /// Move a running job to these I/O nodes and keep it there, or leave it to the policy again.
+    Pin {
+        /// The job.
+        id: String,
+        /// The numbers of the I/O nodes, separated by commas; none leaves the job to the policy.
+        #[arg(value_delimiter = ',')]
+        nodes: Vec<u32>,
+        #[command(flatten)]
+        at: Where,
+        #[command(flatten)]
+        secret: SecretFile,
+    },
 }
 
 /// Show an arbiter's I/O nodes, or drain one.
@@ -72,6 +97,15 @@ pub(crate) struct Decisions {
 
 impl Jobs {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Some(JobAction::Pin { id, nodes, at, secret }) = self.action {
+            let wanted = PinRequest { nodes: nodes.into_iter().map(NodeId).collect() };
+            let grant: JobGrant = at
+                .client_with(&secret)?
+                .send("PUT", &format!("/v1/jobs/{}/nodes", in_path(&id)), Some(&wanted))
+                .map_err(|e: Unanswered| anyhow::anyhow!(e))?;
+            println!("job {id}: I/O nodes {} ({})", list(&grant.nodes), grant.reason);
+            return Ok(ExitCode::SUCCESS);
+        }
         let arbiter = self.at.client()?;
         if self.json {
             return print_json(&arbiter.get("/v1/jobs")?);
