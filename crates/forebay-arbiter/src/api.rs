@@ -11,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query as Params, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use forebay_control::job::{JobRequest, PinRequest, Problem};
 use forebay_control::view::HealthView;
@@ -100,7 +100,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(metrics::metrics));
     let patience = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, PATIENCE);
-    let socket = Router::new().route("/v1/nodes/connect", any(node::connect)).route_layer(secret);
+    let socket = Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(secret);
     changing
         .merge(showing)
         .layer(patience)
@@ -139,11 +139,14 @@ async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Respons
         serde_json::from_slice(&body).map_err(|e| No(StatusCode::BAD_REQUEST, format!("not a job: {e}")))?;
     let secret = fresh_secret()?;
     let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
+    shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())
 }
 
 async fn renew(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
-    Ok(Json(shared.ask(move |core, now| core.renew(now, &id)).await??).into_response())
+    let grant = shared.ask(move |core, now| core.renew(now, &id)).await??;
+    shared.settle(grant.nodes.clone()).await;
+    Ok(Json(grant).into_response())
 }
 
 async fn pin(State(shared): App, Path(id): Path<String>, body: axum::body::Bytes) -> Result<Response, No> {

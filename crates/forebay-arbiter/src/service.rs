@@ -28,6 +28,9 @@ const BATCH: usize = 256;
 /// afresh when it is back.
 const LINK: usize = 1024;
 
+/// How long a node is waited for that does not say that it has heard.
+const SETTLE: Duration = Duration::from_secs(2);
+
 /// How often time passes for the core.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -35,6 +38,15 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotLeading(pub String);
+
+/// What goes to a node's connection.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A message.
+    Say(ToNode),
+    /// Tell when the node has taken in everything before this.
+    Settled(oneshot::Sender<()>),
+}
 
 type Reply = Box<dyn FnOnce() + Send>;
 
@@ -45,9 +57,11 @@ enum Input {
     Hello {
         connection: ConnectionId,
         hello: Box<NodeHello>,
-        link: mpsc::Sender<ToNode>,
+        link: mpsc::Sender<Outgoing>,
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
+    /// Tell when these nodes have taken in all they were told so far.
+    Settle(Vec<(NodeId, oneshot::Sender<()>)>),
     Stop,
 }
 
@@ -147,7 +161,7 @@ impl Shared {
     pub async fn hello(
         &self,
         hello: NodeHello,
-    ) -> Result<Result<(ConnectionId, mpsc::Receiver<ToNode>), Refusal>, NotLeading> {
+    ) -> Result<Result<(ConnectionId, mpsc::Receiver<Outgoing>), Refusal>, NotLeading> {
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (link, messages) = mpsc::channel(LINK);
         let (reply, answer) = oneshot::channel();
@@ -155,6 +169,26 @@ impl Shared {
         let answer =
             answer.await.map_err(|_| NotLeading("the arbiter has just stopped leading".to_owned()))?;
         Ok(answer.map(|()| (connection, messages)))
+    }
+
+    /// Waits until the nodes have taken in what they were told so far, as those do that are well. A job
+    /// that is sent to a node must be known there.
+    pub async fn settle(&self, nodes: Vec<NodeId>) {
+        let (senders, waiting): (Vec<_>, Vec<_>) = nodes
+            .into_iter()
+            .map(|n| {
+                let (to, from) = oneshot::channel();
+                ((n, to), from)
+            })
+            .unzip();
+        if self.send(Input::Settle(senders)).is_ok() {
+            let all = async {
+                for one in waiting {
+                    let _ = one.await;
+                }
+            };
+            let _ = tokio::time::timeout(SETTLE, all).await;
+        }
     }
 
     /// Rows of history that were dropped.
@@ -207,7 +241,7 @@ struct Mind<'a> {
     shared: &'a Shared,
     core: Core,
     store: Box<dyn ControlStore>,
-    links: BTreeMap<NodeId, (ConnectionId, mpsc::Sender<ToNode>)>,
+    links: BTreeMap<NodeId, (ConnectionId, mpsc::Sender<Outgoing>)>,
     /// What the core needed for the last thing it was asked.
     took: Duration,
 }
@@ -255,6 +289,13 @@ impl Mind<'_> {
                 }
                 replies.push(Box::new(move || drop(reply.send(answer))));
             }
+            Input::Settle(nodes) => {
+                for (node, done) in nodes {
+                    if let Some((_, link)) = self.links.get(&node) {
+                        let _ = link.try_send(Outgoing::Settled(done));
+                    }
+                }
+            }
             Input::Stop => return true,
         }
         false
@@ -278,7 +319,7 @@ impl Mind<'_> {
                 Action::Persist(_) => {}
                 Action::Send { to, message } => {
                     if let Some((_, link)) = self.links.get(&to)
-                        && link.try_send(message).is_err()
+                        && link.try_send(Outgoing::Say(message)).is_err()
                     {
                         // Its connection's end is noticed, and told, by whoever serves it.
                         self.links.remove(&to);

@@ -85,6 +85,7 @@ pub struct NodeReport {
     /// The interval's metrics, flow by flow.
     pub interval: Interval,
     /// The names of the jobs of those flows.
+    #[serde(deserialize_with = "by_flow")]
     pub jobs: BTreeMap<FlowId, String>,
     /// Requests that wait at this moment.
     pub waiting: u64,
@@ -98,6 +99,13 @@ pub struct NodeReport {
     pub errors: u64,
     /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
     pub scheduler: Option<SchedulerConfig>,
+}
+
+/// Inside a tagged message, serde hands the keys of a map on as the strings they are in JSON.
+fn by_flow<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<FlowId, String>, D::Error> {
+    let named = BTreeMap::<String, String>::deserialize(from)?;
+    let flow = |(key, job): (String, String)| key.parse().map(|n| (FlowId(n), job));
+    named.into_iter().map(flow).collect::<Result<_, _>>().map_err(serde::de::Error::custom)
 }
 
 /// What the arbiter says to a node.
@@ -158,4 +166,32 @@ pub struct JobMapping {
     pub epoch: Epoch,
     /// The addresses of its I/O nodes, at least one. Client number i uses the i-th, and around.
     pub nodes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_with_jobs_survives_the_way() {
+        let report = NodeReport {
+            interval: Interval {
+                start: Nanos(1),
+                end: Nanos(2),
+                load: Default::default(),
+                flows: Vec::new(),
+            },
+            jobs: BTreeMap::from([(FlowId(7), "a".to_owned())]),
+            waiting: 0,
+            connections: 1,
+            latency_p50: Nanos(1),
+            latency_p99: Nanos(2),
+            errors: 0,
+            scheduler: None,
+        };
+        let said = ToArbiter::Report(Box::new(report));
+        let text = serde_json::to_string(&said).unwrap();
+        assert_eq!(serde_json::from_str::<ToArbiter>(&text).unwrap(), said);
+        assert!(serde_json::from_str::<ToArbiter>(&text.replace("\"7\"", "\"x\"")).is_err());
+    }
 }

@@ -2,16 +2,17 @@
 
 use super::{App, No};
 use crate::core::ConnectionId;
-use crate::service::Shared;
+use crate::service::{Outgoing, Shared};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_control::node::{NodeHello, ToArbiter, ToNode};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The largest message of a node.
 const MESSAGE: usize = 4 << 20;
@@ -34,9 +35,9 @@ pub(super) async fn connect(
 
 async fn serve(shared: Arc<Shared>, mut socket: WebSocket) {
     let hello = match tokio::time::timeout(PATIENCE, hear(&mut socket)).await {
-        Ok(Some(Ok(ToArbiter::Hello(hello)))) => hello,
-        Ok(Some(Ok(_))) => return sorry(&mut socket, "the first message must be `hello`".into()).await,
-        Ok(Some(Err(e))) => return sorry(&mut socket, e).await,
+        Ok(Some(Heard::Message(Ok(ToArbiter::Hello(hello))))) => hello,
+        Ok(Some(Heard::Message(Err(e)))) => return sorry(&mut socket, e).await,
+        Ok(Some(_)) => return sorry(&mut socket, "the first message must be `hello`".into()).await,
         Ok(None) | Err(_) => return,
     };
     let node = hello.node;
@@ -53,41 +54,61 @@ async fn serve(shared: Arc<Shared>, mut socket: WebSocket) {
     let _ = shared.ask(move |core, now| core.node_lost(now, connection)).await;
 }
 
-async fn join(shared: &Shared, hello: NodeHello) -> Result<(ConnectionId, mpsc::Receiver<ToNode>), String> {
+async fn join(shared: &Shared, hello: NodeHello) -> Result<(ConnectionId, mpsc::Receiver<Outgoing>), String> {
     shared.hello(hello).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
 }
 
 /// Until one side ends it, and why.
+///
+/// A node takes in one message after the other, and answers a ping in its turn: then it has taken in
+/// everything that was sent before. That answers [`Outgoing::Settled`].
 async fn converse(
     shared: &Shared,
     socket: &mut WebSocket,
     connection: ConnectionId,
-    mut messages: mpsc::Receiver<ToNode>,
+    mut messages: mpsc::Receiver<Outgoing>,
 ) -> &'static str {
-    let mut ping = tokio::time::interval(PING);
+    let mut beat = tokio::time::interval(PING);
+    let mut pings: u64 = 0;
+    let mut settling: VecDeque<(u64, oneshot::Sender<()>)> = VecDeque::new();
     loop {
         tokio::select! {
-            _ = ping.tick() => {
-                let sent = tokio::time::timeout(PATIENCE, socket.send(Message::Ping(Default::default()))).await;
-                if !matches!(sent, Ok(Ok(()))) {
+            _ = beat.tick() => {
+                pings += 1;
+                if !send(socket, ping(pings)).await {
                     return "it does not listen";
                 }
             }
             message = messages.recv() => {
-                let Some(message) = message else { return "the arbiter hung up" };
-                if !say(socket, &message).await {
+                let sent = match message {
+                    None => return "the arbiter hung up",
+                    Some(Outgoing::Say(message)) => say(socket, &message).await,
+                    Some(Outgoing::Settled(done)) => {
+                        pings += 1;
+                        settling.push_back((pings, done));
+                        send(socket, ping(pings)).await
+                    }
+                };
+                if !sent {
                     return "it does not listen";
                 }
             }
             said = hear(socket) => match said {
-                Some(Ok(message)) => {
+                Some(Heard::Message(Ok(message))) => {
                     if shared.ask(move |core, now| core.node_said(now, connection, message)).await.is_err() {
                         return "the arbiter does not lead any more";
                     }
                 }
-                Some(Err(e)) => {
+                Some(Heard::Message(Err(e))) => {
                     sorry(socket, e).await;
                     return "it sent something that is no message";
+                }
+                Some(Heard::Pong(number)) => {
+                    while settling.front().is_some_and(|(n, _)| *n <= number) {
+                        if let Some((_, done)) = settling.pop_front() {
+                            let _ = done.send(());
+                        }
+                    }
                 }
                 None => return "the node closed it",
             },
@@ -95,17 +116,35 @@ async fn converse(
     }
 }
 
-/// The next message; `None` at the end of the connection.
-async fn hear(socket: &mut WebSocket) -> Option<Result<ToArbiter, String>> {
+fn ping(number: u64) -> Message {
+    Message::Ping(number.to_be_bytes().to_vec().into())
+}
+
+/// What came from a node.
+enum Heard {
+    Message(Result<ToArbiter, String>),
+    /// The answer to the ping of this number.
+    Pong(u64),
+}
+
+/// What comes next; `None` at the end of the connection.
+async fn hear(socket: &mut WebSocket) -> Option<Heard> {
     loop {
         match socket.recv().await? {
             Ok(Message::Text(text)) => {
-                return Some(
-                    serde_json::from_str(&text).map_err(|e| format!("not a message of a node: {e}")),
-                );
+                let message =
+                    serde_json::from_str(&text).map_err(|e| format!("not a message of a node: {e}"));
+                return Some(Heard::Message(message));
             }
-            Ok(Message::Ping(_) | Message::Pong(_)) => {}
-            Ok(Message::Binary(_)) => return Some(Err("messages are text, not binary".into())),
+            Ok(Message::Pong(data)) => {
+                if let Ok(number) = <[u8; 8]>::try_from(data.as_ref()) {
+                    return Some(Heard::Pong(u64::from_be_bytes(number)));
+                }
+            }
+            Ok(Message::Ping(_)) => {}
+            Ok(Message::Binary(_)) => {
+                return Some(Heard::Message(Err("messages are text, not binary".into())));
+            }
             Ok(Message::Close(_)) | Err(_) => return None,
         }
     }
@@ -113,11 +152,14 @@ async fn hear(socket: &mut WebSocket) -> Option<Result<ToArbiter, String>> {
 
 async fn say(socket: &mut WebSocket, message: &ToNode) -> bool {
     let Ok(text) = serde_json::to_string(message) else { return false };
-    let sent = tokio::time::timeout(PATIENCE, socket.send(Message::Text(text.into()))).await;
-    matches!(sent, Ok(Ok(())))
+    send(socket, Message::Text(text.into())).await
+}
+
+async fn send(socket: &mut WebSocket, message: Message) -> bool {
+    matches!(tokio::time::timeout(PATIENCE, socket.send(message)).await, Ok(Ok(())))
 }
 
 async fn sorry(socket: &mut WebSocket, reason: String) {
     say(socket, &ToNode::Sorry { reason }).await;
-    let _ = tokio::time::timeout(PATIENCE, socket.send(Message::Close(None))).await;
+    send(socket, Message::Close(None)).await;
 }

@@ -1,5 +1,6 @@
 //! `forebay experiment`: the experiments of the sources on real I/O nodes, each in one command.
 
+mod arbiter;
 mod gluster;
 mod ground;
 mod isolation;
@@ -37,6 +38,7 @@ enum What {
     Metadata(metadata::MetadataArgs),
     Overhead(overhead::OverheadArgs),
     Gluster(gluster::GlusterArgs),
+    Arbiter(arbiter::ArbiterArgs),
     Phases(phases::PhasesArgs),
     Rewards(rewards::RewardsArgs),
 }
@@ -49,6 +51,7 @@ impl Experiment {
             What::Metadata(e) => e.run(),
             What::Overhead(e) => e.run(),
             What::Gluster(e) => e.run(),
+            What::Arbiter(e) => e.run(),
             What::Phases(e) => e.run(),
             What::Rewards(e) => e.run(),
         }
