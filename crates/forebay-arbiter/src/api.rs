@@ -134,9 +134,15 @@ fn fresh_secret() -> Result<String, No> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
+/// Reads a body, which must be an object: serde alone would take a list for one, too.
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, No> {
+    let fields: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(body);
+    let value = fields.and_then(|fields| serde_json::from_value(fields.into()));
+    value.map_err(|e| No(StatusCode::BAD_REQUEST, format!("not {what}: {e}")))
+}
+
 async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, No> {
-    let request: JobRequest =
-        serde_json::from_slice(&body).map_err(|e| No(StatusCode::BAD_REQUEST, format!("not a job: {e}")))?;
+    let request: JobRequest = parse(&body, "a job")?;
     let secret = fresh_secret()?;
     let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
     shared.settle(grant.nodes.clone()).await;
@@ -150,8 +156,7 @@ async fn renew(State(shared): App, Path(id): Path<String>) -> Result<Response, N
 }
 
 async fn pin(State(shared): App, Path(id): Path<String>, body: axum::body::Bytes) -> Result<Response, No> {
-    let wanted: PinRequest = serde_json::from_slice(&body)
-        .map_err(|e| No(StatusCode::BAD_REQUEST, format!("not a list of I/O nodes: {e}")))?;
+    let wanted: PinRequest = parse(&body, "a list of I/O nodes")?;
     Ok(Json(shared.ask(move |core, now| core.pin(now, &id, wanted.nodes)).await??).into_response())
 }
 

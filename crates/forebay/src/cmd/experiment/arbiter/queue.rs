@@ -205,6 +205,8 @@ pub(super) fn run(
     let mut jobs = std::mem::take(&mut q.jobs);
     jobs.sort_by_key(|(index, _)| *index);
     let jobs = jobs.into_iter().map(|(_, job)| job).collect();
+    // Nodes that end before their arbiter have nothing to complain of.
+    drop(fleet);
     Ok(Outcome { policy, jobs, held: std::mem::take(&mut q.held) })
 }
 
