@@ -1,7 +1,7 @@
 //! What the I/O nodes report of one job, added up over its nodes second by second: its bandwidth now,
 //! the peaks of its run, its I/O mode and its access pattern.
 
-use forebay_pattern::{FlowMetrics, IoMode, mode_of_job};
+use forebay_pattern::{FlowMetrics, IoMode, Model, Pattern, mode_of_job};
 use forebay_policy::dfra::{self, IoProfile};
 use forebay_types::{Bandwidth, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
@@ -27,16 +27,25 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of what several nodes saw of a job at the same time; `None` without data requests.
-    pub fn of<'a>(nodes: impl Iterator<Item = &'a FlowMetrics> + Clone) -> Option<Shape> {
+    /// The shape of what several nodes saw of a job at the same time, as `model` detects it; `None`
+    /// without data requests.
+    pub fn of<'a>(nodes: impl Iterator<Item = &'a FlowMetrics> + Clone, model: &Model) -> Option<Shape> {
         let mode = mode_of_job(nodes.clone())?;
         let sum = |f: fn(&FlowMetrics) -> u64| nodes.clone().map(f).fold(0u64, u64::saturating_add);
         let (read, written) = (sum(|m| m.bytes_read), sum(|m| m.bytes_written));
         let requests = sum(FlowMetrics::data_requests).max(1);
         let (judged, sequential) = (sum(|m| m.judged), sum(|m| m.sequential));
         let (jumps, regular) = (sum(|m| m.jumps), sum(|m| m.regular));
-        // Without a predecessor to compare with, front to back is the likeliest.
-        let spatiality = if judged == 0 || sequential * 2 >= judged {
+        let detected = nodes.clone().max_by_key(|m| m.bytes()).map(|m| model.detect(m).pattern);
+        // Where the detector refuses, by what most requests do; without a predecessor to compare with,
+        // front to back is the likeliest.
+        let spatiality = if matches!(detected, Some(Pattern::FppContiguous | Pattern::SharedContiguous)) {
+            "contiguous"
+        } else if detected == Some(Pattern::SharedStrided) {
+            "strided"
+        } else if detected == Some(Pattern::Random) {
+            "random"
+        } else if judged == 0 || sequential * 2 >= judged {
             "contiguous"
         } else if regular * 2 >= jumps {
             "strided"
@@ -120,19 +129,20 @@ impl Activity {
         seen.metrics = flow.clone();
     }
 
-    /// The seconds that are complete by now, oldest first. Seconds without reports are left out.
-    pub fn complete(&mut self, now: Nanos) -> Vec<Second> {
+    /// The seconds that are complete by now, oldest first, with patterns as `model` detects them.
+    /// Seconds without reports are left out.
+    pub fn complete(&mut self, now: Nanos, model: &Model) -> Vec<Second> {
         let until = now.0.saturating_sub(LATE) / SECOND;
         let later = self.open.split_off(&until);
         let done = std::mem::replace(&mut self.open, later);
-        let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes)).collect();
+        let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes, model)).collect();
         if seconds.is_empty() && self.open.is_empty() {
             self.bandwidth = Bandwidth(0.0);
         }
         seconds
     }
 
-    fn second(&mut self, second: u64, nodes: &BTreeMap<NodeId, Seen>) -> Second {
+    fn second(&mut self, second: u64, nodes: &BTreeMap<NodeId, Seen>, model: &Model) -> Second {
         // Each node's own time: one that reported twice in this second counts no double.
         let per = |amount: f64, span: Nanos| if span.0 == 0 { 0.0 } else { amount / span.as_secs_f64() };
         let rate = nodes.values().map(|s| per(s.served as f64, s.span)).sum::<f64>() / 1e6;
@@ -153,7 +163,7 @@ impl Activity {
         }
         self.clients = self.clients.max(flows.clone().map(|m| m.clients).fold(0, u32::saturating_add));
         self.mode = mode_of_job(flows.clone()).or(self.mode);
-        self.shape = Shape::of(flows).or(self.shape.take());
+        self.shape = Shape::of(flows, model).or(self.shape.take());
         Second {
             start: Nanos(second.saturating_mul(SECOND)),
             nodes: nodes.keys().copied().collect(),
@@ -204,15 +214,18 @@ mod tests {
         let s = Nanos::from_secs(1);
         a.add(Nanos::from_millis(10_100), NodeId(0), s, &flow(50_000_000, 500));
         a.add(Nanos::from_millis(10_900), NodeId(1), s, &flow(50_000_000, 400));
-        assert!(a.complete(Nanos::from_millis(11_200)).is_empty(), "reports may still arrive");
-        let seconds = a.complete(Nanos::from_millis(11_300));
+        assert!(
+            a.complete(Nanos::from_millis(11_200), &Model::builtin()).is_empty(),
+            "reports may still arrive"
+        );
+        let seconds = a.complete(Nanos::from_millis(11_300), &Model::builtin());
         assert_eq!(seconds.len(), 1);
         assert_eq!(seconds[0].nodes, [NodeId(0), NodeId(1)]);
         assert!((seconds[0].bandwidth.0 - 100.0).abs() < 1e-9);
         assert!((seconds[0].while_busy.unwrap().0 - 200.0).abs() < 1e-9);
         assert_eq!(a.bytes, 100_000_000);
         assert!((a.profile(8).unwrap().bandwidth_mbs - 100.0).abs() < 1e-9);
-        a.complete(Nanos::from_millis(13_000));
+        a.complete(Nanos::from_millis(13_000), &Model::builtin());
         assert_eq!(a.bandwidth, Bandwidth(0.0), "silent since");
     }
 
@@ -222,7 +235,7 @@ mod tests {
         for ms in [10_050, 10_950] {
             a.add(Nanos::from_millis(ms), NodeId(0), Nanos::from_secs(1), &flow(50_000_000, 1000));
         }
-        assert!((a.complete(Nanos::from_secs(12))[0].bandwidth.0 - 50.0).abs() < 1e-9);
+        assert!((a.complete(Nanos::from_secs(12), &Model::builtin())[0].bandwidth.0 - 50.0).abs() < 1e-9);
     }
 
     #[test]
@@ -238,8 +251,8 @@ mod tests {
             regular: 90,
             ..FlowMetrics::default()
         };
-        let shape = Shape::of([&strided].into_iter()).unwrap();
+        let shape = Shape::of([&strided].into_iter(), &Model::builtin()).unwrap();
         assert_eq!(shape.class(), "shared-strided/read/512");
-        assert_eq!(Shape::of([&FlowMetrics::default()].into_iter()), None);
+        assert_eq!(Shape::of([&FlowMetrics::default()].into_iter(), &Model::builtin()), None);
     }
 }

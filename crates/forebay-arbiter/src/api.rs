@@ -1,6 +1,7 @@
 //! The HTTP API. What changes anything takes the secret; what only shows does not, and shows none.
 //! `openapi.json` describes it; a test holds the two against each other.
 
+mod council;
 mod metrics;
 mod node;
 
@@ -13,8 +14,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use forebay_control::council::{COUNCIL_PATH, LEARNED_PATH, MODEL_PATH};
 use forebay_control::job::{JobRequest, PinRequest, Problem};
 use forebay_control::view::HealthView;
+use forebay_pattern::MODEL_MAX_BYTES;
 use forebay_types::NodeId;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -26,7 +29,7 @@ use std::time::Duration;
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 14] = [
+pub const ROUTES: [(&str, &[&str]); 17] = [
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
     ("/v1/jobs/{id}/lease", &["put"]),
@@ -38,6 +41,9 @@ pub const ROUTES: [(&str, &[&str]); 14] = [
     ("/v1/mapping", &["get"]),
     ("/v1/decisions", &["get"]),
     ("/v1/history", &["get"]),
+    ("/v1/council", &["get"]),
+    ("/v1/learned", &["get", "put", "delete"]),
+    ("/v1/model", &["get", "post"]),
     ("/v1/health", &["get"]),
     ("/v1/openapi.json", &["get"]),
     ("/metrics", &["get"]),
@@ -88,6 +94,11 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{id}/nodes", put(pin))
         .route("/v1/nodes/{id}/drain", post(drain))
         .route_layer(secret.clone());
+    let files = Router::new()
+        .route(LEARNED_PATH, put(council::import).delete(council::reset))
+        .route(MODEL_PATH, post(council::set_model))
+        .layer(DefaultBodyLimit::max(MODEL_MAX_BYTES))
+        .route_layer(secret.clone());
     let showing = Router::new()
         .route("/v1/jobs", get(jobs))
         .route("/v1/jobs/{id}", get(job))
@@ -96,6 +107,9 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/mapping", get(mapping))
         .route("/v1/decisions", get(decisions))
         .route("/v1/history", get(history))
+        .route(COUNCIL_PATH, get(council::council))
+        .route(LEARNED_PATH, get(council::learned))
+        .route(MODEL_PATH, get(council::model))
         .route("/v1/health", get(health))
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(metrics::metrics));
@@ -103,9 +117,10 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let socket = Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(secret);
     changing
         .merge(showing)
+        .layer(DefaultBodyLimit::max(BODY))
+        .merge(files)
         .layer(patience)
         .merge(socket)
-        .layer(DefaultBodyLimit::max(BODY))
         .fallback(async || No(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json".into()))
         .method_not_allowed_fallback(async || {
             No(StatusCode::METHOD_NOT_ALLOWED, "not this method; see /v1/openapi.json".into())

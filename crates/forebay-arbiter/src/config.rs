@@ -1,6 +1,7 @@
 //! What an arbiter is told when it starts: as a value, and as the TOML file it can come from.
 
 use crate::core::CoreConfig;
+use crate::council::TuneConfig;
 use crate::curves::Curves;
 use crate::history::Keep;
 use forebay_policy::dfra::DfraConfig;
@@ -23,6 +24,8 @@ pub struct Config {
     pub core: CoreConfig,
     /// The explorer's curves.
     pub curves: Option<PathBuf>,
+    /// The access pattern detector, if not the one that ships with the program.
+    pub model: Option<PathBuf>,
     /// How much history it keeps.
     pub keep: Keep,
     /// Connections it serves at once, besides those of the I/O nodes.
@@ -39,6 +42,7 @@ impl Default for Config {
             state: PathBuf::from("forebay-arbiter"),
             core: CoreConfig::default(),
             curves: None,
+            model: None,
             keep: Keep::default(),
             max_connections: 4096,
             max_job_metrics: 100,
@@ -76,7 +80,9 @@ struct File {
     max_nodes: Option<usize>,
     max_connections: Option<usize>,
     max_job_metrics: Option<usize>,
+    model: Option<PathBuf>,
     history: Option<HistoryTable>,
+    tune: Option<TuneConfig>,
     fair: Option<FairConfig>,
     dfra: Option<DfraConfig>,
 }
@@ -116,6 +122,7 @@ impl Config {
         set(&mut c.listen, file.listen);
         set(&mut c.state, file.state.map(|p| base.join(p)));
         c.curves = file.curves.map(|p| base.join(p));
+        c.model = file.model.map(|p| base.join(p));
         set(&mut c.max_connections, file.max_connections);
         set(&mut c.max_job_metrics, file.max_job_metrics);
         let core = &mut c.core;
@@ -134,6 +141,8 @@ impl Config {
         }
         set(&mut core.max_jobs, file.max_jobs);
         set(&mut core.max_nodes, file.max_nodes);
+        set(&mut core.tune, file.tune);
+        core.tune.check().map_err(|e| e.to_string())?;
         set(&mut core.settings.fair, file.fair);
         set(&mut core.settings.dfra, file.dfra);
         // A policy that cannot be made says why now.

@@ -9,6 +9,7 @@
 //! | `core/jobs.rs` | a job registers, renews its lease, ends |
 //! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
+//! | `core/tune.rs` | the council's part |
 //! | `core/view.rs` | what is shown |
 
 mod decide;
@@ -16,17 +17,20 @@ mod jobs;
 mod nodes;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod view;
 
 pub use jobs::Refusal;
 pub use nodes::ConnectionId;
 
 use crate::activity::Activity;
+use crate::council::{TuneConfig, TuneError, Tuner};
 use crate::curves::{Asked, Curves};
 use crate::runs::{Runs, Scale};
 use crate::store::{Change, Kept, StoredJob, StoredNode};
 use forebay_control::node::{NodeHello, NodeReport, Term, ToNode};
 use forebay_control::view::{DecisionView, HistoryRow};
+use forebay_pattern::Model;
 use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, Sharing};
 use forebay_types::{Epoch, Nanos, NodeId};
 use std::collections::BTreeMap;
@@ -41,6 +45,8 @@ pub struct CoreConfig {
     /// Compute nodes of the whole machine, over which STATIC divides the I/O nodes; `None` divides
     /// over those of the running jobs.
     pub compute_nodes: Option<u32>,
+    /// What is learned about scheduler parameters.
+    pub tune: TuneConfig,
     /// When jobs may share an I/O node.
     pub sharing: Sharing,
     /// A job that does not renew its lease within this long is dead.
@@ -65,6 +71,7 @@ impl Default for CoreConfig {
             policy: PolicyKind::Fair,
             settings: Settings::default(),
             compute_nodes: None,
+            tune: TuneConfig::default(),
             sharing: Sharing::default(),
             lease: Nanos::from_secs(15),
             node_grace: Nanos::from_secs(2),
@@ -75,6 +82,17 @@ impl Default for CoreConfig {
             max_nodes: 1_000,
         }
     }
+}
+
+/// Why there is no core.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// The policy cannot be made.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The council cannot.
+    #[error(transparent)]
+    Tune(#[from] TuneError),
 }
 
 /// What is to be done.
@@ -138,6 +156,7 @@ pub struct Core {
     policy: Box<dyn Policy>,
     curves: Curves,
     runs: Runs,
+    tuner: Tuner,
     term: Term,
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Node>,
@@ -166,12 +185,13 @@ impl Core {
         kept: &Kept,
         next_decision: u64,
         now: Nanos,
-    ) -> Result<Core, PolicyError> {
+    ) -> Result<Core, CoreError> {
         if config.policy == PolicyKind::Zero {
-            return Err(PolicyError::NoDirect);
+            return Err(PolicyError::NoDirect.into());
         }
         let policy = config.policy.build(&config.settings)?;
         curves.restore(&kept.learned);
+        let tuner = Tuner::new(&config.tune, Model::builtin(), &kept.learned, now)?;
         let awaited = now + config.start_grace;
         let node = |n: &StoredNode| Node {
             stored: n.clone(),
@@ -198,6 +218,7 @@ impl Core {
             decided_news: curves.news(),
             curves,
             runs: Runs::restore(&kept.learned),
+            tuner,
             term,
             epoch: kept.epoch,
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
@@ -235,6 +256,7 @@ impl Core {
         } else if self.curves.news() != self.decided_news && now.since(self.decided) >= self.config.review {
             self.reconsider(now);
         }
+        self.tune_tick(now);
         if now.since(self.saved) >= SAVE_EVERY {
             self.save_learned(now);
         }
@@ -257,7 +279,7 @@ impl Core {
             *users.entry(*node).or_default() += 1;
         }
         for job in self.jobs.values_mut() {
-            for second in job.activity.complete(now) {
+            for second in job.activity.complete(now, self.tuner.model()) {
                 // Only whole seconds since the last move, on nodes of its own, say what a count gives.
                 let own = job.nodes().iter().all(|n| users.get(n) == Some(&1));
                 let whole = second.start > job.moved && second.nodes.iter().all(|n| job.nodes().contains(n));

@@ -6,6 +6,10 @@
 //! nothing. Over that lies what runs of the same application, user, scale and pattern got: a count
 //! that was measured moves towards its measurement with every second, the others move along by the
 //! same factor on average. Measurements alone make a curve once they cover two counts.
+//!
+//! Every measurement also counts for its pattern at its scale, whoever the application is: what one
+//! job's pattern taught serves the next job of another application with that pattern, as long as that
+//! one has no measurements of its own.
 
 use crate::activity::Shape;
 use crate::runs::Scale;
@@ -22,6 +26,9 @@ const MOST: usize = 10_000;
 
 /// What stands before the name of a correction among the learned entries.
 const PREFIX: &str = "curve/";
+
+/// The same for a pattern, whatever the application.
+const PATTERN_PREFIX: &str = "pattern-curve/";
 
 /// Seconds of measurement that weigh as much as the table.
 const PRIOR: f64 = 3.0;
@@ -75,6 +82,8 @@ struct Correction {
 pub struct Curves {
     table: Table,
     corrections: BTreeMap<(Scale, String), Correction>,
+    /// By pattern and compute nodes.
+    patterns: BTreeMap<(String, u32), Correction>,
     news: u64,
 }
 
@@ -90,6 +99,10 @@ impl Curves {
             let name = key.strip_prefix(PREFIX).and_then(|k| serde_json::from_str(k).ok());
             if let (Some(name), Ok(correction)) = (name, serde_json::from_value(value.clone())) {
                 self.corrections.insert(name, correction);
+            }
+            let name = key.strip_prefix(PATTERN_PREFIX).and_then(|k| serde_json::from_str(k).ok());
+            if let (Some(name), Ok(correction)) = (name, serde_json::from_value(value.clone())) {
+                self.patterns.insert(name, correction);
             }
         }
     }
@@ -126,20 +139,17 @@ impl Curves {
             return;
         }
         let before = self.of(asked).and_then(|k| k.curve.at(io_nodes));
-        let key = (asked.scale.clone(), class(asked));
-        if !self.corrections.contains_key(&key)
-            && self.corrections.len() >= MOST
-            && let Some(oldest) =
-                self.corrections.iter().min_by_key(|(_, c)| c.unix_ms).map(|(k, _)| k.clone())
-        {
-            self.corrections.remove(&oldest);
+        let add = |measured: &mut Correction| {
+            measured.unix_ms = unix_ms;
+            measured.unsaved = true;
+            let at = measured.counts.entry(io_nodes).or_default();
+            at.seconds = at.seconds.saturating_add(1);
+            at.mbs += (bandwidth.0 - at.mbs) * (1.0 / f64::from(at.seconds)).max(NEWEST);
+        };
+        add(entry(&mut self.corrections, (asked.scale.clone(), class(asked))));
+        if let Some(shape) = asked.shape {
+            add(entry(&mut self.patterns, (shape.class(), asked.scale.2)));
         }
-        let correction = self.corrections.entry(key).or_default();
-        correction.unix_ms = unix_ms;
-        correction.unsaved = true;
-        let at = correction.counts.entry(io_nodes).or_default();
-        at.seconds = at.seconds.saturating_add(1);
-        at.mbs += (bandwidth.0 - at.mbs) * (1.0 / f64::from(at.seconds)).max(NEWEST);
         let after = self.of(asked).and_then(|k| k.curve.at(io_nodes));
         let differs = match (before, after) {
             (Some(b), Some(a)) => (a.0 - b.0).abs() > NEWS * b.0,
@@ -185,12 +195,36 @@ impl Curves {
     fn correction(&self, asked: Asked<'_>) -> Option<&Correction> {
         let of_app = |class: String| (asked.scale.clone(), class);
         if asked.shape.is_some() || asked.scenario.is_some() {
-            return self.corrections.get(&of_app(class(asked)));
+            let of_others = || self.patterns.get(&(asked.shape?.class(), asked.scale.2));
+            return self.corrections.get(&of_app(class(asked))).or_else(of_others);
         }
         let all = self.corrections.range(of_app(String::new())..);
         let own = all.take_while(|((scale, _), _)| scale == asked.scale);
         own.map(|(_, c)| c).max_by_key(|c| c.counts.values().map(|m| m.seconds).sum::<u32>())
     }
+}
+
+/// The correction of that name, new if need be; the oldest goes when there are too many.
+fn entry<K: Ord + Clone>(all: &mut BTreeMap<K, Correction>, name: K) -> &mut Correction {
+    if !all.contains_key(&name)
+        && all.len() >= MOST
+        && let Some(oldest) = all.iter().min_by_key(|(_, c)| c.unix_ms).map(|(k, _)| k.clone())
+    {
+        all.remove(&oldest);
+    }
+    all.entry(name).or_default()
+}
+
+fn unsaved<K: Serialize>(prefix: &str, all: &mut BTreeMap<K, Correction>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (name, c) in all.iter_mut().filter(|(_, c)| c.unsaved) {
+        c.unsaved = false;
+        changes.push(Change::Learned {
+            key: prefix.to_owned() + &serde_json::to_string(name).expect("strings and a number"),
+            value: serde_json::to_value(&*c).ok(),
+        });
+    }
+    changes
 }
 
 /// Which measurements belong together: those of a named scenario, else those of one pattern.
@@ -278,7 +312,7 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         assert!((200.0..230.0).contains(&at(&c, q, 4)), "an unmeasured count moves along");
         assert!(c.news() > 0);
         let kept = c.unsaved();
-        assert_eq!(kept.len(), 1);
+        assert_eq!(kept.len(), 1, "a named scenario has no detected pattern");
         assert!(c.unsaved().is_empty());
         let Change::Learned { key, value: Some(value) } = &kept[0] else { panic!() };
         let mut again = Curves::from_csv(CSV.as_bytes()).unwrap();
@@ -298,5 +332,38 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         assert_eq!(at(&c, asked(&s, None, None), 2), 30.0, "also before its pattern is seen");
         c.measured(q, 1, 2, Bandwidth(f64::NAN));
         assert_eq!(at(&c, q, 2), 30.0);
+    }
+
+    #[test]
+    fn a_pattern_learned_in_one_application_serves_another() {
+        let mut c = Curves::default();
+        let (first, p) = (scale(), shape(true, "strided", 32.0));
+        c.measured(asked(&first, None, Some(&p)), 1, 1, Bandwidth(10.0));
+        c.measured(asked(&first, None, Some(&p)), 1, 2, Bandwidth(30.0));
+        let other = ("another".to_owned(), "you".to_owned(), 8);
+        assert_eq!(at(&c, asked(&other, None, Some(&p)), 2), 30.0);
+        let different = shape(true, "random", 32.0);
+        assert_eq!(c.of(asked(&other, None, Some(&different))), None, "only the same pattern");
+        let larger = ("another".to_owned(), "you".to_owned(), 64);
+        assert_eq!(c.of(asked(&larger, None, Some(&p))), None, "only at the same scale");
+        // Its own measurements count once there are any.
+        c.measured(asked(&other, None, Some(&p)), 1, 1, Bandwidth(50.0));
+        c.measured(asked(&other, None, Some(&p)), 1, 2, Bandwidth(60.0));
+        assert_eq!(at(&c, asked(&other, None, Some(&p)), 2), 60.0);
+        // And all of it is kept.
+        let kept: BTreeMap<String, serde_json::Value> = c
+            .unsaved()
+            .into_iter()
+            .filter_map(|change| match change {
+                Change::Learned { key, value: Some(value) } => Some((key, value)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(kept.len(), 3);
+        let mut again = Curves::default();
+        again.restore(&kept);
+        let third = ("third".to_owned(), "me".to_owned(), 8);
+        assert_eq!(again.of(asked(&third, None, Some(&p))), c.of(asked(&third, None, Some(&p))));
+        assert!(again.of(asked(&third, None, Some(&p))).is_some());
     }
 }

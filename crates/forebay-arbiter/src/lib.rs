@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`core`] | all decisions, without I/O: jobs, leases, nodes, mapping, epochs |
+//! | [`council`] | scheduler parameters are learned from the nodes' reports |
 //! | [`curves`] | which bandwidth a job has with how many I/O nodes |
 //! | [`activity`], [`runs`] | what a job does, and what its next run will do |
 //! | [`store`] | the control state and the seam to where it is kept |
@@ -10,13 +11,16 @@
 //! | [`service`] | the thread in which the core lives, and the way to it |
 //! | [`api`], [`serve`] | HTTP: routes, the nodes' WebSockets, metrics; taking connections |
 //! | [`config`] | settings |
+//! | [`model_file`] | the detector, which may be replaced at any time |
 
 pub mod activity;
 pub mod api;
 pub mod config;
 pub mod core;
+pub mod council;
 pub mod curves;
 pub mod history;
+pub mod model_file;
 pub mod runs;
 pub mod serve;
 pub mod service;

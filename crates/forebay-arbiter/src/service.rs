@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::core::{Action, ConnectionId, Core, Refusal};
 use crate::curves::Curves;
 use crate::history::{HistoryWriter, Note};
+use crate::model_file::ModelFile;
 use crate::store::{Change, ControlStore, StoreError};
 use forebay_control::node::{NodeHello, ToNode};
 use forebay_types::{Nanos, NodeId};
@@ -130,13 +131,23 @@ impl Shared {
     ) -> Result<Leading, StoreError> {
         let (term, kept) = store.lead()?;
         let next = self.next_decision.load(Ordering::Relaxed);
-        let core = Core::new(self.config.core.clone(), curves, term, &kept, next, self.clock.now())
-            .map_err(|e| StoreError::Failed(e.to_string()))?;
+        let failed = |e: &dyn std::fmt::Display| StoreError::Failed(e.to_string());
+        let mut core = Core::new(self.config.core.clone(), curves, term, &kept, next, self.clock.now())
+            .map_err(|e| failed(&e))?;
+        let model = match &self.config.model {
+            None => None,
+            Some(path) => {
+                let (file, model) = ModelFile::open(path).map_err(|e| failed(&e))?;
+                core.set_model(model);
+                Some(file)
+            }
+        };
         let (to, from) = sync_channel(WAITING);
         *self.core.write().unwrap_or_else(PoisonError::into_inner) = Some(to);
         let shared = Arc::clone(self);
         let thread = std::thread::spawn(move || {
-            let mind = Mind { shared: &shared, core, store, links: BTreeMap::new(), took: Duration::ZERO };
+            let links = BTreeMap::new();
+            let mind = Mind { shared: &shared, core, store, links, model, took: Duration::ZERO };
             let done = mind.run(&from);
             *shared.core.write().unwrap_or_else(PoisonError::into_inner) = None;
             done
@@ -242,6 +253,7 @@ struct Mind<'a> {
     core: Core,
     store: Box<dyn ControlStore>,
     links: BTreeMap<NodeId, (ConnectionId, mpsc::Sender<Outgoing>)>,
+    model: Option<ModelFile>,
     /// What the core needed for the last thing it was asked.
     took: Duration,
 }
@@ -265,6 +277,7 @@ impl Mind<'_> {
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
+                self.reread_model();
                 self.core.tick(self.shared.clock.now());
                 self.took = ticked.elapsed();
                 self.carry_out()?;
@@ -273,6 +286,18 @@ impl Mind<'_> {
             if stop {
                 return Ok(());
             }
+        }
+    }
+
+    /// Takes in a detector that was put in place of the one in its file.
+    fn reread_model(&mut self) {
+        match self.model.as_mut().and_then(ModelFile::changed) {
+            Some(Ok(model)) => {
+                tracing::info!(trained_on = model.trained_on, "another detector is in force");
+                self.core.set_model(model);
+            }
+            Some(Err(e)) => tracing::warn!("{e}; going on with the detector in force"),
+            None => {}
         }
     }
 

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`node`] | an I/O node and the arbiter, both ways, over the node's WebSocket |
 //! | [`job`] | `forebay run` registers a job, renews its lease and ends it |
+//! | [`council`] | what the arbiter shows of its council |
 //! | [`view`] | what the arbiter shows to tools and people |
 //!
 //! Every request that changes something carries `Authorization: Bearer SECRET`, the secret that the
 //! arbiter and its I/O nodes share (64 hexadecimal digits).
 
+pub mod council;
 pub mod job;
 pub mod node;
 pub mod view;

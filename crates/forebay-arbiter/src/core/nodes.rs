@@ -52,6 +52,7 @@ impl Core {
         }
         // What it was screened for stays until whoever screened it says otherwise.
         let screened = known.and_then(|n| n.screened.clone());
+        let scheduler = hello.scheduler.clone();
         let node = Node {
             stored,
             connection: Some(connection),
@@ -68,6 +69,7 @@ impl Core {
         let jobs = self.jobs.values().filter_map(super::Job::mapping).collect();
         let message = ToNode::Mapping { term: self.term, complete: true, jobs, ended: Vec::new() };
         self.actions.push(Action::Send { to: id, message });
+        self.tune_hello(id, &scheduler);
         self.decide(now, &format!("I/O node {id} came"));
         Ok(())
     }
@@ -195,6 +197,7 @@ impl Core {
             job.activity.add(now, id, span, flow);
             self.actions.push(Action::Record(row(now, id, name, flow)));
         }
+        self.tune_report(now, id, &report);
         if let Some(node) = self.nodes.get_mut(&id) {
             node.report = Some(report);
         }

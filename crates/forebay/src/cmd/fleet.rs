@@ -1,7 +1,10 @@
-//! I/O nodes as processes of their own, for what is measured on real ones: training and experiments.
+//! I/O nodes and an arbiter as processes of their own, for what is measured on real ones: training and
+//! experiments.
 
+use crate::arbiter::Arbiter;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Address, Client, Config, ExportMap, Fallback, Spread};
+use forebay_control::view::{NodeState, NodeView};
 use forebay_explore::run::Standing;
 use forebay_node::control::{Command as Order, Reply};
 use forebay_pattern::Interval;
@@ -159,19 +162,100 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for node in &mut self.nodes {
-            if let Some(pid) = i32::try_from(node.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
-        }
+        end(&mut self.nodes);
+    }
+}
+
+/// A running arbiter for the nodes of a [`Fleet`]. Dropping it ends it.
+pub(crate) struct ArbiterProcess {
+    child: Child,
+    port: u16,
+    secret: String,
+}
+
+impl ArbiterProcess {
+    /// A port that nobody listens on.
+    pub(crate) fn free_port() -> Result<u16> {
+        Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    }
+
+    /// Starts it with further lines of configuration; its state is kept with the nodes', so that
+    /// another one can go on with it.
+    pub(crate) fn start(fleet: &Fleet, port: u16, settings: &str) -> Result<ArbiterProcess> {
+        let dir = fleet.dir();
+        let file = dir.join("arbiter.toml");
+        let config = format!(
+            "listen = \"127.0.0.1:{port}\"\nsecret-file = \"secret\"\nstate = \"arbiter\"\n{settings}\n"
+        );
+        std::fs::write(&file, config)?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["arbiter", "--die-with-parent", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start the arbiter")?;
+        let mut arbiter = ArbiterProcess { child, port, secret: fleet.secret.clone() };
         let deadline = Instant::now() + PATIENCE;
-        for node in &mut self.nodes {
-            while matches!(node.try_wait(), Ok(None)) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(2));
+        loop {
+            let nodes: Result<Vec<NodeView>> = arbiter.client()?.get("/v1/nodes");
+            let here = |n: &&NodeView| n.state == NodeState::Admitted;
+            if nodes.is_ok_and(|n| n.iter().filter(here).count() >= fleet.len()) {
+                return Ok(arbiter);
             }
-            let _ = node.kill();
-            let _ = node.wait();
+            if let Some(status) = arbiter.child.try_wait()? {
+                bail!("the arbiter did not start: {status}");
+            }
+            if Instant::now() > deadline {
+                bail!("the I/O nodes did not find the arbiter within {} s", PATIENCE.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The way to it.
+    pub(crate) fn client(&self) -> Result<Arbiter> {
+        Arbiter::new(&format!("http://127.0.0.1:{}", self.port), Some(self.secret.clone()))
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it shares with its nodes.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Ends it and starts another one on the same state.
+    pub(crate) fn restart(self, fleet: &Fleet, settings: &str) -> Result<ArbiterProcess> {
+        let port = self.port;
+        drop(self);
+        ArbiterProcess::start(fleet, port, settings)
+    }
+}
+
+impl Drop for ArbiterProcess {
+    fn drop(&mut self) {
+        end(std::slice::from_mut(&mut self.child));
+    }
+}
+
+/// Asks processes to end, and makes them after a while.
+fn end(children: &mut [Child]) {
+    for child in children.iter() {
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for child in children {
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 

@@ -1,59 +1,128 @@
-//! `forebay learned`: what the council has learned, and what bandits would have made of recorded
-//! rewards.
+//! `forebay learned`: what the council has learned, from the arbiter or from a file, and what bandits
+//! would have made of recorded rewards.
+
+mod replay;
 
 use super::table;
+use crate::arbiter::{SecretFile, Where, in_path};
 use anyhow::Context;
+use forebay_control::council::{COUNCIL_PATH, CouncilView, LEARNED_PATH};
 use forebay_plot::{HeatMap, Size};
-use forebay_tune::policy::{EpsilonGreedy, Thompson, Ucb1};
-use forebay_tune::replay::{self, BIN, Outcome, Play, Rewards, WINDOW};
-use forebay_tune::{Guard, LEARNED_MAX_BYTES, Learned, Memory, PolicyConfig, Values};
+use forebay_tune::{LEARNED_MAX_BYTES, Learned, Values};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show what was learned about scheduler parameters.
 ///
-/// Prints one row per situation (operation, pattern, request size, load) and one column per arm: the
-/// mean reward in MB/s, its 95 % confidence interval, and how many observations it rests on. The best
-/// known arm of each situation is marked with *.
+/// Asks the arbiter, or reads FILE. Prints one row per situation (operation, pattern, request size,
+/// load) and one column per choice: the mean reward in MB/s, its 95 % confidence interval, and how many
+/// observations it rests on. The best known choice of each situation is marked with *.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
     after_long_help = "Examples:\n  \
-    forebay learned learned.json --svg learned.svg\n  \
+    forebay learned --svg learned.svg\n  \
+    forebay learned --json > learned.json          to keep it, or carry it elsewhere\n  \
+    forebay learned learned.json\n  \
+    forebay learned import learned.json --arbiter http://10.0.0.1:7411 --secret-file secret\n  \
+    forebay learned reset 'write shared-strided 16K-64K medium' --secret-file secret\n  \
+    forebay learned decisions\n  \
     forebay learned replay rewards.csv --default twins:window=1ms"
 )]
 pub(crate) struct LearnedArgs {
     #[command(subcommand)]
     command: Option<Action>,
 
-    /// What was learned, as the arbiter stores or exports it.
-    #[arg(value_name = "FILE", required = true)]
+    /// What was learned, as the arbiter exports it, instead of asking the arbiter.
+    #[arg(value_name = "FILE", conflicts_with = "arbiter")]
     file: Option<PathBuf>,
 
-    /// Draw a heat map: each arm's reward as a share of the best one's in that situation.
+    #[command(flatten)]
+    at: Where,
+
+    /// Draw a heat map: each choice's reward as a share of the best one's in that situation.
     #[arg(long, value_name = "SVG")]
     svg: Option<PathBuf>,
 
-    /// Print it as JSON.
+    /// Print it as JSON, which is also its file.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Subcommand)]
 enum Action {
-    Replay(Replay),
+    /// Have the arbiter go on with what was learned elsewhere, in place of what it knows.
+    Import {
+        /// What was learned.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        at: Where,
+        #[command(flatten)]
+        secret: SecretFile,
+    },
+    /// Have the arbiter forget what it learned, and go back to its default.
+    Reset {
+        /// Only this situation, in the words of `forebay learned`; without it, everything.
+        #[arg(value_name = "SITUATION")]
+        context: Option<String>,
+        #[command(flatten)]
+        at: Where,
+        #[command(flatten)]
+        secret: SecretFile,
+    },
+    /// Show the council's latest decisions and why it made them.
+    Decisions {
+        #[command(flatten)]
+        at: Where,
+        /// How many.
+        #[arg(long, short, value_name = "N", default_value_t = 20)]
+        number: usize,
+        /// Print the arbiter's JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    Replay(replay::Replay),
 }
 
 impl LearnedArgs {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        if let Some(Action::Replay(replay)) = self.command {
-            return replay.run();
+        match self.command {
+            Some(Action::Replay(replay)) => return replay.run(),
+            Some(Action::Import { file, at, secret }) => {
+                let learned = String::from_utf8(read(&file)?.to_json())?;
+                at.client_with(&secret)?.call("PUT", LEARNED_PATH, Some(&learned))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Action::Reset { context, at, secret }) => {
+                let path = match context {
+                    Some(c) => format!("{LEARNED_PATH}?context={}", in_path(&c)),
+                    None => LEARNED_PATH.to_owned(),
+                };
+                at.client_with(&secret)?.call("DELETE", &path, None)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Action::Decisions { at, number, json }) => {
+                let mut view: CouncilView = at.client()?.get(COUNCIL_PATH)?;
+                view.decisions.drain(..view.decisions.len().saturating_sub(number));
+                if json {
+                    println!("{}", serde_json::to_string_pretty(&view)?)
+                } else {
+                    decisions(&view)
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+            None => {}
         }
-        let path = self.file.context("name the file that holds what was learned")?;
-        let learned = read(&path)?;
+        let learned = match &self.file {
+            Some(path) => read(path)?,
+            None => {
+                let text = self.at.client()?.call("GET", LEARNED_PATH, None)?;
+                Learned::from_json(text.as_bytes()).context("the arbiter's answer")?
+            }
+        };
         if let Some(svg) = &self.svg {
             std::fs::write(svg, heat_map(&learned))
                 .with_context(|| format!("cannot write {}", svg.display()))?;
@@ -67,6 +136,16 @@ impl LearnedArgs {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn decisions(view: &CouncilView) {
+    println!("council {}: {} in force; detector: {}\n", view.mode, view.standing, view.model);
+    for d in &view.decisions {
+        println!("{}", d.why);
+    }
+    if view.decisions.is_empty() {
+        println!("it has not decided anything yet");
     }
 }
 
@@ -135,123 +214,4 @@ fn heat_map(learned: &Learned) -> String {
         ..HeatMap::default()
     }
     .svg()
-}
-
-/// Play bandits against recorded rewards.
-///
-/// Reads a CSV file with the columns scenario, arm and reward (one line per measurement, every arm in
-/// every scenario), lets each bandit choose arms and gives it one of the recorded rewards of the arm
-/// it chose. Prints how often the last choices were the best arm (precision) and what they brought
-/// compared with it (performance), as in Tables 4.2 to 4.4 of the thesis; then what learning cost
-/// overall, and the worst stretch compared with the default arm.
-#[derive(clap::Args)]
-struct Replay {
-    /// Recorded rewards.
-    #[arg(value_name = "CSV")]
-    file: PathBuf,
-
-    /// The arm that is in force when nothing is known; the guard compares with it [default: the
-    /// first in the file].
-    #[arg(long, value_name = "ARM")]
-    default: Option<String>,
-
-    /// Observations of each scenario.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(30..1_000_000))]
-    observations: u32,
-
-    /// How often everything is played; figures are means.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..100_000))]
-    repetitions: u32,
-
-    /// ε of ε-greedy.
-    #[arg(long, default_value_t = 0.1)]
-    epsilon: f64,
-
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// Print the results as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(serde::Serialize)]
-struct Played {
-    bandit: String,
-    outcomes: Vec<Outcome>,
-}
-
-impl Replay {
-    fn run(self) -> anyhow::Result<ExitCode> {
-        let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
-        let rewards =
-            Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
-        anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");
-        let default = self.default.as_deref().map_or(Ok(0), |name| rewards.arm(name))?;
-        let epsilon = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: self.epsilon, half_after: None });
-        let ucb1 = PolicyConfig::Ucb1(Ucb1::default());
-        let thompson = PolicyConfig::Thompson(Thompson::default());
-        let play = |policy, guard| Play {
-            policy,
-            memory: Memory::All,
-            guard,
-            default,
-            observations: self.observations as usize,
-            repetitions: self.repetitions as usize,
-            seed: self.seed,
-        };
-        let guard = Some(Guard::default());
-        let played = [
-            (format!("{epsilon}"), replay::separately(&rewards, &play(epsilon, None))),
-            (format!("{epsilon}, scenarios in turn"), replay::together(&rewards, &play(epsilon, None))),
-            (format!("{ucb1}"), replay::separately(&rewards, &play(ucb1, None))),
-            (format!("{thompson}"), replay::separately(&rewards, &play(thompson, None))),
-            (format!("{ucb1}, guarded"), replay::separately(&rewards, &play(ucb1, guard))),
-        ]
-        .map(|(bandit, outcomes)| Played { bandit, outcomes });
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&played)?);
-            return Ok(ExitCode::SUCCESS);
-        }
-        println!(
-            "{} scenarios, {} arms, {} observations, {} repetitions; default {}\n",
-            rewards.scenarios.len(),
-            rewards.arms.len(),
-            self.observations,
-            self.repetitions,
-            rewards.arms[default]
-        );
-        for p in &played {
-            println!("{}\n", outcome_table(p, &rewards));
-        }
-        println!(
-            "precision, performance: the last {BIN} observations, against the best arm; overall: all of them;\n\
-             worst {WINDOW}: the worst {WINDOW} observations in a row of any repetition, against the default arm"
-        );
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn outcome_table(played: &Played, rewards: &Rewards) -> String {
-    let worst = format!("worst {WINDOW}");
-    let header = [played.bandit.as_str(), "best arm", "precision", "performance", "overall", worst.as_str()];
-    let mut table = table::new(&header, &["best arm"]);
-    for (o, s) in played.outcomes.iter().zip(&rewards.scenarios) {
-        let mut row = vec![o.scenario.clone(), rewards.arms[s.best()].clone()];
-        row.extend([o.precision, o.performance, o.overall, o.worst_window].map(|x| format!("{x:.3}")));
-        table.add_row(row);
-    }
-    let n = played.outcomes.len() as f64;
-    let mean = |of: fn(&Outcome) -> f64| format!("{:.3}", played.outcomes.iter().map(of).sum::<f64>() / n);
-    let least = played.outcomes.iter().map(|o| o.worst_window).fold(f64::INFINITY, f64::min);
-    table.add_row([
-        "mean (worst: least)".to_string(),
-        String::new(),
-        mean(|o| o.precision),
-        mean(|o| o.performance),
-        mean(|o| o.overall),
-        format!("{least:.3}"),
-    ]);
-    table.to_string()
 }

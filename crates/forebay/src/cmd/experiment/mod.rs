@@ -1,5 +1,6 @@
 //! `forebay experiment`: the experiments of the sources on real I/O nodes, each in one command.
 
+mod announcers;
 mod arbiter;
 mod gluster;
 mod ground;
@@ -9,6 +10,7 @@ mod overhead;
 mod phases;
 mod rewards;
 mod storage;
+mod tuning;
 mod twins;
 mod workload;
 
@@ -41,6 +43,8 @@ enum What {
     Arbiter(arbiter::ArbiterArgs),
     Phases(phases::PhasesArgs),
     Rewards(rewards::RewardsArgs),
+    Tuning(tuning::TuningArgs),
+    Announcers(announcers::AnnouncersArgs),
 }
 
 impl Experiment {
@@ -54,6 +58,8 @@ impl Experiment {
             What::Arbiter(e) => e.run(),
             What::Phases(e) => e.run(),
             What::Rewards(e) => e.run(),
+            What::Tuning(e) => e.run(),
+            What::Announcers(e) => e.run(),
         }
     }
 }

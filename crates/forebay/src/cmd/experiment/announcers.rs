@@ -1,0 +1,168 @@
+//! `forebay experiment announcers`: what reporting to an arbiter costs, and how fast it decides for
+//! 768 I/O nodes.
+
+mod crowd;
+
+use super::storage;
+use super::workload::Workload;
+use super::{Common, csv, load, median, progress, verdict};
+use crate::cmd::fleet::{ArbiterProcess, Fleet, scratch};
+use crate::cmd::table;
+use anyhow::Result;
+use clap::Args;
+use forebay_pattern::Pattern;
+use forebay_plot::{Axis, Line, Series, Size};
+use forebay_tune::Arms;
+use forebay_types::OpKind;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const NODES: usize = 4;
+const PROCESSES: usize = 16;
+/// Reporting I/O nodes.
+const ANNOUNCERS: usize = 768;
+
+/// What metrics, reports and decisions cost.
+///
+/// Overhead: twelve scenarios on emulated storage through four I/O node processes that report to an
+/// arbiter in shadow mode (it learns and decides, and the decisions are ignored), against four that know
+/// no arbiter; the two take turns within each scenario. Decisions: 768 connections report each second to
+/// an arbiter, as I/O nodes do, and change their scheduler as it says; from the last report in to the
+/// last decision out, as the nodes see it.
+#[derive(Args)]
+pub(super) struct AnnouncersArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Turns of each side in each scenario.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    turns: usize,
+    /// Rounds of reports.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    rounds: usize,
+}
+
+fn scenarios() -> Vec<Workload> {
+    let mut all = Vec::new();
+    for request in [32 << 10, 256 << 10] {
+        for op in [OpKind::Write, OpKind::Read] {
+            for pattern in [Pattern::SharedContiguous, Pattern::SharedStrided, Pattern::FppContiguous] {
+                all.push(Workload { pattern, op, request, processes: PROCESSES, pause: Duration::ZERO });
+            }
+        }
+    }
+    all
+}
+
+impl AnnouncersArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let mut rows = Vec::new();
+        self.overhead(&mut rows)?;
+        let times = self.decisions(&mut rows)?;
+        let quantile = |q: f64| quantile(&times, q) * 1e3;
+        let chart = Line {
+            title: format!("From the last of {ANNOUNCERS} reports to the last decision"),
+            size: Size::new(720.0, 360.0),
+            x: Axis::linear("share of the rounds, %"),
+            y: Axis::linear("ms"),
+            series: vec![Series::new("", (0..=100).map(|p| (f64::from(p), quantile(f64::from(p) / 100.0))))],
+            ..Line::default()
+        };
+        self.common.write("announcers", &csv(["what", "case", "value", "unit"], &rows), &chart.svg())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What each scenario loses by reporting.
+    fn overhead(&self, rows: &mut Vec<[String; 4]>) -> Result<()> {
+        let arms = Arms::twins_windows();
+        let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
+        let settings = storage::settings(&arms.all()[arms.default_arm()], 1000);
+        let (quiet_dir, loud_dir) = (dir.path().join("quiet"), dir.path().join("loud"));
+        std::fs::create_dir(&quiet_dir)?;
+        std::fs::create_dir(&loud_dir)?;
+        let quiet = Fleet::start(&quiet_dir, NODES, &settings)?;
+        let port = ArbiterProcess::free_port()?;
+        let url = format!("arbiters = [\"http://127.0.0.1:{port}\"]\n{settings}");
+        let loud = Fleet::start(&loud_dir, NODES, &url)?;
+        let arbiter = ArbiterProcess::start(&loud, port, "[tune]\nmode = \"shadow\"\n")?;
+        let span = Duration::from_millis(if self.common.full { 5000 } else { 1000 });
+        let scenarios = scenarios();
+        let turns = self.turns.max(1);
+        let bar = progress(scenarios.len() * turns * 2);
+        let mut t = table::new(&["scenario", "alone MB/s", "reporting MB/s", "lost"], &[]);
+        let mut lost = Vec::new();
+        for scenario in &scenarios {
+            scenario.prepare(&quiet_dir)?;
+            scenario.prepare(&loud_dir)?;
+            let mut rates = [Vec::new(), Vec::new()];
+            for turn in 0..turns {
+                // Each turn begins with the other side.
+                for i in 0..2 {
+                    let side = (i + turn) % 2;
+                    let fleet = [&quiet, &loud][side];
+                    bar.set_message(format!("{}, {}", scenario.name(), ["alone", "reporting"][side]));
+                    let connect = |rank: usize| fleet.client("overhead", rank * NODES / PROCESSES);
+                    rates[side].push(scenario.run_for(connect, span)? as f64 / 1e6 / span.as_secs_f64());
+                    bar.inc(1);
+                }
+            }
+            let [alone, reporting] = rates.map(median);
+            let loss = 1.0 - reporting / alone;
+            lost.push(loss);
+            t.add_row([
+                scenario.name(),
+                format!("{alone:.1}"),
+                format!("{reporting:.1}"),
+                format!("{:+.2} %", loss * 100.0),
+            ]);
+            rows.push(["overhead".into(), scenario.name(), format!("{loss:.5}"), "share".into()]);
+        }
+        bar.finish_and_clear();
+        drop(arbiter);
+        println!("medians of {turns} turns of {} s ({})\n\n{t}\n", span.as_secs_f64(), load());
+        let middle = median(lost);
+        verdict(
+            &format!("median overhead over {} scenarios ≤1 %: {:+.2} %", scenarios.len(), middle * 100.0),
+            middle <= 0.01,
+        );
+        Ok(())
+    }
+
+    /// How long decisions take, in seconds.
+    fn decisions(&self, rows: &mut Vec<[String; 4]>) -> Result<Vec<f64>> {
+        let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
+        // No nodes of its own: the connections play them.
+        let fleet = Fleet::start(dir.path(), 0, "")?;
+        // Any window at any time, so that nearly every round has something to tell.
+        let restless = "[tune]\nmode = \"on\"\npolicy = { name = \"epsilon-greedy\", epsilon = 1.0 }\n\
+                        guard = { floor = 0.0, window = 10000, margin = 0.99 }\n";
+        let arbiter = ArbiterProcess::start(&fleet, ArbiterProcess::free_port()?, restless)?;
+        let bar = progress(self.rounds);
+        bar.set_message(format!("{ANNOUNCERS} connections report"));
+        let mut times = crowd::run(&arbiter, ANNOUNCERS, self.rounds, &|| bar.inc(1))?;
+        bar.finish_and_clear();
+        times.sort_by(f64::total_cmp);
+        for time in &times {
+            rows.push(["decision".into(), String::new(), format!("{:.3}", time * 1e3), "ms".into()]);
+        }
+        let ms = |q: f64| quantile(&times, q) * 1e3;
+        println!(
+            "\n{ANNOUNCERS} connections, {} rounds of which {} changed the scheduler ({}): p50 {:.1}, p90 {:.1}, p99 {:.1} ms\n",
+            self.rounds,
+            times.len(),
+            load(),
+            ms(0.5),
+            ms(0.9),
+            ms(0.99)
+        );
+        verdict(
+            &format!("decision for {ANNOUNCERS} announcers, p99 <20 ms: {:.1} ms", ms(0.99)),
+            ms(0.99) < 20.0,
+        );
+        Ok(times)
+    }
+}
+
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let at = (q * sorted.len() as f64).ceil().max(1.0) as usize - 1;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}

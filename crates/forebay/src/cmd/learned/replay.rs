@@ -1,0 +1,130 @@
+//! What bandits would have made of recorded rewards.
+
+use crate::cmd::table;
+use anyhow::Context;
+use forebay_tune::policy::{EpsilonGreedy, Thompson, Ucb1};
+use forebay_tune::replay::{self, BIN, Outcome, Play, Rewards, WINDOW};
+use forebay_tune::{Guard, Memory, PolicyConfig};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Play bandits against recorded rewards.
+///
+/// Reads a CSV file with the columns scenario, arm and reward (one line per measurement, every arm in
+/// every scenario), lets each bandit choose arms and gives it one of the recorded rewards of the arm
+/// it chose. Prints how often the last choices were the best arm (precision) and what they brought
+/// compared with it (performance), as in Tables 4.2 to 4.4 of the thesis; then what learning cost
+/// overall, and the worst stretch compared with the default arm.
+#[derive(clap::Args)]
+pub(super) struct Replay {
+    /// Recorded rewards.
+    #[arg(value_name = "CSV")]
+    file: PathBuf,
+
+    /// The arm that is in force when nothing is known; the guard compares with it [default: the
+    /// first in the file].
+    #[arg(long, value_name = "ARM")]
+    default: Option<String>,
+
+    /// Observations of each scenario.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(30..1_000_000))]
+    observations: u32,
+
+    /// How often everything is played; figures are means.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..100_000))]
+    repetitions: u32,
+
+    /// ε of ε-greedy.
+    #[arg(long, default_value_t = 0.1)]
+    epsilon: f64,
+
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Print the results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Played {
+    bandit: String,
+    outcomes: Vec<Outcome>,
+}
+
+impl Replay {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
+        let rewards =
+            Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
+        anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");
+        let default = self.default.as_deref().map_or(Ok(0), |name| rewards.arm(name))?;
+        let epsilon = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: self.epsilon, half_after: None });
+        let ucb1 = PolicyConfig::Ucb1(Ucb1::default());
+        let thompson = PolicyConfig::Thompson(Thompson::default());
+        let play = |policy, guard| Play {
+            policy,
+            memory: Memory::All,
+            guard,
+            default,
+            observations: self.observations as usize,
+            repetitions: self.repetitions as usize,
+            seed: self.seed,
+        };
+        let guard = Some(Guard::default());
+        let played = [
+            (format!("{epsilon}"), replay::separately(&rewards, &play(epsilon, None))),
+            (format!("{epsilon}, scenarios in turn"), replay::together(&rewards, &play(epsilon, None))),
+            (format!("{ucb1}"), replay::separately(&rewards, &play(ucb1, None))),
+            (format!("{thompson}"), replay::separately(&rewards, &play(thompson, None))),
+            (format!("{ucb1}, guarded"), replay::separately(&rewards, &play(ucb1, guard))),
+        ]
+        .map(|(bandit, outcomes)| Played { bandit, outcomes });
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&played)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!(
+            "{} scenarios, {} arms, {} observations, {} repetitions; default {}\n",
+            rewards.scenarios.len(),
+            rewards.arms.len(),
+            self.observations,
+            self.repetitions,
+            rewards.arms[default]
+        );
+        for p in &played {
+            println!("{}\n", outcome_table(p, &rewards));
+        }
+        println!(
+            "precision, performance: the last {BIN} observations, against the best arm; overall: all of them;\n\
+             worst {WINDOW}: the worst {WINDOW} observations in a row of any repetition, against the default arm"
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn outcome_table(played: &Played, rewards: &Rewards) -> String {
+    let worst = format!("worst {WINDOW}");
+    let header = [played.bandit.as_str(), "best arm", "precision", "performance", "overall", worst.as_str()];
+    let mut table = table::new(&header, &["best arm"]);
+    for (o, s) in played.outcomes.iter().zip(&rewards.scenarios) {
+        let mut row = vec![o.scenario.clone(), rewards.arms[s.best()].clone()];
+        row.extend([o.precision, o.performance, o.overall, o.worst_window].map(|x| format!("{x:.3}")));
+        table.add_row(row);
+    }
+    let n = played.outcomes.len() as f64;
+    let mean = |of: fn(&Outcome) -> f64| format!("{:.3}", played.outcomes.iter().map(of).sum::<f64>() / n);
+    let least = played.outcomes.iter().map(|o| o.worst_window).fold(f64::INFINITY, f64::min);
+    table.add_row([
+        "mean (worst: least)".to_string(),
+        String::new(),
+        mean(|o| o.precision),
+        mean(|o| o.performance),
+        mean(|o| o.overall),
+        format!("{least:.3}"),
+    ]);
+    table.to_string()
+}
