@@ -160,14 +160,9 @@ impl Curves {
 
     /// The corrections that are to be kept and were not yet.
     pub fn unsaved(&mut self) -> Vec<Change> {
-        let changed = self.corrections.iter_mut().filter(|(_, c)| c.unsaved);
-        changed
-            .map(|(name, c)| {
-                c.unsaved = false;
-                let name = serde_json::to_string(name).expect("strings and a number");
-                Change::Learned { key: PREFIX.to_owned() + &name, value: serde_json::to_value(&*c).ok() }
-            })
-            .collect()
+        let mut changes = unsaved(PREFIX, &mut self.corrections);
+        changes.extend(unsaved(PATTERN_PREFIX, &mut self.patterns));
+        changes
     }
 
     /// What the table says.
