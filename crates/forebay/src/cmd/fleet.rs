@@ -71,6 +71,8 @@ impl Fleet {
             .arg(&file)
             .arg("--ready-file")
             .arg(dir.join(format!("node{n}.ready")))
+            // That an arbiter is restarted is part of the experiment, and no news.
+            .env("FOREBAY_LOG", "error")
             .stdin(Stdio::null())
             .spawn()
             .context("cannot start an I/O node")?;
