@@ -24,6 +24,8 @@ use tungstenite::{Error, Message, WebSocket};
 const CONNECT: Duration = Duration::from_secs(2);
 /// How often reports are looked for while the arbiter says nothing.
 const TICK: Duration = Duration::from_millis(20);
+/// How long the answer to a probe is waited for before anything else is done.
+const AT_ONCE: Duration = Duration::from_millis(2);
 /// The arbiter says something several times a second; one that is silent for so long hangs.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Between two tries, doubling.
@@ -107,6 +109,7 @@ fn converse(node: &Arc<Node>, listening: &[Listen], url: &str) -> Result<(), End
         reported: sys::wall_clock(),
         latencies: node.jobs.latencies(),
         answers,
+        asked: false,
         leaving: false,
     };
     talk.say(&ToArbiter::Hello(hello(node, listening, here)))?;
@@ -182,6 +185,8 @@ struct Talk<'a> {
     /// What had been answered by then.
     latencies: Latencies,
     answers: SyncSender<ToArbiter>,
+    /// A probe has just been begun.
+    asked: bool,
     leaving: bool,
 }
 
@@ -195,13 +200,20 @@ impl Talk<'_> {
                 }
                 Ok(Message::Close(_)) => return Err(Error::ConnectionClosed.into()),
                 Ok(_) => self.heard = Instant::now(),
-                Err(Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                // A read with a time-out is also interrupted when the process was stopped and goes on.
+                Err(Error::Io(e))
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
                 Err(e) => return Err(e.into()),
             }
             if self.heard.elapsed() > SILENCE {
                 return Err(Ended::Silent);
             }
-            while let Ok(answer) = probed.try_recv() {
+            // Most probes are done at once: the arbiter sees how long the node takes, not this loop.
+            let wait = if std::mem::take(&mut self.asked) { AT_ONCE } else { Duration::ZERO };
+            while let Ok(answer) = probed.recv_timeout(wait) {
                 self.say(&answer)?;
             }
             self.report()?;
@@ -236,7 +248,10 @@ impl Talk<'_> {
                 let done = self.node.jobs.obey(term).map(|()| self.node.begin_drain());
                 self.answer_to(term, done)?;
             }
-            ToNode::Probe { id } => probe::start(self.node, id, self.answers.clone()),
+            ToNode::Probe { id } => {
+                self.asked = true;
+                probe::start(self.node, id, self.answers.clone());
+            }
         }
         Ok(())
     }
