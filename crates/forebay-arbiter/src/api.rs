@@ -16,6 +16,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use forebay_control::council::{COUNCIL_PATH, LEARNED_PATH, MODEL_PATH};
 use forebay_control::job::{JobRequest, PinRequest, Problem};
+use forebay_control::node::Term;
 use forebay_control::view::HealthView;
 use forebay_pattern::MODEL_MAX_BYTES;
 use forebay_types::NodeId;
@@ -68,7 +69,11 @@ impl IntoResponse for No {
 
 impl From<NotLeading> for No {
     fn from(e: NotLeading) -> No {
-        No(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
+        let status = match e {
+            NotLeading::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
+            NotLeading::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        No(status, e.to_string())
     }
 }
 
@@ -279,6 +284,19 @@ async fn health(State(shared): App) -> Response {
     let leading = shared.ask(|core, now| core.health(now)).await;
     match leading {
         Ok(view) => Json(HealthView { history_dropped: dropped, ..view }).into_response(),
+        Err(NotLeading::Elsewhere { leader, .. }) => Json(HealthView {
+            state: "standby".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            term: Term::default(),
+            policy: shared.config.core.policy.name().to_owned(),
+            jobs: 0,
+            admitted: 0,
+            nodes: 0,
+            up_ms: 0,
+            history_dropped: dropped,
+            leader,
+        })
+        .into_response(),
         Err(e) => No::from(e).into_response(),
     }
 }

@@ -3,6 +3,7 @@
 use crate::core::CoreConfig;
 use crate::council::TuneConfig;
 use crate::curves::Curves;
+use crate::health::ScreenConfig;
 use crate::history::Keep;
 use forebay_policy::dfra::DfraConfig;
 use forebay_policy::{FairConfig, PolicyKind, Sharing};
@@ -81,6 +82,7 @@ struct File {
     max_connections: Option<usize>,
     max_job_metrics: Option<usize>,
     model: Option<PathBuf>,
+    health: Option<ScreenConfig>,
     history: Option<HistoryTable>,
     tune: Option<TuneConfig>,
     fair: Option<FairConfig>,
@@ -143,6 +145,10 @@ impl Config {
         set(&mut core.max_nodes, file.max_nodes);
         set(&mut core.tune, file.tune);
         core.tune.check().map_err(|e| e.to_string())?;
+        set(&mut core.health, file.health);
+        if let Some(problem) = core.health.problem() {
+            return Err(format!("health: {problem}"));
+        }
         set(&mut core.settings.fair, file.fair);
         set(&mut core.settings.dfra, file.dfra);
         // A policy that cannot be made says why now.
@@ -204,6 +210,7 @@ mod tests {
             ("policy = \"zero\"", "direct access"),
             ("policy = \"fair\"\n[fair]\nshare = 2.0", "share"),
             ("min-gain = -1.0", "min-gain"),
+            ("[health]\nfactor = 0.5", "factor"),
         ] {
             let e = Config::from_toml(text, Path::new("")).unwrap_err();
             assert!(e.contains(expect), "{e}");

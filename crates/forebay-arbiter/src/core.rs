@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `core/jobs.rs` | a job registers, renews its lease, ends |
 //! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
+//! | `core/screening.rs` | nodes are probed, and verdicts carried out |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
 //! | `core/tune.rs` | the council's part |
 //! | `core/view.rs` | what is shown |
@@ -15,6 +16,7 @@
 mod decide;
 mod jobs;
 mod nodes;
+mod screening;
 #[cfg(test)]
 mod tests;
 mod tune;
@@ -26,6 +28,7 @@ pub use nodes::ConnectionId;
 use crate::activity::Activity;
 use crate::council::{TuneConfig, TuneError, Tuner};
 use crate::curves::{Asked, Curves};
+use crate::health::{self, Screen, ScreenConfig};
 use crate::runs::{Runs, Scale};
 use crate::store::{Change, Kept, StoredJob, StoredNode};
 use forebay_control::node::{NodeHello, NodeReport, Term, ToNode};
@@ -55,6 +58,8 @@ pub struct CoreConfig {
     pub node_grace: Nanos,
     /// How long I/O nodes have to come back after the arbiter started.
     pub start_grace: Nanos,
+    /// When a node counts as slow.
+    pub health: ScreenConfig,
     /// Decide again this long after the last decision if measurements have changed a curve.
     pub review: Nanos,
     /// Move running jobs on a measurement's account only if the predicted total grows by this part.
@@ -76,6 +81,7 @@ impl Default for CoreConfig {
             lease: Nanos::from_secs(15),
             node_grace: Nanos::from_secs(2),
             start_grace: Nanos::from_secs(10),
+            health: ScreenConfig::default(),
             review: Nanos::from_secs(5),
             min_gain: 0.05,
             max_jobs: 10_000,
@@ -109,6 +115,8 @@ pub enum Action {
     },
     /// End a node's connection: another one has taken its place, or it has been silent.
     HangUp(ConnectionId),
+    /// Say in the log what is thought of a node.
+    Judged(health::Change),
     /// Add to the history.
     Record(HistoryRow),
     /// Keep a decision.
@@ -170,6 +178,9 @@ pub struct Core {
     /// The policy wants to be asked again then.
     review: Option<Nanos>,
     saved: Nanos,
+    screening: Screen,
+    /// When the nodes were last probed and judged.
+    judged: Nanos,
     actions: Vec<Action>,
 }
 
@@ -229,6 +240,8 @@ impl Core {
             decided: now,
             review: None,
             saved: now,
+            screening: Screen::new(config.health),
+            judged: now,
             actions: Vec::new(),
             config,
         })
@@ -247,6 +260,7 @@ impl Core {
     /// Time has passed. To be called a few times a second.
     pub fn tick(&mut self, now: Nanos) {
         self.measure(now);
+        self.judge(now);
         let lost = self.expire_nodes(now);
         let ended = self.expire_jobs(now);
         if let Some(cause) = ended.or(lost) {

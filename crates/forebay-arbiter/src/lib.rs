@@ -7,6 +7,8 @@
 //! | [`curves`] | which bandwidth a job has with how many I/O nodes |
 //! | [`activity`], [`runs`] | what a job does, and what its next run will do |
 //! | [`store`] | the control state and the seam to where it is kept |
+//! | [`health`] | which I/O nodes may be given jobs, and why not |
+//! | [`ha`] | the control state in etcd, and one leader among several arbiters |
 //! | [`history`] | what jobs did on I/O nodes, by second, minute and hour; the decisions |
 //! | [`service`] | the thread in which the core lives, and the way to it |
 //! | [`api`], [`serve`] | HTTP: routes, the nodes' WebSockets, metrics; taking connections |
@@ -19,6 +21,8 @@ pub mod config;
 pub mod core;
 pub mod council;
 pub mod curves;
+pub mod ha;
+pub mod health;
 pub mod history;
 pub mod model_file;
 pub mod runs;

@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::core::{Action, ConnectionId, Core, Refusal};
 use crate::curves::Curves;
+use crate::health;
 use crate::history::{HistoryWriter, Note};
 use crate::model_file::ModelFile;
 use crate::store::{Change, ControlStore, StoreError};
@@ -33,12 +34,23 @@ const LINK: usize = 1024;
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How often time passes for the core.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(50);
 
-/// No core leads here, or it cannot take more.
+/// Why a question did not reach the core.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotLeading(pub String);
+pub enum NotLeading {
+    /// No core leads here: who does, where that is known.
+    #[error("{why}")]
+    Elsewhere {
+        /// What to do.
+        why: String,
+        /// The leader's URL.
+        leader: Option<String>,
+    },
+    /// It cannot take more.
+    #[error("the arbiter is overloaded: try again")]
+    Busy,
+}
 
 /// What goes to a node's connection.
 #[derive(Debug)]
@@ -71,6 +83,8 @@ pub struct Shared {
     /// What the arbiter was told.
     pub config: Config,
     core: RwLock<Option<SyncSender<Input>>>,
+    /// What is said while no core leads here.
+    standby: RwLock<NotLeading>,
     history: HistoryWriter,
     next_decision: AtomicU64,
     next_connection: AtomicU64,
@@ -90,6 +104,10 @@ impl Clock {
     fn now(&self) -> Nanos {
         self.unix + Nanos::from(self.start.elapsed())
     }
+}
+
+fn elsewhere(why: &str, leader: Option<String>) -> NotLeading {
+    NotLeading::Elsewhere { why: why.to_owned(), leader }
 }
 
 /// Seconds since 1970.
@@ -115,6 +133,7 @@ impl Shared {
         Ok(Arc::new(Shared {
             config,
             core: RwLock::new(None),
+            standby: RwLock::new(elsewhere("this arbiter does not lead: ask the one that does", None)),
             history,
             next_decision: AtomicU64::new(next),
             next_connection: AtomicU64::new(1),
@@ -165,7 +184,7 @@ impl Shared {
             let answer = question(core, now);
             Box::new(move || drop(to.send(answer)))
         })))?;
-        from.await.map_err(|_| NotLeading("the arbiter has just stopped leading".to_owned()))
+        from.await.map_err(|_| elsewhere("the arbiter has just stopped leading: try again", None))
     }
 
     /// A node says hello: its connection's number, and what it is to be told.
@@ -178,7 +197,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         self.send(Input::Hello { connection, hello: Box::new(hello), link, reply })?;
         let answer =
-            answer.await.map_err(|_| NotLeading("the arbiter has just stopped leading".to_owned()))?;
+            answer.await.map_err(|_| elsewhere("the arbiter has just stopped leading: try again", None))?;
         Ok(answer.map(|()| (connection, messages)))
     }
 
@@ -210,10 +229,23 @@ impl Shared {
     fn send(&self, input: Input) -> Result<(), NotLeading> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let core = self.core.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(to) = core.as_ref() else {
-            return Err(NotLeading("this arbiter does not lead: ask the one that does".to_owned()));
-        };
-        to.try_send(input).map_err(|_| NotLeading("the arbiter is overloaded: try again".to_owned()))
+        let Some(to) = core.as_ref() else { return Err(self.standing_by()) };
+        to.try_send(input).map_err(|_| NotLeading::Busy)
+    }
+
+    /// Whether a core leads here; if not, who does.
+    pub fn leads(&self) -> Result<(), NotLeading> {
+        let core = self.core.read().unwrap_or_else(PoisonError::into_inner);
+        if core.is_some() { Ok(()) } else { Err(self.standing_by()) }
+    }
+
+    /// What to say from now on, while no core leads here.
+    pub fn stand_by(&self, why: &str, leader: Option<String>) {
+        *self.standby.write().unwrap_or_else(PoisonError::into_inner) = elsewhere(why, leader);
+    }
+
+    fn standing_by(&self) -> NotLeading {
+        self.standby.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -351,6 +383,7 @@ impl Mind<'_> {
                     }
                 }
                 Action::HangUp(connection) => self.links.retain(|_, (c, _)| *c != connection),
+                Action::Judged(change) => log(&change),
                 Action::Record(row) => self.shared.history.note(Note::Row(row)),
                 Action::Decided(mut decision) => {
                     decision.took_us = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
@@ -361,5 +394,15 @@ impl Mind<'_> {
             }
         }
         Ok(())
+    }
+}
+
+fn log(change: &health::Change) {
+    let (node, state, reason) = (change.node, change.verdict.state, &change.verdict.reason);
+    // What changes where jobs may be is worth a line in every log.
+    if change.from.usable() && state.usable() {
+        tracing::info!("I/O node {node} is {state}: {reason}");
+    } else {
+        tracing::warn!("I/O node {node} is {state}: {reason}");
     }
 }

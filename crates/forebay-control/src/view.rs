@@ -72,6 +72,8 @@ pub struct NodeView {
     pub state: NodeState,
     /// Why, where that is not plain.
     pub reason: Option<String>,
+    /// What the screening thinks of it; nothing before it came to this arbiter.
+    pub health: Option<VerdictView>,
     /// The jobs that are on it.
     pub jobs: Vec<String>,
     /// MB/s in its last interval.
@@ -90,6 +92,17 @@ pub struct NodeView {
     pub heard_ms: u64,
     /// The scheduler it reported last.
     pub scheduler: Option<String>,
+}
+
+/// What the health screening thinks of an I/O node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictView {
+    /// `healthy`, `suspect`, `slow`, `lost` or `drained`.
+    pub state: String,
+    /// For so many milliseconds.
+    pub since_ms: u64,
+    /// Why, in a sentence with the numbers.
+    pub reason: String,
 }
 
 /// `GET /v1/mapping`: where the clients of all jobs belong.
@@ -221,4 +234,7 @@ pub struct HealthView {
     pub up_ms: u64,
     /// Rows of history that were dropped because the database could not keep up.
     pub history_dropped: u64,
+    /// Where the arbiter that leads is, while this one stands by and knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
 }

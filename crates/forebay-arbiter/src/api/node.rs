@@ -29,6 +29,7 @@ pub(super) async fn connect(
 ) -> Result<Response, No> {
     let upgrade =
         upgrade.map_err(|e| No(StatusCode::BAD_REQUEST, format!("a WebSocket is expected: {e}")))?;
+    shared.leads()?;
     let upgrade = upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| serve(shared, socket)))
 }

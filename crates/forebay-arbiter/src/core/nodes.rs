@@ -50,6 +50,7 @@ impl Core {
         if known.is_none_or(|n| n.stored != stored) {
             self.actions.push(Action::Persist(Change::Node(stored.clone())));
         }
+        self.screening.joined(id, now);
         // What it was screened for stays until whoever screened it says otherwise.
         let screened = known.and_then(|n| n.screened.clone());
         let scheduler = hello.scheduler.clone();
@@ -81,21 +82,26 @@ impl Core {
         };
         node.heard = now;
         match message {
-            ToArbiter::Report(report) => self.report(now, id, report),
+            ToArbiter::Report(report) => {
+                self.screening.reported(id, &report, now);
+                self.report(now, id, report);
+            }
+            ToArbiter::Probed { id: probe, took, error } => {
+                self.screening.probed(id, probe, took, error, now);
+            }
             ToArbiter::Leaving if !node.leaving => {
                 node.leaving = true;
+                self.screening.drained(id, true);
                 self.decide(now, &format!("I/O node {id} leaves"));
             }
-            ToArbiter::Leaving
-            | ToArbiter::Hello(_)
-            | ToArbiter::Probed { .. }
-            | ToArbiter::Refused { .. } => {}
+            ToArbiter::Leaving | ToArbiter::Hello(_) | ToArbiter::Refused { .. } => {}
         }
     }
 
     /// A connection has ended.
     pub fn node_lost(&mut self, now: Nanos, connection: ConnectionId) {
-        if let Some((_, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) {
+        if let Some((&id, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) {
+            self.screening.disconnected(id, now);
             node.connection = None;
             node.awaited = now + self.config.node_grace;
             // A node that ends has said so; otherwise it may be back in a moment.
@@ -133,6 +139,7 @@ impl Core {
         }
         let first = !node.leaving;
         node.leaving = true;
+        self.screening.drained(id, true);
         let told = std::mem::replace(&mut node.drain_told, true);
         if first {
             self.decide(now, &format!("I/O node {id} is to drain"));
@@ -168,6 +175,7 @@ impl Core {
             let silent = Nanos(interval.0.saturating_mul(SILENT_INTERVALS)) + self.config.node_grace;
             if let Some(connection) = node.connection.filter(|_| now.since(node.heard) > silent) {
                 self.actions.push(Action::HangUp(connection));
+                self.screening.disconnected(*id, now);
                 node.connection = None;
                 node.awaited = now;
             }
@@ -180,6 +188,7 @@ impl Core {
         let old: Vec<NodeId> = self.nodes.iter().filter(|(_, n)| forget(n)).map(|(id, _)| *id).collect();
         for id in old {
             self.nodes.remove(&id);
+            self.screening.forget(id);
             self.actions.push(Action::Persist(Change::NodeForgotten(id)));
         }
         match gone.as_slice() {

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use forebay_arbiter::config::{Config, EXAMPLE, read_secret};
-use forebay_arbiter::service::{Shared, unix_seconds};
+use forebay_arbiter::ha::{Attending, EtcdUrl};
+use forebay_arbiter::service::{Leading, Shared, unix_seconds};
 use forebay_arbiter::store::SqliteStore;
 use forebay_policy::PolicyKind;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ Examples:
   openssl rand -hex 32 > secret
   forebay arbiter --secret-file secret --state /var/lib/forebay
   forebay arbiter --secret-file secret --policy mckp --curves curves.csv
+  forebay arbiter --secret-file secret --listen 0.0.0.0:7411 --ha etcd://a:2379,b:2379,c:2379
   forebay arbiter --config /etc/forebay/arbiter.toml
   forebay arbiter --example-config > arbiter.toml
 
@@ -56,6 +58,10 @@ pub(crate) struct ArbiterArgs {
     /// Print a configuration file with every setting and its default, and end.
     #[arg(long, exclusive = true)]
     example_config: bool,
+    /// Be one of several arbiters: keep jobs, mapping and what was learned in this etcd cluster,
+    /// `etcd://HOST:PORT,HOST:PORT,…`, and lead while elected. History stays in the state directory.
+    #[arg(long, value_name = "URL")]
+    ha: Option<EtcdUrl>,
     /// End when the process that started this one ends.
     #[arg(long)]
     die_with_parent: bool,
@@ -75,7 +81,10 @@ impl ArbiterArgs {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         let config = self.configure()?;
         let curves = config.read_curves()?;
-        let store = SqliteStore::open(&config.state, unix_seconds())?;
+        let store = match self.ha {
+            Some(_) => None,
+            None => Some(SqliteStore::open(&config.state, unix_seconds())?),
+        };
         let shared = Shared::new(config)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
@@ -83,10 +92,15 @@ impl ArbiterArgs {
             let listener =
                 tokio::net::TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
             let address = listener.local_addr()?;
-            let leading = shared.lead(Box::new(store), curves)?;
+            let (attending, leading) = match (&self.ha, store) {
+                (Some(etcd), _) => (Some(Attending::start(shared.clone(), etcd, url(address))?), None),
+                (None, Some(store)) => (None, Some(shared.lead(Box::new(store), curves)?)),
+                (None, None) => (None, None),
+            };
             ready(address);
             let over = async {
-                while !leading.is_over() {
+                // One of several goes on when it does not lead any more.
+                while leading.as_ref().is_none_or(|l| !l.is_over()) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             };
@@ -97,7 +111,8 @@ impl ArbiterArgs {
                 }
             };
             forebay_arbiter::serve::serve(shared.clone(), listener, end).await;
-            leading.stop().context("the arbiter gives up")
+            drop(attending);
+            leading.map_or(Ok(()), Leading::stop).context("the arbiter gives up")
         })?;
         runtime.shutdown_timeout(Duration::from_secs(1));
         Ok(ExitCode::SUCCESS)
@@ -131,6 +146,15 @@ impl ArbiterArgs {
         }
         Ok(c)
     }
+}
+
+/// Where other machines reach this arbiter.
+fn url(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        return format!("http://{host}:{}", address.port());
+    }
+    format!("http://{address}")
 }
 
 /// Tells whoever waits: a line, and systemd.

@@ -1,0 +1,186 @@
+//! Election and control state on a real etcd cluster of three members.
+
+mod cluster;
+
+use cluster::{Cluster, signal, skip};
+use forebay_arbiter::ha::{Campaign, Candidate, Etcd, EtcdStore, Guarded, Tenure};
+use forebay_arbiter::store::{Change, ControlStore, Kept, StoreError, StoredJob, StoredNode};
+use forebay_control::job::JobRequest;
+use forebay_types::{Epoch, NodeId};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(5)
+}
+
+/// Campaigns until it is elected; and hears when that is over.
+fn elect(etcd: &Arc<Etcd>, url: &str) -> (Tenure, Receiver<String>) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (say, over) = channel();
+        let candidate = Candidate::new(etcd.clone(), url.to_owned());
+        match candidate.campaign(move |why| say.send(why).unwrap_or_default()) {
+            Ok(Campaign::Won(tenure)) => return (tenure, over),
+            other => {
+                let why = match other {
+                    Ok(Campaign::Lost(who)) => format!("{who} leads"),
+                    Ok(Campaign::Won(_)) => unreachable!(),
+                    Err(e) => e.to_string(),
+                };
+                assert!(Instant::now() < end, "{url} is not elected: {why}");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn job(id: &str, epoch: u64) -> Change {
+    Change::Job(Box::new(StoredJob {
+        request: JobRequest {
+            id: id.to_owned(),
+            app: "app".into(),
+            user: "user".into(),
+            compute_nodes: 4,
+            processes: 16,
+            weight: 1,
+            secret: Some("ab".repeat(32)),
+            explore: true,
+            pattern: None,
+        },
+        order: epoch,
+        since_unix_ms: 1,
+        epoch: Epoch(epoch),
+        held: None,
+        addresses: vec!["tcp:127.0.0.1:1".into()],
+        pinned: Vec::new(),
+    }))
+}
+
+#[test]
+fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
+    if skip("one_leads_and_the_next_has_a_larger_term_and_the_same_state") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let etcd = Arc::new(cluster.etcd());
+    let (first, _over) = elect(&etcd, "http://first");
+    let other = Candidate::new(etcd.clone(), "http://second".into());
+    assert!(matches!(other.campaign(|_| ()), Ok(Campaign::Lost(url)) if url == "http://first"));
+    assert_eq!(other.leader().unwrap().as_deref(), Some("http://first"));
+
+    let term = first.term();
+    let mut store = EtcdStore::new(etcd.clone(), Arc::new(first));
+    assert_eq!(store.lead().unwrap(), (term, Kept::default()));
+    // More than one transaction, in several strokes, with words taken back.
+    let mut changes: Vec<Change> = (0..450).map(|n| job(&format!("job-{n}"), n)).collect();
+    changes.push(Change::Epoch(Epoch(450)));
+    changes.push(job("job-7", 1007));
+    changes.push(Change::JobEnded("job-8".into()));
+    let node = StoredNode { id: NodeId(3), host: "h".into(), addresses: vec!["tcp:h:1".into()] };
+    changes.push(Change::Node(node));
+    changes.push(Change::Learned { key: "a/b".into(), value: Some(serde_json::json!({ "x": [1, 2.5] })) });
+    let mut expected = Kept::default();
+    for part in changes.chunks(200) {
+        store.apply(part).unwrap();
+        part.iter().for_each(|c| expected.apply(c));
+    }
+    drop(store);
+
+    // It was given up, so the next one need not wait for the lease to end.
+    let (second, _over) = elect(&etcd, "http://second");
+    assert!(second.term() > term);
+    let (_, kept) = EtcdStore::new(etcd, Arc::new(second)).lead().unwrap();
+    assert_eq!(kept.jobs.len(), 449);
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn what_an_old_leader_writes_is_refused() {
+    if skip("what_an_old_leader_writes_is_refused") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let etcd = Arc::new(cluster.etcd());
+    let (old, over) = elect(&etcd, "http://old");
+    let term = old.term();
+    let mut store = EtcdStore::new(etcd.clone(), Arc::new(old));
+    store.apply(&[Change::Epoch(Epoch(1))]).unwrap();
+    // Its lease is taken away behind its back, as if it had stood still for too long.
+    let lease = etcd.get("forebay/leader", soon()).unwrap().unwrap().lease;
+    etcd.revoke(lease, soon()).unwrap();
+    let (new, _over) = elect(&etcd, "http://new");
+    assert!(matches!(store.apply(&[Change::Epoch(Epoch(99))]), Err(StoreError::Replaced(_))));
+    over.recv_timeout(Duration::from_secs(10)).expect("it hears that it was replaced");
+    assert!(matches!(store.apply(&[Change::Epoch(Epoch(98))]), Err(StoreError::Replaced(_))));
+    // Also one that does not look at its lease at all.
+    let late = etcd.write(
+        "forebay/leader",
+        term.0,
+        &[("forebay/state/epoch".into(), Some("97".into()))],
+        None,
+        soon(),
+    );
+    assert!(matches!(late, Ok(Guarded::Not(Some(leader))) if leader.created == new.term().0));
+    let (_, kept) = EtcdStore::new(etcd, Arc::new(new)).lead().unwrap();
+    assert_eq!(kept.epoch, Epoch(1));
+}
+
+#[test]
+fn a_member_dies_and_the_leader_goes_on() {
+    if skip("a_member_dies_and_the_leader_goes_on") {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let etcd = Arc::new(cluster.etcd());
+    let (tenure, _over) = elect(&etcd, "http://a");
+    let mut store = EtcdStore::new(etcd.clone(), Arc::new(tenure));
+    let mut count = 0;
+    for n in 0..3 {
+        // Each in turn, so one of them was etcd's own leader.
+        cluster.kill(n);
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            match store.apply(&[Change::Epoch(Epoch(count + 1))]) {
+                Ok(()) => count += 1,
+                // The lease may run out while etcd elects; then it must have stepped down.
+                Err(StoreError::Replaced(_)) => {
+                    let (tenure, _over) = elect(&etcd, "http://a");
+                    store = EtcdStore::new(etcd.clone(), Arc::new(tenure));
+                    assert_eq!(store.lead().unwrap().1.epoch.0, count);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        cluster.launch(n);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert!(count > 0);
+    assert_eq!(store.lead().unwrap().1.epoch.0, count);
+}
+
+#[test]
+fn a_leader_without_etcd_steps_down_before_its_lease_can_have_ended() {
+    if skip("a_leader_without_etcd_steps_down_before_its_lease_can_have_ended") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let etcd = Arc::new(cluster.etcd());
+    let (tenure, over) = elect(&etcd, "http://a");
+    let begin = Instant::now();
+    for n in 0..3 {
+        signal(cluster.pid(n), "STOP");
+    }
+    let stopped = begin.elapsed();
+    let why = over.recv_timeout(Duration::from_secs(20)).expect("it steps down");
+    let took = begin.elapsed();
+    // The lease is of three seconds: its last renewal was asked for before all were stopped.
+    assert!(took < stopped + Duration::from_secs(3), "{took:?}: {why}");
+    assert!(tenure.holds().is_err());
+    for n in 0..3 {
+        signal(cluster.pid(n), "CONT");
+    }
+    let (next, _over) = elect(&etcd, "http://b");
+    assert!(next.term() > tenure.term());
+}
