@@ -2,12 +2,14 @@
 
 mod announcers;
 mod arbiter;
+mod failslow;
 mod gluster;
 mod ground;
 mod isolation;
 mod metadata;
 mod overhead;
 mod phases;
+mod pool;
 mod rewards;
 mod storage;
 mod tuning;
@@ -41,6 +43,7 @@ enum What {
     Overhead(overhead::OverheadArgs),
     Gluster(gluster::GlusterArgs),
     Arbiter(arbiter::ArbiterArgs),
+    Failslow(failslow::FailslowArgs),
     Phases(phases::PhasesArgs),
     Rewards(rewards::RewardsArgs),
     Tuning(tuning::TuningArgs),
@@ -56,6 +59,7 @@ impl Experiment {
             What::Overhead(e) => e.run(),
             What::Gluster(e) => e.run(),
             What::Arbiter(e) => e.run(),
+            What::Failslow(e) => e.run(),
             What::Phases(e) => e.run(),
             What::Rewards(e) => e.run(),
             What::Tuning(e) => e.run(),
