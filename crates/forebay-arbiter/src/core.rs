@@ -170,6 +170,8 @@ pub struct Core {
     /// The policy wants to be asked again then.
     review: Option<Nanos>,
     saved: Nanos,
+    /// Every job that runs has had the time to say so: whoever is not known is gone.
+    complete: bool,
     actions: Vec<Action>,
 }
 
@@ -229,6 +231,7 @@ impl Core {
             decided: now,
             review: None,
             saved: now,
+            complete: false,
             actions: Vec::new(),
             config,
         })
@@ -247,12 +250,16 @@ impl Core {
     /// Time has passed. To be called a few times a second.
     pub fn tick(&mut self, now: Nanos) {
         self.measure(now);
+        if !self.complete && now.since(self.started) >= self.config.lease {
+            self.complete = true;
+            self.tell_all_mappings();
+        }
         let lost = self.expire_nodes(now);
         let ended = self.expire_jobs(now);
         if let Some(cause) = ended.or(lost) {
             self.decide(now, &cause);
         } else if self.review.is_some_and(|r| r <= now) {
-            self.decide(now, "a job's allowance is used up");
+            self.decide(now, decide::REVIEW);
         } else if self.curves.news() != self.decided_news && now.since(self.decided) >= self.config.review {
             self.reconsider(now);
         }
