@@ -181,6 +181,8 @@ pub struct Core {
     screening: Screen,
     /// When the nodes were last probed and judged.
     judged: Nanos,
+    /// Every job that runs has had the time to say so: whoever is not known is gone.
+    complete: bool,
     actions: Vec<Action>,
 }
 
@@ -242,6 +244,7 @@ impl Core {
             saved: now,
             screening: Screen::new(config.health),
             judged: now,
+            complete: false,
             actions: Vec::new(),
             config,
         })
@@ -261,12 +264,16 @@ impl Core {
     pub fn tick(&mut self, now: Nanos) {
         self.measure(now);
         self.judge(now);
+        if !self.complete && now.since(self.started) >= self.config.lease {
+            self.complete = true;
+            self.tell_all_mappings();
+        }
         let lost = self.expire_nodes(now);
         let ended = self.expire_jobs(now);
         if let Some(cause) = ended.or(lost) {
             self.decide(now, &cause);
         } else if self.review.is_some_and(|r| r <= now) {
-            self.decide(now, "a job's allowance is used up");
+            self.decide(now, decide::REVIEW);
         } else if self.curves.news() != self.decided_news && now.since(self.decided) >= self.config.review {
             self.reconsider(now);
         }

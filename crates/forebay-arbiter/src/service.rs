@@ -33,6 +33,9 @@ const LINK: usize = 1024;
 /// How long a node is waited for that does not say that it has heard.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// A core that does not come round for so long hangs, and its nodes had better look for another one.
+const HANGS: Nanos = Nanos::from_secs(20);
+
 /// How often time passes for the core.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -90,6 +93,8 @@ pub struct Shared {
     next_connection: AtomicU64,
     /// Questions that reached the core.
     pub(crate) asked: AtomicU64,
+    /// When the core last came round.
+    alive: AtomicU64,
     clock: Clock,
 }
 
@@ -138,6 +143,7 @@ impl Shared {
             next_decision: AtomicU64::new(next),
             next_connection: AtomicU64::new(1),
             asked: AtomicU64::new(0),
+            alive: AtomicU64::new(0),
             clock: Clock { start: Instant::now(), unix: Nanos::from(unix) },
         }))
     }
@@ -185,6 +191,20 @@ impl Shared {
             Box::new(move || drop(to.send(answer)))
         })))?;
         from.await.map_err(|_| elsewhere("the arbiter has just stopped leading: try again", None))
+    }
+
+    /// Tells the core something, without waiting for what comes of it.
+    pub fn tell(&self, what: impl FnOnce(&mut Core, Nanos) + Send + 'static) -> Result<(), NotLeading> {
+        self.send(Input::Ask(Box::new(move |core, now| {
+            what(core, now);
+            Box::new(|| {})
+        })))
+    }
+
+    /// Whether the core does its work, however slowly its store answers.
+    pub(crate) fn is_alive(&self) -> bool {
+        let heard = Nanos(self.alive.load(Ordering::Relaxed));
+        self.clock.now().since(heard) < HANGS
     }
 
     /// A node says hello: its connection's number, and what it is to be told.
@@ -294,6 +314,7 @@ impl Mind<'_> {
     fn run(mut self, from: &Receiver<Input>) -> Result<(), StoreError> {
         let mut ticked = Instant::now();
         loop {
+            self.shared.alive.store(self.shared.clock.now().0, Ordering::Relaxed);
             let first = match from.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,

@@ -76,13 +76,19 @@ async fn converse(
         tokio::select! {
             _ = beat.tick() => {
                 pings += 1;
+                if !shared.is_alive() {
+                    return "the arbiter's core hangs";
+                }
                 if !send(socket, ping(pings)).await {
                     return "it does not listen";
                 }
             }
             message = messages.recv() => {
                 let sent = match message {
-                    None => return "the arbiter hung up",
+                    None => {
+                        send(socket, Message::Close(None)).await;
+                        return "the arbiter hung up";
+                    }
                     Some(Outgoing::Say(message)) => say(socket, &message).await,
                     Some(Outgoing::Settled(done)) => {
                         pings += 1;
@@ -96,7 +102,8 @@ async fn converse(
             }
             said = hear(socket) => match said {
                 Some(Heard::Message(Ok(message))) => {
-                    if shared.ask(move |core, now| core.node_said(now, connection, message)).await.is_err() {
+                    // Not waiting for the core, whose store may be slow: the node wants to hear pings.
+                    if shared.tell(move |core, now| core.node_said(now, connection, message)).is_err() {
                         return "the arbiter does not lead any more";
                     }
                 }

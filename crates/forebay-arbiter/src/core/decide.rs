@@ -17,6 +17,12 @@ struct Made {
     problem: Option<String>,
 }
 
+/// What is said of a decision that the policy itself asked for.
+pub(super) const REVIEW: &str = "a job's allowance is used up";
+
+/// However soon a policy wants to be asked again: moves have to take effect first.
+const SOONEST_REVIEW: Nanos = Nanos::from_secs(1);
+
 impl Core {
     /// Something changed: decides, and carries it out.
     pub(super) fn decide(&mut self, now: Nanos, cause: &str) {
@@ -68,7 +74,7 @@ impl Core {
                 (fixed.ok()?, Some(format!("{} failed ({e}), so STATIC decides", self.config.policy)))
             }
         };
-        self.review = decision.review.map(|r| now + r);
+        self.review = decision.review.map(|r| now + r.max(SOONEST_REVIEW));
         Some(Made { jobs, sources, pool, decision, problem })
     }
 
@@ -133,6 +139,10 @@ impl Core {
             placed[i] = nodes;
         }
         self.broadcast(&moved, &[]);
+        if moved.is_empty() && cause == REVIEW {
+            // Nothing happened and nothing came of it.
+            return;
+        }
         self.actions.push(Action::Decided(Box::new(DecisionView {
             id: self.next_decision,
             unix_ms: unix_ms(now),

@@ -67,8 +67,7 @@ impl Core {
         };
         self.nodes.insert(id, node);
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
-        let jobs = self.jobs.values().filter_map(super::Job::mapping).collect();
-        let message = ToNode::Mapping { term: self.term, complete: true, jobs, ended: Vec::new() };
+        let message = self.all_mappings();
         self.actions.push(Action::Send { to: id, message });
         self.tune_hello(id, &scheduler);
         self.decide(now, &format!("I/O node {id} came"));
@@ -148,6 +147,20 @@ impl Core {
             self.actions.push(Action::Send { to: id, message: ToNode::Drain { term } });
         }
         Ok(())
+    }
+
+    /// Where the clients of all jobs belong. An arbiter that has just started, perhaps without what it
+    /// knew before, lets nodes keep jobs that it does not know: those will register again.
+    fn all_mappings(&self) -> ToNode {
+        let jobs = self.jobs.values().filter_map(super::Job::mapping).collect();
+        ToNode::Mapping { term: self.term, complete: self.complete, jobs, ended: Vec::new() }
+    }
+
+    /// Tells all connected nodes where the clients of all jobs belong.
+    pub(super) fn tell_all_mappings(&mut self) {
+        let message = self.all_mappings();
+        let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
+        self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
     }
 
     /// Whether jobs may be put on a node.

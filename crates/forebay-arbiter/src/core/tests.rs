@@ -227,6 +227,27 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
     assert!(rows >= 39 * 4, "{rows}");
 }
 
+#[test]
+fn nodes_keep_unknown_jobs_until_these_had_time_to_register_again() {
+    let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
+    let complete = |actions: &[Action]| -> Vec<bool> {
+        let of = |a: &Action| match a {
+            Action::Send { message: ToNode::Mapping { complete, .. }, .. } => Some(*complete),
+            _ => None,
+        };
+        actions.iter().filter_map(of).collect()
+    };
+    c.node_hello(secs(1), ConnectionId(1), hello(0)).unwrap();
+    assert_eq!(complete(&c.actions()), [false]);
+    c.node_said(secs(14), ConnectionId(1), ToArbiter::Refused { term: Term(1), newest: Term(1) });
+    c.tick(secs(14));
+    assert!(complete(&c.actions()).is_empty());
+    c.tick(secs(15));
+    assert_eq!(complete(&c.actions()), [true]);
+    c.node_hello(secs(16), ConnectionId(2), hello(0)).unwrap();
+    assert_eq!(complete(&c.actions()), [true]);
+}
+
 /// One thing that may happen.
 #[derive(Clone, Debug)]
 enum Step {

@@ -147,7 +147,8 @@ impl Jobs {
             t.add_row(row);
         }
         println!("{t}");
-        let total: f64 = jobs.iter().map(|j| j.bandwidth_mbs).sum();
+        // From 0.0, since the sum of nothing is -0.0.
+        let total = jobs.iter().fold(0.0, |sum, j| sum + j.bandwidth_mbs);
         println!("{} jobs, {total:.1} MB/s in all", jobs.len());
         Ok(ExitCode::SUCCESS)
     }
