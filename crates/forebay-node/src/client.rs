@@ -404,7 +404,7 @@ impl Client {
             };
             match node.engine.arrive(
                 &node,
-                engine::describe_meta(session),
+                engine::describe_meta(&node, session),
                 &engine::meta_access(session),
                 true,
                 None,

@@ -19,6 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Several times what it costs to wake another thread, in nanoseconds.
 const HAND_OVER: u64 = 30_000;
 
+/// A clock that is so far from where it was has been set; less is the reading's own inaccuracy.
+const STEP: Nanos = Nanos::from_millis(5);
+
 /// Whoever collects the metrics may be away for so many intervals.
 const KEPT_INTERVALS: usize = 64;
 
@@ -65,6 +68,9 @@ pub(crate) struct Engine {
     metadata: AtomicBool,
     /// What a data request takes of late, in nanoseconds.
     service: AtomicU64,
+    /// From the monotonic clock to the time since the Unix epoch, which is what schedulers on several
+    /// nodes agree on. Fixed, so that their time never jumps unnoticed.
+    epoch: AtomicU64,
 }
 
 struct State {
@@ -75,8 +81,8 @@ struct State {
     active: usize,
     threads: usize,
     idle: usize,
-    /// One of the idle dispatchers sleeps no longer than the scheduler says.
-    timekeeper: bool,
+    /// One of the idle dispatchers sleeps no longer than until then.
+    timekeeper: Option<Nanos>,
     stop: bool,
     collector: Collector,
     /// The intervals of late, oldest first.
@@ -86,7 +92,9 @@ struct State {
 
 impl Engine {
     pub(crate) fn new(scheduler: SchedulerConfig, site: Site, dispatchers: usize) -> Engine {
+        let epoch = sys::epoch();
         Engine {
+            epoch: AtomicU64::new(epoch),
             metadata: AtomicBool::new(schedules_metadata(&scheduler)),
             state: Mutex::new(State {
                 queue: DispatchQueue::new(scheduler, site),
@@ -96,9 +104,9 @@ impl Engine {
                 active: 0,
                 threads: 0,
                 idle: 0,
-                timekeeper: false,
+                timekeeper: None,
                 stop: false,
-                collector: Collector::new(sys::wall_clock()),
+                collector: Collector::new(Nanos(sys::now().0 + epoch)),
                 intervals: VecDeque::new(),
                 interval_began: sys::now(),
             }),
@@ -112,6 +120,11 @@ impl Engine {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The schedulers' time.
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(sys::now().0 + self.epoch.load(Relaxed))
     }
 
     /// Whether a request that comes now will probably have to wait, and so needs memory of its own.
@@ -155,6 +168,8 @@ impl Engine {
         node.stats.queue.record(s.queue.len() as u64);
         s.collector.arrive(now, access);
         s.queue.enqueue(now, request);
+        // With as many at the storage as may be, whoever is done first looks at the queue.
+        let mut wanted = false;
         if s.active < self.limit {
             match s.queue.dispatch(now) {
                 Some(ticket) => {
@@ -163,8 +178,12 @@ impl Engine {
                         return Ok(Turn::Inline(ticket, prepared));
                     }
                     s.ready.push_back(ticket);
+                    wanted = true;
                 }
-                None => self.withholds.store(true, Relaxed),
+                None => {
+                    self.withholds.store(true, Relaxed);
+                    wanted = s.earlier_wakeup(now).is_some();
+                }
             }
         }
         let work = prepared.or_else(work);
@@ -174,28 +193,43 @@ impl Engine {
             s.waiting.insert(id, work);
         }
         self.busy.store(true, Relaxed);
-        self.hand_over(node, s);
+        if wanted {
+            self.hand_over(node, s);
+        } else {
+            drop(s);
+        }
         if lost { Err(rustix::io::Errno::NOMEM) } else { Ok(Turn::Queued) }
     }
 
     /// Sees to it that somebody looks at the queue.
-    fn hand_over(&self, node: &Arc<Node>, mut s: MutexGuard<'_, State>) {
+    fn hand_over(&self, node: &Arc<Node>, s: MutexGuard<'_, State>) {
         if s.idle > 0 {
             drop(s);
             self.wake.notify_one();
         } else if s.threads < self.limit && !s.stop {
-            s.threads += 1;
-            drop(s);
-            let spawned =
-                std::thread::Builder::new().name("dispatcher".into()).stack_size(256 << 10).spawn({
-                    let node = Arc::clone(node);
-                    move || node.engine.dispatcher(&node)
-                });
-            if let Err(e) = spawned {
-                tracing::warn!("cannot start a dispatcher: {e}");
-                self.lock().threads -= 1;
+            // If it cannot be started, those that are there already see to it in the end.
+            if let Err(e) = self.start_dispatcher(node, s) {
+                tracing::warn!("cannot start another dispatcher: {e}");
             }
         }
+    }
+
+    /// Starts the first dispatcher: without any, a thread that cannot be started later would leave
+    /// requests waiting for ever.
+    pub(crate) fn start(&self, node: &Arc<Node>) -> std::io::Result<()> {
+        self.start_dispatcher(node, self.lock())
+    }
+
+    fn start_dispatcher(&self, node: &Arc<Node>, mut s: MutexGuard<'_, State>) -> std::io::Result<()> {
+        s.threads += 1;
+        drop(s);
+        let node = Arc::clone(node);
+        let dispatcher = std::thread::Builder::new().name("dispatcher".into()).stack_size(256 << 10);
+        let started = dispatcher.spawn(move || node.engine.dispatcher(&node)).map(drop);
+        if started.is_err() {
+            self.lock().threads -= 1;
+        }
+        started
     }
 
     /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told);
@@ -212,7 +246,7 @@ impl Engine {
 
     /// Whether there is something for a dispatcher to do afterwards.
     fn completed(&self, s: &mut State, ticket: &Ticket, moved: Option<u64>) -> bool {
-        let now = sys::wall_clock();
+        let now = self.now();
         for r in ticket.batch.requests() {
             s.collector.complete(now, r.flow, moved.unwrap_or(r.len));
         }
@@ -225,12 +259,23 @@ impl Engine {
 
     /// A metadata operation that does not go through the scheduler begins.
     pub(crate) fn meta_arrives(&self, session: &Session) {
-        self.lock().collector.arrive(sys::wall_clock(), &meta_access(session));
+        self.lock().collector.arrive(self.now(), &meta_access(session));
     }
 
     /// And is done.
     pub(crate) fn meta_done(&self, session: &Session) {
-        self.lock().collector.complete(sys::wall_clock(), session.job.flow(), 0);
+        self.lock().collector.complete(self.now(), session.job.flow(), 0);
+    }
+
+    /// Follows the machine's clock if somebody has set it: what waits for a time of the old clock is
+    /// put in anew.
+    pub(crate) fn follow_clock(&self, node: &Arc<Node>) {
+        let (old, new) = (self.epoch.load(Relaxed), sys::epoch());
+        if new.abs_diff(old) > STEP.0 {
+            tracing::info!("the clock was set, by {} ms", new.abs_diff(old) / 1_000_000);
+            self.epoch.store(new, Relaxed);
+            self.with_queue(node, |queue| queue.restart(self.now()));
+        }
     }
 
     /// Ends the interval of the pattern metrics if it has lasted `span`.
@@ -238,7 +283,7 @@ impl Engine {
         let mut s = self.lock();
         if now.since(s.interval_began) >= span {
             s.interval_began = now;
-            let interval = s.collector.close(sys::wall_clock());
+            let interval = s.collector.close(self.now());
             if s.intervals.len() == KEPT_INTERVALS {
                 s.intervals.pop_front();
             }
@@ -266,7 +311,7 @@ impl Engine {
             let ticket = match s.ready.pop_front() {
                 Some(ticket) => Some(ticket),
                 None if s.active < self.limit => {
-                    let ticket = s.queue.dispatch(sys::wall_clock());
+                    let ticket = s.queue.dispatch(self.now());
                     s.active += usize::from(ticket.is_some());
                     ticket
                 }
@@ -300,17 +345,20 @@ impl Engine {
     }
 
     fn sleep<'a>(&'a self, mut s: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let now = sys::wall_clock();
-        let wakeup = if s.timekeeper || s.queue.is_empty() { None } else { s.queue.next_wakeup(now) };
+        let now = self.now();
+        let wakeup = s.earlier_wakeup(now);
         s.idle += 1;
         let mut s = match wakeup {
             Some(at) => {
-                s.timekeeper = true;
+                s.timekeeper = wakeup;
                 let (mut s, _) = self
                     .wake
                     .wait_timeout(s, at.since(now).max(Nanos(1)).into())
                     .unwrap_or_else(PoisonError::into_inner);
-                s.timekeeper = false;
+                // Another may keep an earlier time by now.
+                if s.timekeeper == wakeup {
+                    s.timekeeper = None;
+                }
                 s
             }
             None => self.wake.wait(s).unwrap_or_else(PoisonError::into_inner),
@@ -325,10 +373,9 @@ impl Engine {
         let result = f(&mut s.queue);
         self.withholds.store(false, Relaxed);
         self.metadata.store(schedules_metadata(s.queue.config()), Relaxed);
-        if s.queue.is_empty() {
-            return result;
+        if !s.queue.is_empty() && s.active < self.limit {
+            self.hand_over(node, s);
         }
-        self.hand_over(node, s);
         result
     }
 
@@ -336,6 +383,15 @@ impl Engine {
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.wake.notify_all();
+    }
+}
+
+impl State {
+    /// When somebody has to look at the queue though nothing happens, if no idle dispatcher does by
+    /// then.
+    fn earlier_wakeup(&self, now: Nanos) -> Option<Nanos> {
+        let wakeup = if self.queue.is_empty() { None } else { self.queue.next_wakeup(now) };
+        wakeup.filter(|at| self.timekeeper.is_none_or(|kept| *at < kept))
     }
 }
 
@@ -351,10 +407,10 @@ fn schedules_metadata(config: &SchedulerConfig) -> bool {
 }
 
 /// A metadata operation as the scheduler sees it.
-pub(crate) fn describe_meta(session: &Session) -> Request {
+pub(crate) fn describe_meta(node: &Node, session: &Session) -> Request {
     Request {
         id: RequestId(0),
-        arrival: sys::wall_clock(),
+        arrival: node.engine.now(),
         file: FileId(0),
         offset: 0,
         len: 0,
@@ -382,7 +438,7 @@ pub(crate) fn describe(
     let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let request = Request {
         id: RequestId(0),
-        arrival: sys::wall_clock(),
+        arrival: node.engine.now(),
         file: if appends(file, opcode) { FileId(id.0 ^ unique) } else { id },
         offset,
         len,

@@ -100,3 +100,104 @@ impl LayoutSource {
         parsed.inspect_err(|e| tracing::warn!("{e}; the file counts as one server's")).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+    use std::fmt::Display;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    const SHARD: u64 = 4 << 20;
+
+    /// The GlusterFS of `scripts/gluster`, until dropped.
+    struct Volume {
+        dir: PathBuf,
+    }
+
+    impl Volume {
+        fn script(what: &str, dir: &Path) -> Result<(), String> {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/gluster");
+            let out = Command::new(script).arg(what).arg(dir).output().map_err(|e| e.to_string())?;
+            let text = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+            if out.status.success() { Ok(()) } else { Err(text) }
+        }
+
+        fn start() -> Result<Volume, String> {
+            let dir = std::env::temp_dir().join(format!("fg-{}", std::process::id()));
+            Volume::script("start", &dir)?;
+            Ok(Volume { dir })
+        }
+
+        fn brick(&self, n: u32) -> PathBuf {
+            self.dir.join("bricks").join((n + 1).to_string())
+        }
+    }
+
+    impl Drop for Volume {
+        fn drop(&mut self) {
+            if let Err(e) = Volume::script("stop", &self.dir) {
+                eprintln!("cannot stop {}: {e}", self.dir.display());
+            }
+        }
+    }
+
+    fn skip(why: impl Display) {
+        eprintln!("SKIPPED: a real GlusterFS volume was not asked: {why}");
+    }
+
+    fn holds(path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|m| m.len() > 0)
+    }
+
+    #[test]
+    fn a_real_gluster_volume_has_its_data_where_the_layout_says() {
+        let installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+        if !rustix::process::geteuid().is_root() {
+            return skip("only root can mount it");
+        }
+        if !installed("glusterd") || !installed("glusterfs") {
+            return skip("glusterfs-server and glusterfs-client are not installed");
+        }
+        let volume = match Volume::start() {
+            Ok(volume) => volume,
+            Err(e) => return skip(e),
+        };
+        let bricks = (0..4).map(|n| format!("10.91.7.1:{}", volume.brick(n).display())).collect();
+        let source = LayoutSource::Gluster { bricks, per_subvolume: 1, shard_mib: Some(SHARD >> 20) };
+        let (mut used, mut shards) = ([false; 4], 0);
+        for name in ["a", "some-longer-name.dat", "dir/c"] {
+            let path = volume.dir.join("mount").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let file = std::fs::File::create(&path).unwrap();
+            for block in 0..12 {
+                file.write_all_at(&[block as u8 + 1; 4096], block * SHARD + 77).unwrap();
+            }
+            file.sync_all().unwrap();
+            let layout = source.ask(file.as_fd()).expect("the volume tells");
+            let Layout::Gluster(GlusterLayout { shards: Some(Shards { gfid, .. }), .. }) = &layout else {
+                panic!("a sharded file: {layout:?}");
+            };
+            for block in 0..12 {
+                let server = layout.server(block * SHARD + 77);
+                let found: Vec<u32> = (0..4)
+                    .filter(|n| {
+                        let brick = volume.brick(*n);
+                        let inside = if block == 0 {
+                            PathBuf::from(name)
+                        } else {
+                            PathBuf::from(format!(".shard/{gfid}.{block}"))
+                        };
+                        holds(&brick.join(inside))
+                    })
+                    .collect();
+                assert_eq!(found, [server.0], "{name}, block {block}");
+                used[server.0 as usize] = true;
+                shards += 1;
+            }
+        }
+        assert_eq!((shards, used), (36, [true; 4]));
+    }
+}

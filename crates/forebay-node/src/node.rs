@@ -198,6 +198,7 @@ impl Node {
                 }
             }
         }
+        node.engine.start(&node).map_err(StartError::Thread)?;
         for acceptor in acceptors {
             spawn("acceptor", acceptor).map_err(StartError::Thread)?;
         }
@@ -278,6 +279,7 @@ impl Node {
             }
             self.reassure(now);
             self.engine.observe(now, self.config.interval.into());
+            self.engine.follow_clock(self);
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(16) {
                 self.pool.trim();
@@ -341,7 +343,7 @@ impl Node {
     pub(crate) fn set_scheduler(self: &Arc<Node>, config: SchedulerConfig) {
         self.engine.with_queue(self, |queue| {
             if *queue.config() != config {
-                let now = sys::wall_clock();
+                let now = self.engine.now();
                 self.rescheduled.store(now.0, Relaxed);
                 queue.reconfigure(now, config);
             }

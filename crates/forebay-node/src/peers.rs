@@ -13,12 +13,12 @@ use forebay_sched::share::{Report, Sharing};
 use forebay_types::{FlowId, Nanos, NodeId};
 use forebay_wire::hello::Secret;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The job under which nodes talk to each other, where they serve any.
 const JOB: &str = "forebay-nodes";
-/// A peer that does not take a report in so many milliseconds misses it; the next has the totals again.
+/// A peer that does not take a report in so many milliseconds misses it, and gets the totals later.
 const DEADLINE_MS: u64 = 1000;
 
 /// The other nodes, and what is known of their service.
@@ -104,10 +104,12 @@ impl Peers {
 }
 
 impl State {
-    fn send(&self, report: &Report) {
+    fn send(&mut self, report: &Report) {
         for outbox in &self.outboxes {
-            // A peer that is behind misses one.
-            let _ = outbox.try_send(report.clone());
+            // A peer that is behind misses one, and learns it later.
+            if let Err(TrySendError::Full(_)) = outbox.try_send(report.clone()) {
+                self.sharing.not_heard(report);
+            }
         }
     }
 }
@@ -121,6 +123,7 @@ fn tell(node: &Arc<Node>, client: &Client, name: &str, reports: &Receiver<Report
         let Ok(json) = serde_json::to_vec(&command) else { continue };
         if let Err(e) = client.control(0, &json) {
             tracing::info!("I/O node {name} does not hear what was served here: {e}");
+            node.peers.lock().sharing.not_heard(&report);
         }
     }
 }

@@ -27,6 +27,17 @@ pub(crate) fn wall_clock() -> Nanos {
     clock(ClockId::Realtime)
 }
 
+/// From the monotonic clock to [`wall_clock`], as it is now. Of several readings the one in which the
+/// least time passed counts.
+pub(crate) fn epoch() -> u64 {
+    let reading = |_| {
+        let (before, wall, after) = (now(), wall_clock(), now());
+        let span = after.since(before).0;
+        (span, wall.0.saturating_sub(before.0 + span / 2))
+    };
+    (0..4).map(reading).min().map_or(0, |(_, epoch)| epoch)
+}
+
 /// Sleeps until the monotonic clock says `at`.
 pub(crate) fn sleep_until(at: Nanos) {
     let to = rustix::time::Timespec {

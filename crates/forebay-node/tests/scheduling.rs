@@ -275,10 +275,17 @@ fn intervals_tell_the_pattern() {
 /// Two jobs with equal weights on one node, one of which is served much on another node.
 #[test]
 fn what_other_nodes_serve_counts() {
+    const BLOCK: usize = 4 << 20;
     let serve = |elsewhere: u64| {
+        // Small requests take milliseconds, large ones half a second.
+        let server = ServerModel {
+            bandwidth: 8_000_000,
+            per_request: Nanos::from_millis(5),
+            ..ServerModel::default()
+        };
         let here = TestNode::with(|c| {
             c.scheduler = "sfq".parse().unwrap();
-            c.emulated = Some(slower(1, Nanos::from_millis(10)));
+            c.emulated = Some(EmulatedServers::new(StorageModel { servers: 1, stripe: 1 << 30, server }));
             c.dispatchers = 1;
             c.credits = 64;
         });
@@ -289,43 +296,41 @@ fn what_other_nodes_serve_counts() {
         });
         let join =
             |node: &TestNode, job: &str| Client::connect(node.address, &SECRET, job, new_session()).unwrap();
-        let (mut rich, mut poor) = (join(&here, "rich"), join(&here, "poor"));
-        let (hr, hp) = (rich.create("r"), poor.create("p"));
+        let [mut rich, mut poor, mut first] = ["rich", "poor", "first"].map(|job| join(&here, job));
+        let (hr, hp, hf) = (rich.create("r"), poor.create("p"), first.create("f"));
         let mut far = join(&there, "rich");
         let h = far.create("far");
         for i in 0..elsewhere {
             far.write(h, i * 65_536, &[0; 65_536]).unwrap();
         }
-        if elsewhere > 0 {
-            let heard = || here.report().flows.iter().any(|f| f.job == "forebay-nodes");
-            eventually("the other node has told", heard);
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        // Both send all at once; how much was the rich one served when the poor one is done?
-        poor.write(hp, 0, b"now the node knows that its storage is slow").unwrap();
-        let send = |c: &mut Client, handle: u64| {
-            let mut packet = Vec::new();
-            for i in 0..30u64 {
-                let mut header = c.header(Opcode::Write, 4096);
-                (header.handle, header.offset) = (handle.into(), (i * 8192).into());
-                packet.extend_from_slice(header.as_bytes());
-                packet.extend_from_slice(&[1; 4096]);
+        let flow = rich.welcome.flow.0;
+        eventually("the other node has told all of it", || {
+            here.report().service.get(&flow).map_or(0, |s| s.elsewhere) >= elsewhere * 65_536
+        });
+        let send = |c: &mut Client, handle: u64, count: u64, len: usize| {
+            for i in 0..count {
+                let mut header = c.header(Opcode::Write, len);
+                (header.handle, header.offset) = (handle.into(), (i * 2 * len as u64).into());
+                c.send(&header, &vec![1; len]);
             }
-            c.stream.write_all(&packet).unwrap();
         };
-        send(&mut poor, hp);
-        eventually("they wait", || here.report().waiting >= 25);
-        send(&mut rich, hr);
+        // While the storage is busy for a second, both send all they have. The requests that keep it busy
+        // count for less than what the rich one got elsewhere.
+        send(&mut first, hf, 3, BLOCK);
+        eventually("the storage is busy", || here.report().waiting > 0);
+        send(&mut poor, hp, 30, 4096);
+        send(&mut rich, hr, 30, 4096);
+        eventually("all wait", || here.report().waiting >= 60);
+        // How much was the rich one served when the poor one is done?
         for _ in 0..30 {
             assert_eq!(poor.receive().status(), 0);
         }
-        let flow = rich.welcome.flow.0;
         let served = here.report().service[&flow].requests;
         for _ in 0..30 {
             assert_eq!(rich.receive().status(), 0);
         }
         served
     };
-    let (alone, shared) = (serve(0), serve(20));
+    let (alone, shared) = (serve(0), serve(400));
     assert!(shared + 8 < alone, "{shared} against {alone} of 30 while the other job had 30");
 }

@@ -1,7 +1,9 @@
 //! `aioli`: files take turns in order of arrival; at its turn a file is served in offset order until
-//! its quantum of bytes is used up, and the quantum adapts to what the file had to send. When a file
-//! lately sent a large batch and what follows has a hole before it, the missing neighbour is likely on
-//! its way: the file waits a moment for it, once, while others go on.
+//! its quantum of bytes is used up, and the quantum adapts to what the file had to send. Most clients
+//! send their next request when the last one is answered: where requests of a file could be merged
+//! lately and fewer wait than its clients had outstanding, the missing neighbours are likely on their
+//! way. The file waits a moment for them, once a batch, while others go on; a wait in vain lowers what
+//! is expected and is not tried again for a while.
 
 use crate::aggregate::Limits;
 use crate::heap::SlotHeap;
@@ -36,6 +38,10 @@ impl Default for AioliConfig {
 const LARGEST: u64 = 16;
 /// How many files the memory has room for; a newer one takes an older one's place.
 const MEMORY: usize = 512;
+/// After so many batches of one request a file counts as one whose requests are not neighbours.
+const LONE: u32 = 4;
+/// A wait in vain is not tried again for up to two to the power of this many batches.
+const DISCOURAGED: u32 = 6;
 
 type Key = (FileId, OpKind);
 
@@ -44,16 +50,30 @@ type Key = (FileId, OpKind);
 struct Memory {
     key: Key,
     quantum: u64,
-    /// Where its last batch ended and how many requests that held.
-    end: u64,
-    count: usize,
+    /// Requests of it that storage has now.
+    in_flight: usize,
+    /// The most that waited or were in flight at a time, since the last wait in vain.
+    outstanding: usize,
+    /// How many batches of only one request went in a row.
+    alone: u32,
+    /// How many waits in a row were in vain, and how many batches go before the next is tried.
+    vain: u32,
+    pause: u32,
+}
+
+impl Memory {
+    fn new(key: Key, quantum: u64) -> Memory {
+        Memory { key, quantum, in_flight: 0, outstanding: 0, alone: LONE, vain: 0, pause: 0 }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     requests: Sweep,
-    /// While it waits: where the neighbour is missing, and how many together end the wait.
-    expects: Option<(u64, usize)>,
+    /// While it waits: how many together end the wait.
+    expects: Option<usize>,
+    /// It has waited since its last batch.
+    waited: bool,
 }
 
 /// Serves files in turn, each in offset order.
@@ -75,7 +95,7 @@ impl Aioli {
     pub fn new(config: &AioliConfig, merge: Limits) -> Aioli {
         let config = AioliConfig { quantum: config.quantum.max(1), ..*config };
         let nobody = (FileId(u64::MAX), OpKind::Metadata);
-        let memory = vec![Memory { key: nobody, quantum: config.quantum, end: 0, count: 0 }; MEMORY];
+        let memory = vec![Memory::new(nobody, config.quantum); MEMORY];
         Aioli {
             config,
             queues: Table::default(),
@@ -92,26 +112,42 @@ impl Aioli {
         let place = FxBuildHasher.hash_one(key) as usize % MEMORY;
         let memory = &mut self.memory[place];
         if memory.key != key {
-            *memory = Memory { key, quantum: self.config.quantum, end: 0, count: 0 };
+            *memory = Memory::new(key, self.config.quantum);
         }
         memory
     }
 
-    /// Whether the queue whose turn begins had better wait for a neighbour.
+    /// Whether the queue whose turn begins had better wait for neighbours.
     fn anticipates(&mut self, slot: u32) -> bool {
-        let Some(first) = self.queues[slot].requests.front().copied() else { return false };
-        let most = self.merge.count;
-        let memory = *self.memory((first.file, first.op));
         let queue = &mut self.queues[slot];
-        let waits = memory.count > 1
-            && first.offset > memory.end
-            && queue.requests.contiguous(most) < memory.count.min(most);
-        if waits {
-            queue.expects = Some((memory.end, memory.count.min(most)));
-            // Once for each large batch: nobody waits for ever.
-            self.memory((first.file, first.op)).count = 0;
+        let (waiting, waited) = (queue.requests.len(), queue.waited);
+        let Some(&Request { file, op, .. }) = queue.requests.front() else { return false };
+        let most = self.merge.count;
+        let memory = self.memory((file, op));
+        let together = memory.outstanding.saturating_sub(memory.in_flight).min(most);
+        if waited || memory.alone >= LONE || waiting >= together {
+            return false;
         }
-        waits
+        if memory.pause > 0 {
+            memory.pause -= 1;
+            return false;
+        }
+        let queue = &mut self.queues[slot];
+        (queue.expects, queue.waited) = (Some(together), true);
+        true
+    }
+
+    /// A queue's time to wait is over, and those it waited for did not come.
+    fn give_up(&mut self, slot: u32) {
+        let queue = &mut self.queues[slot];
+        let waiting = queue.requests.len();
+        if let Some(&Request { file, op, .. }) = queue.requests.front() {
+            let memory = self.memory((file, op));
+            memory.outstanding = waiting + memory.in_flight;
+            memory.pause = (1 << memory.vain) - 1;
+            memory.vain = (memory.vain + 1).min(DISCOURAGED);
+        }
+        self.resume(slot);
     }
 
     /// Puts a queue at the front, whether a turn is under way there or not.
@@ -146,17 +182,18 @@ impl Scheduler for Aioli {
         }
         queue.requests.push(r, 0);
         self.len += 1;
-        if let Some((hole, together)) = queue.expects {
-            let arrived = queue.requests.front().is_some_and(|f| f.offset <= hole);
-            if arrived || queue.requests.contiguous(together) >= together {
-                self.resume(slot);
-            }
+        let (waiting, complete) = (queue.requests.len(), queue.expects);
+        let memory = self.memory((r.file, r.op));
+        memory.outstanding = memory.outstanding.max(waiting + memory.in_flight);
+        if complete.is_some_and(|together| waiting >= together) {
+            memory.vain = 0;
+            self.resume(slot);
         }
     }
 
     fn dispatch(&mut self, now: Nanos) -> Option<Batch> {
         while let Some((_, slot)) = self.waiting.peek().filter(|(until, _)| *until <= now) {
-            self.resume(slot);
+            self.give_up(slot);
         }
         let slot = loop {
             let slot = *self.turns.front()?;
@@ -166,16 +203,18 @@ impl Scheduler for Aioli {
             self.turns.pop_front();
             self.waiting.set(slot, now + self.config.wait);
         };
-        let batch = self.queues[slot].requests.pop(&self.merge)?;
+        let queue = &mut self.queues[slot];
+        let batch = queue.requests.pop(&self.merge)?;
+        queue.waited = false;
         let count = batch.requests().len();
         let key = (batch.file(), batch.op());
         self.len -= count;
         let cost: u64 = batch.requests().iter().map(|r| r.cost(METADATA_COST)).sum();
         let used = self.used.unwrap_or(0).saturating_add(cost);
         self.used = Some(used);
-        let end = batch.offset() + batch.span();
         let memory = self.memory(key);
-        (memory.end, memory.count) = (end, count);
+        memory.in_flight += count;
+        memory.alone = if count > 1 { 0 } else { memory.alone.saturating_add(1) };
         let quantum = memory.quantum;
 
         let more = !self.queues[slot].requests.is_empty();
@@ -195,7 +234,11 @@ impl Scheduler for Aioli {
         if self.turns.is_empty() { self.waiting.peek().map(|(until, _)| until) } else { None }
     }
 
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
+    fn complete(&mut self, _now: Nanos, batch: &Batch) {
+        // A newer file may have taken the place in between; then this was forgotten.
+        let memory = self.memory((batch.file(), batch.op()));
+        memory.in_flight = memory.in_flight.saturating_sub(batch.requests().len());
+    }
 
     fn len(&self) -> usize {
         self.len

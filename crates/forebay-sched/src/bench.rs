@@ -9,7 +9,8 @@ pub const QUEUED: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
 const SERVERS: u64 = 16;
 const STRIPE: u64 = 64 << 10;
-const FILES: usize = 256;
+/// How many files there are, unless told.
+pub const FILES: usize = 256;
 /// Requests are drawn in blocks outside of the measured time.
 const BLOCK: usize = 16_384;
 
@@ -76,14 +77,16 @@ impl Workload {
     }
 }
 
-/// Measures one scheduler with `queued` requests waiting, over at least `rounds` requests.
+/// Measures one scheduler with `queued` requests of `files` files waiting, over at least `rounds`
+/// requests.
 pub fn measure(
     config: &SchedulerConfig,
+    files: usize,
     queued: usize,
     rounds: usize,
     clock: &mut dyn FnMut() -> Nanos,
 ) -> Cost {
-    let mut workload = Workload::new(FILES);
+    let mut workload = Workload::new(files);
     let mut bench = Bench {
         scheduler: build(config, Site { node: 0, servers: SERVERS as u32 }),
         now: Nanos::from_secs(1),

@@ -99,9 +99,15 @@ impl DispatchQueue {
     pub fn relocate(&mut self, now: Nanos, site: Site) {
         if site != self.site {
             self.site = site;
-            let waiting = self.scheduler.drain();
-            self.rebuild(now, self.config.clone(), waiting);
+            self.restart(now);
         }
+    }
+
+    /// Puts everything in anew. For a clock that was set: no scheduler goes on waiting for a time of
+    /// the old one.
+    pub fn restart(&mut self, now: Nanos) {
+        let waiting = self.scheduler.drain();
+        self.rebuild(now, self.config.clone(), waiting);
     }
 
     fn rebuild(&mut self, now: Nanos, config: SchedulerConfig, waiting: Vec<Request>) {
@@ -124,6 +130,7 @@ impl DispatchQueue {
 
     /// Other I/O nodes have served the flow so many more bytes.
     pub fn credit_remote(&mut self, flow: FlowId, bytes: u64) {
+        self.accounts.served_elsewhere(flow, bytes);
         self.scheduler.credit_remote(flow, bytes);
     }
 

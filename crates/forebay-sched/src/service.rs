@@ -20,6 +20,9 @@ pub struct FlowService {
     pub written_bytes: u64,
     /// The cost of all of it, as schedulers count: bytes, and a constant for metadata.
     pub cost: u64,
+    /// The cost of what other I/O nodes have told to have served it.
+    #[serde(default)]
+    pub elsewhere: u64,
     /// From arrival to completion, summed over requests.
     pub latency: Nanos,
 }
@@ -33,6 +36,7 @@ impl Default for FlowService {
             read_bytes: 0,
             written_bytes: 0,
             cost: 0,
+            elsewhere: 0,
             latency: Nanos::ZERO,
         }
     }
@@ -58,6 +62,12 @@ impl Accounts {
             f.cost += r.cost(METADATA_COST);
             f.latency = f.latency + now.since(r.arrival);
         }
+    }
+
+    /// Books what other nodes have served a flow.
+    pub fn served_elsewhere(&mut self, flow: FlowId, cost: u64) {
+        let f = self.flows.entry(flow).or_default();
+        f.elsewhere = f.elsewhere.saturating_add(cost);
     }
 
     /// Sets a flow's weight; at least 1.

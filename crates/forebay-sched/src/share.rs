@@ -70,6 +70,12 @@ impl Sharing {
         (!served.is_empty()).then_some(Report { node: self.node, since: self.since, served })
     }
 
+    /// A report did not reach somebody: what it told goes into the next one, too.
+    pub fn not_heard(&mut self, report: &Report) {
+        let known = report.served.iter().map(|(flow, _)| *flow).filter(|f| self.served.contains_key(f));
+        self.changed.extend(known);
+    }
+
     /// Another node has reported: what each flow has got there that was not known, to be handed to
     /// [`Scheduler::credit_remote`](crate::Scheduler::credit_remote).
     pub fn heard(&mut self, report: &Report) -> Vec<(FlowId, u64)> {
@@ -126,7 +132,12 @@ mod tests {
         assert_eq!(second.served, [(B, 140)]);
         assert_eq!(s.report(), None);
         s.served(A, 1);
+        let third = s.report().unwrap();
+        assert_eq!(third.served, [(A, 61)]);
+        // It got lost, and nothing more is served: the next one tells all the same.
+        s.not_heard(&third);
         assert_eq!(s.report().unwrap().served, [(A, 61)]);
+        assert_eq!(s.report(), None);
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
+    pub(crate) fn len(&self) -> usize {
+        self.current.len() + self.later.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.current.is_empty() && self.later.is_empty()
     }
@@ -118,19 +122,6 @@ impl Sweep {
     /// The lowest request of the sweep.
     pub(crate) fn front(&mut self) -> Option<&Request> {
         self.peek().next().map(|(r, _)| r)
-    }
-
-    /// How many requests, at most `most`, stand without a hole at the front.
-    pub(crate) fn contiguous(&mut self, most: usize) -> usize {
-        let mut end = None;
-        self.peek()
-            .take(most)
-            .take_while(|(r, _)| {
-                let follows = end.is_none_or(|e| e == r.offset);
-                end = Some(r.end());
-                follows
-            })
-            .count()
     }
 
     /// Takes the lowest request, with those that continue it.

@@ -433,28 +433,59 @@ fn capped_holds_a_flow_to_its_rate_even_alone() {
 }
 
 #[test]
-fn aioli_waits_once_for_a_likely_neighbour() {
+fn aioli_waits_once_for_likely_neighbours() {
     let wait = Nanos::from_micros(900);
-    let write = |id: u64, block: u64| Request { offset: block * 4096, op: OpKind::Write, ..request(id) };
+    let write = |id: u64| Request { offset: id * 4096, op: OpKind::Write, ..request(id) };
     let mut s = scheduler("aioli");
     for id in 0..4 {
-        s.enqueue(T, write(id, id));
+        s.enqueue(T, write(id));
     }
-    assert_eq!(s.dispatch(T).unwrap().requests().len(), 4);
-    // Block 4 is late: blocks 5 and 6 wait for it, a moment.
-    s.enqueue(T, write(5, 5));
-    s.enqueue(T, write(6, 6));
+    let four = s.dispatch(T).unwrap();
+    assert_eq!(four.requests().len(), 4);
+    // While storage has all there are, there is nobody to wait for.
+    s.enqueue(T, write(4));
+    let one = s.dispatch(T).unwrap();
+    for batch in [four, one] {
+        s.complete(T, &batch);
+    }
+    // Five were answered: four wait for the fifth, a moment, and meanwhile others go on.
+    for id in [6, 7, 8, 9] {
+        s.enqueue(T, write(id));
+    }
     assert_eq!((s.dispatch(T), s.next_wakeup(T)), (None, Some(T + wait)));
-    // Meanwhile others go on.
-    s.enqueue(T, Request { file: FileId(9), ..request(7) });
-    assert_eq!(ids(&[s.dispatch(T).unwrap()]), [7]);
-    // It comes: all three go as one.
-    s.enqueue(T, write(4, 4));
-    assert_eq!(ids(&[s.dispatch(T).unwrap()]), [4, 5, 6]);
-    // It does not come: they go when the time is up.
-    s.enqueue(T, write(8, 8));
-    assert_eq!(s.dispatch(T), None);
-    assert_eq!(ids(&[s.dispatch(T + wait).unwrap()]), [8]);
+    s.enqueue(T, Request { file: FileId(9), ..request(99) });
+    assert_eq!(ids(&[s.dispatch(T).unwrap()]), [99]);
+    // It comes: all go as one.
+    s.enqueue(T, write(5));
+    let five = s.dispatch(T).unwrap();
+    assert_eq!(ids(std::slice::from_ref(&five)), [5, 6, 7, 8, 9]);
+    s.complete(T, &five);
+    // They do not come: the two go when the time is up, and no more than two are expected next.
+    s.enqueue(T, write(11));
+    s.enqueue(T, write(12));
+    assert_eq!((s.dispatch(T), s.next_wakeup(T)), (None, Some(T + wait)));
+    let two = s.dispatch(T + wait).unwrap();
+    assert_eq!(ids(std::slice::from_ref(&two)), [11, 12]);
+    s.complete(T + wait, &two);
+    s.enqueue(T + wait, write(13));
+    s.enqueue(T + wait, write(14));
+    assert_eq!(ids(&[s.dispatch(T + wait).unwrap()]), [13, 14]);
+}
+
+#[test]
+fn aioli_does_not_wait_where_requests_are_no_neighbours() {
+    // Eight clients, each in a region of its own: nothing can be merged, so nothing is waited for.
+    let mut s = scheduler("aioli");
+    let write = |id: u64| Request { offset: id % 8 * (1 << 30), op: OpKind::Write, ..request(id) };
+    for round in 0..20 {
+        for client in 0..8 {
+            s.enqueue(T, write(round * 8 + client));
+        }
+        for _ in 0..8 {
+            let batch = s.dispatch(T).expect("nobody is waited for");
+            s.complete(T, &batch);
+        }
+    }
 }
 
 #[test]

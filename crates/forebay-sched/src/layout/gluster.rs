@@ -68,10 +68,28 @@ impl GlusterVolume {
     /// # Errors
     /// If there is no brick in it, or one the volume does not have.
     pub fn file(&self, pathinfo: &str) -> Result<ServerId, LayoutError> {
-        let brick = first_brick(pathinfo).ok_or_else(|| malformed("it names no brick".to_owned()))?;
-        let place = self.bricks.iter().position(|b| *b == brick);
-        let place = place.ok_or_else(|| malformed(format!("brick {brick} is not one of the volume's")))?;
+        let (host, directory) =
+            first_brick(pathinfo).ok_or_else(|| malformed("it names no brick".to_owned()))?;
+        let place = self.place(host, directory).ok_or_else(|| {
+            malformed(format!(
+                "brick {host}:{directory} is not one of the volume's; give the hosts the names they go by"
+            ))
+        })?;
         Ok(ServerId((place / self.per_subvolume) as u32))
+    }
+
+    /// The place of a brick. Hosts call themselves by their own names, while a volume may know them by
+    /// addresses or with their domain: a directory that only one brick has tells, too.
+    fn place(&self, host: &str, directory: &str) -> Option<usize> {
+        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        let all = self.bricks.iter().enumerate().filter_map(|(i, b)| {
+            let (h, d) = b.split_once(':')?;
+            (d == directory).then_some((i, h))
+        });
+        let all: Vec<(usize, &str)> = all.collect();
+        let exact = all.iter().find(|(_, h)| *h == host);
+        let similar = || all.iter().find(|(_, h)| short(h) == short(host));
+        exact.or_else(|| if all.len() == 1 { all.first() } else { similar() }).map(|(i, _)| *i)
     }
 
     /// A directory's table, from its pathinfo.
@@ -130,12 +148,12 @@ fn malformed(reason: String) -> LayoutError {
     LayoutError::Malformed { what: "GlusterFS", reason }
 }
 
-/// `host:/directory` of the first `<POSIX(/directory):host:/path>`.
-fn first_brick(pathinfo: &str) -> Option<String> {
+/// Host and directory of the first `<POSIX(/directory):host:/path>`.
+fn first_brick(pathinfo: &str) -> Option<(&str, &str)> {
     let (_, leaf) = pathinfo.split_once("<POSIX(")?;
     let (directory, rest) = leaf.split_once("):")?;
     let (host, _) = rest.split_once(':')?;
-    Some(format!("{host}:{directory}"))
+    Some((host, directory))
 }
 
 /// The Davies-Meyer hash by which GlusterFS distributes names.
@@ -215,6 +233,19 @@ mod tests {
         for bad in ["", "(<DISTRIBUTE:x-dht>)", "<POSIX(/b):nowhere:/b/f>", "<POSIX(/b", "<POSIX(/b):h"] {
             assert!(matches!(volume().file(bad), Err(LayoutError::Malformed { .. })), "{bad}");
         }
+    }
+
+    #[test]
+    fn hosts_may_go_by_other_names_than_the_volume_knows() {
+        let info = |host: &str, dir: &str| format!("(<DISTRIBUTE:x-dht> <POSIX({dir}):{host}:{dir}/f>)");
+        // One machine with several bricks, known by its address: the directory tells.
+        let one = GlusterVolume::new((1..=4).map(|i| format!("10.0.0.1:/bricks/{i}")).collect(), 1);
+        assert_eq!(one.file(&info("vm", "/bricks/3")), Ok(ServerId(2)));
+        // Several machines with the same directory: the name must, with or without its domain.
+        let many = |hosts: [&str; 3]| GlusterVolume::new(hosts.map(|h| format!("{h}:/b")).into(), 1);
+        assert_eq!(many(["s1.x.org", "s2.x.org", "s3.x.org"]).file(&info("s2", "/b")), Ok(ServerId(1)));
+        let error = many(["10.0.0.1", "10.0.0.2", "10.0.0.3"]).file(&info("s2", "/b")).unwrap_err();
+        assert!(error.to_string().contains("names they go by"), "{error}");
     }
 
     #[test]

@@ -102,6 +102,11 @@ impl Fleet {
         self.addresses.len()
     }
 
+    /// Their processes.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().map(Child::id)
+    }
+
     /// The exported directory.
     pub(crate) fn data(&self) -> &Path {
         &self.data
@@ -135,7 +140,8 @@ impl Fleet {
         Ok(Client::new(config, None)?)
     }
 
-    fn tell(&self, node: usize, order: &Order) -> Result<Reply> {
+    /// Gives a node an order; its answer.
+    pub(crate) fn tell(&self, node: usize, order: &Order) -> Result<Reply> {
         let client = self.client("control", node)?;
         let answer = client.control(0, &serde_json::to_vec(order)?);
         client.leave();

@@ -4,7 +4,7 @@ use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
 use forebay_sched::SchedulerConfig;
-use forebay_sched::bench::{QUEUED, lone, measure};
+use forebay_sched::bench::{FILES, QUEUED, lone, measure};
 use forebay_types::Nanos;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,6 +20,9 @@ pub(crate) struct SchedBench {
     /// Only this scheduler, with parameters if wanted.
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
+    /// How many files the requests are to.
+    #[arg(long, value_name = "N", default_value_t = FILES)]
+    files: usize,
     /// Requests per measurement.
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     requests: usize,
@@ -44,7 +47,7 @@ impl SchedBench {
             table::new(&["ns a request", "none", "10³", "10⁴", "10⁵", "10⁶", "growth", "merged", ""], &[""]);
         for config in &configs {
             bar.set_message(config.name());
-            let costs = QUEUED.map(|queued| measure(config, queued, self.requests, &mut clock));
+            let costs = QUEUED.map(|queued| measure(config, self.files, queued, self.requests, &mut clock));
             let mut cells = vec![config.name().to_owned()];
             cells.push(format!("{:.0}", lone(config, self.requests / 2, &mut clock)));
             cells.extend(costs.iter().map(|c| format!("{:.0}", c.nanos)));

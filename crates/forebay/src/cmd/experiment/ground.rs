@@ -1,124 +1,88 @@
-//! The I/O nodes of an experiment and their clients. Nodes on emulated storage run in this process,
-//! since they share the emulated data servers; clients reach them over Unix sockets as ever.
+//! The I/O nodes of an experiment on one storage, and their clients. Nodes on emulated storage share the
+//! emulated data servers over a socket; clients reach the nodes over Unix sockets as ever.
 
+use crate::cmd::fleet::{Fleet, scratch};
 use anyhow::{Context, Result, bail};
-use forebay_client::{
-    Client, Config, ExportId, ExportMap, Fallback, File, OpenFlags, Path as WirePath, Spread,
-};
-use forebay_node::config::{EmulatedServers, ExportConfig, Listen, NodeConfig, read_secret};
-use forebay_node::control::{Command, Reply};
-use forebay_node::{Node, Running};
-use forebay_sched::SchedulerConfig;
+use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
+use forebay_node::control::Command as Order;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::NodeId;
+use serde::Serialize;
 use std::path::Path;
 
-/// Running I/O nodes on one emulated storage.
+/// Running I/O nodes, and the directory they export.
 pub(super) struct Ground {
-    dir: tempfile::TempDir,
-    nodes: Vec<Running>,
-    secret: String,
+    fleet: Fleet,
+    _data: tempfile::TempDir,
+}
+
+/// What the nodes' configuration files hold beyond the usual.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Settings<'a> {
+    dispatchers: usize,
+    memory_mib: usize,
+    drain_timeout_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emulated_storage_socket: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emulated_storage: Option<&'a StorageModel>,
 }
 
 impl Ground {
-    /// Starts `count` nodes that store below `base`.
-    pub(super) fn start(
-        base: &Path,
-        count: usize,
-        model: &StorageModel,
-        dispatchers: usize,
-    ) -> Result<Ground> {
-        let servers = EmulatedServers::new(model.clone());
-        Ground::start_with(base, count, |c| {
-            c.emulated = Some(servers.clone());
-            c.dispatchers = dispatchers;
-        })
-    }
-
-    /// The same, with what else the nodes are told.
-    pub(super) fn start_with(base: &Path, count: usize, tell: impl Fn(&mut NodeConfig)) -> Result<Ground> {
-        let dir = tempfile::Builder::new().prefix("forebay-experiment-").tempdir_in(base)?;
-        let data = dir.path().join("data");
-        std::fs::create_dir(&data)?;
-        let secret: String = rand::random::<[u8; 32]>().iter().map(|b| format!("{b:02x}")).collect();
-        let secret_file = dir.path().join("secret");
-        std::fs::write(&secret_file, &secret)?;
-        let mut nodes = Vec::new();
-        for n in 0..count {
-            let mut config = NodeConfig {
-                id: NodeId(n as u32),
-                listen: vec![Listen::Unix(dir.path().join(format!("{n}.sock")))],
-                exports: vec![ExportConfig { path: data.clone(), name: "data".into() }],
-                secret: Some(read_secret(&secret_file)?),
-                memory: 2 << 30,
-                ..NodeConfig::default()
-            };
-            tell(&mut config);
-            nodes.push(Node::start(config)?);
-        }
-        Ok(Ground { dir, nodes, secret })
+    /// Starts `count` nodes that store in memory, no faster than the model says if there is one.
+    pub(super) fn start(count: usize, model: Option<&StorageModel>, dispatchers: usize) -> Result<Ground> {
+        let data = tempfile::Builder::new().prefix("forebay-experiment-").tempdir_in(scratch())?;
+        let settings = Settings {
+            dispatchers,
+            memory_mib: 2048,
+            drain_timeout_ms: 1000,
+            emulated_storage_socket: (count > 1 && model.is_some()).then_some("{dir}/servers.sock"),
+            emulated_storage: model,
+        };
+        Ok(Ground { fleet: Fleet::start(data.path(), count, &toml::to_string(&settings)?)?, _data: data })
     }
 
     /// A client of a job on one of the nodes; each is a compute process.
     pub(super) fn client(&self, job: &str, node: usize) -> Result<Client> {
-        let address = self.nodes[node].addresses().first().context("the node listens nowhere")?.to_string();
-        let data = self.dir.path().join("data");
-        let config = Config {
-            job: job.into(),
-            secret: self.secret.clone(),
-            nodes: vec![address.parse()?],
-            spare: Vec::new(),
-            epoch: Default::default(),
-            exports: vec![ExportMap { dir: data, export: "data".into(), local: None }],
-            spread: Spread::Process,
-            deadline_ms: 120_000,
-            fallback: Fallback::Error,
-            placeholder: None,
-        };
-        Ok(Client::new(config, None)?)
+        self.fleet.client(job, node)
     }
 
     /// Every node schedules so from now on.
     pub(super) fn schedule(&self, spec: &str) -> Result<()> {
-        let set: SchedulerConfig = spec.parse()?;
-        self.control(&Command::Scheduler { set: Some(set) })
+        self.fleet.schedule(&spec.parse()?)
     }
 
     /// Gives a job another share on every node.
     pub(super) fn weigh(&self, job: &str, weight: u32) -> Result<()> {
-        self.control(&Command::Weight { job: job.into(), weight })
-    }
-
-    fn control(&self, command: &Command) -> Result<()> {
-        for n in 0..self.nodes.len() {
-            let client = self.client("control", n)?;
-            let reply: Reply = serde_json::from_slice(&client.control(0, &serde_json::to_vec(command)?)?)?;
-            client.leave();
-            if let Some(error) = reply.error {
-                bail!("I/O node {n}: {error}");
-            }
-        }
-        Ok(())
+        let order = Order::Weight { job: job.into(), weight };
+        (0..self.fleet.len()).try_for_each(|n| self.fleet.tell(n, &order).map(drop))
     }
 
     /// The bytes of writes that the nodes have answered to a job.
-    pub(super) fn written(&self, job: &str) -> u64 {
-        let reports: Vec<_> = self.nodes.iter().map(|n| n.node().report()).collect();
-        let flows = reports.iter().flat_map(|r| &r.flows).filter(|f| f.job == job);
-        flows.filter_map(|f| f.operations.get("write")).map(|o| o.bytes).sum()
+    pub(super) fn written(&self, job: &str) -> Result<u64> {
+        let mut sum = 0;
+        for n in 0..self.fleet.len() {
+            let report =
+                self.fleet.tell(n, &Order::Stats)?.stats.context("an I/O node gave no statistics")?;
+            let flows = report.flows.iter().filter(|f| f.job == job);
+            sum += flows.filter_map(|f| f.operations.get("write")).map(|o| o.bytes).sum::<u64>();
+        }
+        Ok(sum)
+    }
+
+    /// The processor time of the nodes' running threads so far, in seconds.
+    pub(super) fn processor(&self) -> f64 {
+        let nanos = |thread: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        let threads = self.fleet.pids().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+        threads.flatten().flatten().filter_map(nanos).sum::<u64>() as f64 / 1e9
     }
 
     /// Where the files are.
-    pub(super) fn data(&self) -> std::path::PathBuf {
-        self.dir.path().join("data")
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        for node in self.nodes.drain(..) {
-            node.drain();
-        }
+    pub(super) fn data(&self) -> &Path {
+        self.fleet.data()
     }
 }
 

@@ -1,8 +1,7 @@
 //! `forebay experiment isolation`: a job of small requests beside a job that writes 32 MiB at a time.
 
 use super::ground::{Ground, open, processes};
-use super::{Common, csv, load, progress, verdict};
-use crate::cmd::fleet::scratch;
+use super::{Scaled, csv, load, progress, verdict};
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
@@ -29,7 +28,7 @@ const SCHEDULERS: [&str; 4] = ["fifo", "sfq-d", "sfq-d-plus", "capped:rate=10MB"
 #[derive(Args)]
 pub(super) struct IsolationArgs {
     #[command(flatten)]
-    common: Common,
+    scale: Scaled,
     /// How long each measurement lasts; `--full` makes it three times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = 12)]
     seconds: u64,
@@ -62,7 +61,7 @@ struct Row {
 
 impl IsolationArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let span = Duration::from_secs(self.seconds.max(1) * if self.common.full { 3 } else { 1 });
+        let span = Duration::from_secs(self.scale.sized(1, self.seconds.max(1), self.seconds.max(1) * 3));
         // Slow servers: the machine that emulates them must not be the bottleneck.
         let server =
             ServerModel { bandwidth: 25_000_000, seek: Nanos::from_micros(100), ..ServerModel::default() };
@@ -70,6 +69,7 @@ impl IsolationArgs {
         let bar = progress(SCHEDULERS.len() + 2);
         let measure = |what: &'static str, scheduler: &'static str, small: usize, large: usize| {
             bar.set_message(what);
+            let large = large.min(self.scale.sized(2, LARGE, LARGE));
             let row = contest(&model, scheduler, small, large, span)?;
             bar.inc(1);
             anyhow::Ok(row)
@@ -98,7 +98,7 @@ impl IsolationArgs {
         let mut lines = vec![line("alone", &alone, &writer)];
         lines.extend(rows.iter().map(|r| line(r.scheduler, &r.small, &r.large)));
         let header = ["scheduler", "small_ms", "small_slowdown", "small_mb_per_s", "large_mb_per_s"];
-        self.common.write("isolation", &csv(header, &lines), &chart(&rows, alone))?;
+        self.scale.common.write("isolation", &csv(header, &lines), &chart(&rows, alone))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -151,14 +151,14 @@ fn contest(
     large: usize,
     span: Duration,
 ) -> Result<Row> {
-    let ground = Ground::start(&scratch(), 1, model, DISPATCHERS)?;
+    let ground = Ground::start(1, Some(model), DISPATCHERS)?;
     ground.schedule(scheduler)?;
     // Until the writers fill the queues.
     let begin = Instant::now() + Duration::from_secs(1);
     let seen = processes(small + large + 1, |rank| match rank {
         r if r < small => bursts(&ground, r, begin, span),
         r if r < small + large => writer(&ground, r, begin + span),
-        _ => Ok(watch(&ground, begin, span)),
+        _ => watch(&ground, begin, span),
     })?;
     let sum = seen[..small].iter().fold(Seen::default(), |a, b| Seen {
         requests: a.requests + b.requests,
@@ -169,11 +169,11 @@ fn contest(
 }
 
 /// What the node has written for the large job within the span, whose writes are longer than that.
-fn watch(ground: &Ground, begin: Instant, span: Duration) -> Seen {
+fn watch(ground: &Ground, begin: Instant, span: Duration) -> Result<Seen> {
     std::thread::sleep(begin.saturating_duration_since(Instant::now()));
-    let before = ground.written("large");
+    let before = ground.written("large")?;
     std::thread::sleep((begin + span).saturating_duration_since(Instant::now()));
-    Seen { bytes: ground.written("large") - before, ..Seen::default() }
+    Ok(Seen { bytes: ground.written("large")? - before, ..Seen::default() })
 }
 
 /// The small job: what ends within the span counts.

@@ -1,8 +1,7 @@
 //! `forebay experiment metadata`: two jobs of metadata operations that share two to one.
 
 use super::ground::{Ground, at, processes};
-use super::{Common, csv, load, progress, verdict};
-use crate::cmd::fleet::scratch;
+use super::{Scaled, csv, load, progress, verdict};
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
@@ -24,7 +23,7 @@ const SCHEDULERS: [&str; 3] = ["fifo", "sfq-d", "sfq-d-plus"];
 #[derive(Args)]
 pub(super) struct MetadataArgs {
     #[command(flatten)]
-    common: Common,
+    scale: Scaled,
     /// How long each measurement lasts; `--full` makes it three times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
@@ -32,7 +31,7 @@ pub(super) struct MetadataArgs {
 
 impl MetadataArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let span = Duration::from_secs(self.seconds.max(1) * if self.common.full { 3 } else { 1 });
+        let span = Duration::from_secs(self.scale.sized(1, self.seconds.max(1), self.seconds.max(1) * 3));
         let bar = progress(SCHEDULERS.len());
         let mut rates = Vec::new();
         for scheduler in SCHEDULERS {
@@ -77,7 +76,7 @@ impl MetadataArgs {
             ..Bars::default()
         };
         let header = ["scheduler", "weight2_per_s", "weight1_per_s", "jain"];
-        self.common.write("metadata", &csv(header, &rows), &chart.svg())?;
+        self.scale.common.write("metadata", &csv(header, &rows), &chart.svg())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -90,7 +89,7 @@ fn jain(a: f64, b: f64) -> f64 {
 
 /// Operations a second of both jobs.
 fn share(scheduler: &str, span: Duration) -> Result<[f64; 2]> {
-    let ground = Ground::start(&scratch(), 1, &StorageModel::default(), 8)?;
+    let ground = Ground::start(1, Some(&StorageModel::default()), 8)?;
     ground.schedule(scheduler)?;
     for (job, weight) in JOBS {
         // The node learns a job's name when its first client comes.

@@ -92,6 +92,27 @@ impl Common {
     }
 }
 
+/// What an experiment with three sizes is told.
+#[derive(Args)]
+struct Scaled {
+    #[command(flatten)]
+    common: Common,
+    /// Only see whether it works: a few seconds, and figures that mean nothing.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+}
+
+impl Scaled {
+    /// What belongs to the size asked for.
+    fn sized<T>(&self, quick: T, small: T, full: T) -> T {
+        match (self.quick, self.common.full) {
+            (true, _) => quick,
+            (_, true) => full,
+            _ => small,
+        }
+    }
+}
+
 /// Rows of figures as CSV.
 fn csv<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut text = header.join(",") + "\n";

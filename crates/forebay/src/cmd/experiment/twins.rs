@@ -2,8 +2,7 @@
 //! order, handle-based round robin and seven time windows.
 
 use super::ground::{Ground, open, processes};
-use super::{Common, csv, load, median, progress, verdict};
-use crate::cmd::fleet::scratch;
+use super::{Scaled, csv, load, median, progress, verdict};
 use crate::cmd::table;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -36,7 +35,7 @@ const SCHEDULERS: [&str; 9] = [
 #[derive(Args)]
 pub(super) struct TwinsArgs {
     #[command(flatten)]
-    common: Common,
+    scale: Scaled,
     /// Repetitions.
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeat: usize,
@@ -67,17 +66,14 @@ struct Scale {
 
 impl TwinsArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let scale = if self.common.full {
-            Scale { processes: 128, requests: 1024 }
-        } else {
-            Scale { processes: 32, requests: 64 }
-        };
+        let (processes, requests) = self.scale.sized((4, 4), (32, 64), (128, 1024));
+        let scale = Scale { processes, requests };
         let server =
             ServerModel { bandwidth: 100_000_000, seek: Nanos::from_millis(4), ..ServerModel::default() };
-        let ground =
-            Ground::start(&scratch(), NODES, &StorageModel { server, ..StorageModel::default() }, 16)?;
+        let model = StorageModel { server, ..StorageModel::default() };
+        let ground = Ground::start(NODES, Some(&model), 16)?;
         prepare(&ground, scale)?;
-        let repeat = self.repeat.max(1);
+        let repeat = self.scale.sized(1, self.repeat.max(1), self.repeat.max(1));
         let bar = progress(repeat * CASES.len() * SCHEDULERS.len());
         let mut seen = vec![[const { Vec::new() }; SCHEDULERS.len()]; CASES.len()];
         let mut rows = Vec::new();
@@ -110,7 +106,7 @@ impl TwinsArgs {
             load()
         );
         print(&medians);
-        self.common.write(
+        self.scale.common.write(
             "twins",
             &csv(["pattern", "scheduler", "repetition", "mb_per_s"], &rows),
             &chart(&medians),

@@ -1,0 +1,109 @@
+//! Every experiment in its smallest setting: it runs, prints its table, and leaves sane figures and a
+//! chart. How fast anything was is not looked at.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs an experiment; what it printed and its figures, line by line.
+fn run(what: &[&str]) -> (String, Vec<Vec<String>>) {
+    let out = tempfile::tempdir().unwrap();
+    let dir = out.path().join("new");
+    let done = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .arg("experiment")
+        .args(what)
+        .args(["--quick", "--out"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{what:?}: {printed}{}", String::from_utf8_lossy(&done.stderr));
+    let read = |ending: &str| std::fs::read_to_string(dir.join(what[0]).with_extension(ending)).unwrap();
+    let svg = read("svg");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{what:?}");
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{what:?}: the chart has numbers in it");
+    assert!(printed.contains("──") && printed.contains("written: "), "{what:?}: {printed}");
+    assert!(printed.contains("met:"), "{what:?} says what was to be shown: {printed}");
+    let rows = read("csv").lines().map(|l| l.split(',').map(str::to_owned).collect()).collect();
+    (printed, rows)
+}
+
+/// Checks a column: so many rows, all of them numbers above zero.
+fn positive(rows: &[Vec<String>], column: &str, count: usize) {
+    let at = rows[0].iter().position(|c| c == column).unwrap_or_else(|| panic!("no {column}: {:?}", rows[0]));
+    assert_eq!(rows.len() - 1, count, "{column}");
+    for row in &rows[1..] {
+        let value: f64 = row[at].parse().unwrap_or_else(|_| panic!("{column}: {row:?}"));
+        assert!(value.is_finite() && value > 0.0, "{column}: {row:?}");
+    }
+}
+
+#[test]
+fn twins() {
+    let (printed, rows) = run(&["twins"]);
+    // Six patterns under nine schedulers.
+    positive(&rows, "mb_per_s", 6 * 9);
+    for column in ["fifo", "hbrr", "125us", "8ms"] {
+        assert!(printed.contains(column), "{printed}");
+    }
+}
+
+#[test]
+fn isolation() {
+    let (_, rows) = run(&["isolation"]);
+    positive(&rows, "small_ms", 5);
+    positive(&rows, "small_slowdown", 5);
+    let names: Vec<&str> = rows[1..].iter().map(|r| r[0].as_str()).collect();
+    assert_eq!(names, ["alone", "fifo", "sfq-d", "sfq-d-plus", "capped:rate=10MB"]);
+}
+
+#[test]
+fn metadata() {
+    let (_, rows) = run(&["metadata"]);
+    positive(&rows, "weight2_per_s", 3);
+    positive(&rows, "weight1_per_s", 3);
+    let index = |row: &Vec<String>| row[3].parse::<f64>().unwrap();
+    assert!(rows[1..].iter().all(|r| (0.5..=1.0).contains(&index(r))), "{rows:?}");
+}
+
+#[test]
+fn overhead() {
+    let (_, rows) = run(&["overhead"]);
+    // Three views of three operations under four schedulers.
+    positive(&rows, "us", 3 * 3 * 4);
+}
+
+#[test]
+fn gluster_on_any_file_system() {
+    let mount = tempfile::tempdir().unwrap();
+    let (_, rows) = run(&["gluster", "--mount", mount.path().to_str().unwrap(), "--repeat", "2"]);
+    // Three ways, written and read, twice.
+    positive(&rows, "mb_per_s", 3 * 2 * 2);
+    assert!(left(mount.path()).is_empty(), "nothing is left behind");
+}
+
+fn left(dir: &Path) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect()
+}
+
+#[test]
+fn a_profile_is_a_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, out) = (dir.path().join("storage"), dir.path().join("out"));
+    std::fs::create_dir(&storage).unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .arg("profile")
+        .arg(&storage)
+        .args(["--quick", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(printed.contains("scheduler = \"sfq-d-plus:depth="), "{printed}");
+    assert!(left(&storage).is_empty());
+    for name in ["throughput.svg", "latency.svg"] {
+        let svg = std::fs::read_to_string(out.join(name)).unwrap();
+        assert!(svg.starts_with("<svg") && !svg.contains("NaN"), "{name}");
+    }
+    assert!(std::fs::read_to_string(out.join("profile.csv")).unwrap().lines().count() > 30);
+}
