@@ -38,7 +38,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7411)),
+            listen: SocketAddr::from(([127, 0, 0, 1], 7410)),
             secret: None,
             state: PathBuf::from("forebay-arbiter"),
             core: CoreConfig::default(),
@@ -205,7 +205,7 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expect) in [
             ("lisen = 3", "lisen"),
-            ("listen = \"7411\"", "listen"),
+            ("listen = \"7410\"", "listen"),
             ("policy = \"best\"", "best"),
             ("policy = \"zero\"", "direct access"),
             ("policy = \"fair\"\n[fair]\nshare = 2.0", "share"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Where the arbiter is when nobody says so.
-const DEFAULT: &str = "http://127.0.0.1:7411";
+const DEFAULT: &str = "http://127.0.0.1:7410";
 
 /// The largest answer that is read.
 const ANSWER: u64 = 64 << 20;
@@ -19,7 +19,7 @@ const ANSWER: u64 = 64 << 20;
 #[derive(Args, Clone)]
 pub(crate) struct Where {
     /// The arbiter's address; with several, separated by commas, whichever leads
-    /// [default: $FOREBAY_ARBITER, or http://127.0.0.1:7411].
+    /// [default: $FOREBAY_ARBITER, or http://127.0.0.1:7410].
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     arbiter: Option<String>,
 }

@@ -30,13 +30,13 @@ Examples:
   openssl rand -hex 32 > secret
   forebay arbiter --secret-file secret --state /var/lib/forebay
   forebay arbiter --secret-file secret --policy mckp --curves curves.csv
-  forebay arbiter --secret-file secret --listen 0.0.0.0:7411 --ha etcd://a:2379,b:2379,c:2379
+  forebay arbiter --secret-file secret --listen 0.0.0.0:7410 --ha etcd://a:2379,b:2379,c:2379
   forebay arbiter --config /etc/forebay/arbiter.toml
   forebay arbiter --example-config > arbiter.toml
 
 When it is ready it prints `listening on http://HOST:PORT` and, under systemd (Type=notify), says so.")]
 pub(crate) struct ArbiterArgs {
-    /// Listen here; port 0: any free one [default: 127.0.0.1:7411].
+    /// Listen here; port 0: any free one [default: 127.0.0.1:7410].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<SocketAddr>,
     /// The secret, 64 hexadecimal digits in a file, that the arbiter, its I/O nodes and its users share.

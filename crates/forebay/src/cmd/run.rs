@@ -40,7 +40,7 @@ Examples:
   forebay run --io-nodes 2 --at /scratch -- mpirun -n 4 ./app
   forebay run --io-nodes 2 --at /data=/mnt/pfs/project -- make -j4 -C /data/src
   forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
-  forebay run --arbiter http://login1:7411 --secret-file secret --at /scratch -- mpirun -n 8 ./app
+  forebay run --arbiter http://login1:7410 --secret-file secret --at /scratch -- mpirun -n 8 ./app
 
 Environment:
   FOREBAY_ARBITER              the arbiter, if --arbiter and --io-nodes are not given

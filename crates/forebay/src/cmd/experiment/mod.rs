@@ -10,6 +10,7 @@ mod metadata;
 mod overhead;
 mod phases;
 mod pool;
+mod remap;
 mod rewards;
 mod storage;
 mod tuning;
@@ -48,6 +49,9 @@ enum What {
     Rewards(rewards::RewardsArgs),
     Tuning(tuning::TuningArgs),
     Announcers(announcers::AnnouncersArgs),
+    Remap(remap::RemapArgs),
+    #[command(hide = true)]
+    RemapWorker(remap::RemapWorker),
 }
 
 impl Experiment {
@@ -64,6 +68,8 @@ impl Experiment {
             What::Rewards(e) => e.run(),
             What::Tuning(e) => e.run(),
             What::Announcers(e) => e.run(),
+            What::Remap(e) => e.run(),
+            What::RemapWorker(w) => w.run(),
         }
     }
 }

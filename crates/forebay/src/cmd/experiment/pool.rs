@@ -1,12 +1,13 @@
 //! An arbiter and I/O nodes as processes of their own, for experiments that stop or kill them.
 
+use crate::arbiter::Arbiter;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Config, ExportMap, Fallback, Spread};
 use forebay_control::JOBS_PATH;
-use forebay_control::job::{JobGrant, JobRequest};
+use forebay_control::job::{JobGrant, JobRequest, PinRequest};
 use forebay_control::view::NodeView;
+use forebay_types::{Epoch, NodeId};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,11 +27,10 @@ impl Drop for Process {
 /// An arbiter and its I/O nodes, which all export one directory.
 pub(super) struct Pool {
     dir: tempfile::TempDir,
-    secret: String,
     url: String,
-    agent: ureq::Agent,
+    api: Arbiter,
     nodes: Vec<Process>,
-    _arbiter: Process,
+    arbiter: Option<Process>,
 }
 
 const READY: Duration = Duration::from_secs(20);
@@ -42,17 +42,7 @@ impl Pool {
         std::fs::create_dir(dir.path().join("data"))?;
         let secret: String = rand::random::<[u8; 32]>().iter().map(|b| format!("{b:02x}")).collect();
         std::fs::write(dir.path().join("secret"), &secret)?;
-        let state = dir.path().join("state");
-        let mut arbiter = launch(dir.path(), "arbiter", |c| {
-            c.args(["arbiter", "--listen", "127.0.0.1:0", "--policy", "static", "--state"]).arg(state);
-            c.stdout(Stdio::piped());
-        })?;
-        let mut line = String::new();
-        BufReader::new(arbiter.0.stdout.take().context("the arbiter's output")?).read_line(&mut line)?;
-        let Some(url) = line.trim().strip_prefix("listening on ").map(str::to_owned) else {
-            let log = std::fs::read_to_string(dir.path().join("arbiter.log")).unwrap_or_default();
-            bail!("the arbiter does not start: {line}{log}");
-        };
+        let (arbiter, url) = launch_arbiter(dir.path(), "127.0.0.1:0")?;
         let node = |n: usize| {
             launch(dir.path(), &format!("node{n}"), |c| {
                 c.args(["node", "--listen", "tcp:127.0.0.1:0", "--arbiter", &url, "--id", &n.to_string()]);
@@ -61,8 +51,8 @@ impl Pool {
             })
         };
         let nodes = (0..count).map(node).collect::<Result<Vec<_>>>()?;
-        let config = ureq::Agent::config_builder().proxy(None).timeout_global(Some(Duration::from_secs(2)));
-        let pool = Pool { dir, secret, url, agent: config.build().into(), nodes, _arbiter: arbiter };
+        let api = Arbiter::new(&url, Some(secret))?;
+        let pool = Pool { dir, url, api, nodes, arbiter: Some(arbiter) };
         let begin = Instant::now();
         while pool.nodes()?.len() < count {
             if begin.elapsed() > READY {
@@ -73,14 +63,9 @@ impl Pool {
         Ok(pool)
     }
 
-    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let mut answer = self.agent.get(format!("{}{path}", self.url)).call()?;
-        Ok(answer.body_mut().read_json()?)
-    }
-
     /// The nodes as the arbiter sees them.
     pub(super) fn nodes(&self) -> Result<Vec<NodeView>> {
-        self.get("/v1/nodes")
+        self.api.get("/v1/nodes")
     }
 
     /// Registers a job of one compute node, or renews its lease.
@@ -96,15 +81,43 @@ impl Pool {
             explore: false,
             pattern: None,
         };
-        let post = self.agent.post(format!("{}{JOBS_PATH}", self.url));
-        let mut answer = post.header("Authorization", format!("Bearer {}", self.secret)).send_json(&job)?;
-        Ok(answer.body_mut().read_json()?)
+        Ok(self.api.send("POST", JOBS_PATH, Some(&job))?)
+    }
+
+    /// Puts a job on these I/O nodes; the epoch of that mapping.
+    pub(super) fn pin(&self, id: &str, nodes: &[u32]) -> Result<Epoch> {
+        let wanted = PinRequest { nodes: nodes.iter().map(|n| NodeId(*n)).collect() };
+        let path = format!("{JOBS_PATH}/{id}/nodes");
+        Ok(self.api.send::<JobGrant>("PUT", &path, Some(&wanted))?.epoch)
+    }
+
+    /// Kills the arbiter at once.
+    pub(super) fn kill_arbiter(&mut self) {
+        self.arbiter = None;
+    }
+
+    /// Starts the arbiter where it was before.
+    pub(super) fn start_arbiter(&mut self) -> Result<()> {
+        let listen = self.url.trim_start_matches("http://").to_owned();
+        self.arbiter = Some(launch_arbiter(self.dir.path(), &listen)?.0);
+        Ok(())
+    }
+
+    /// Writes a job's client configuration to a file, for processes of its own.
+    pub(super) fn client_config(&self, grant: &JobGrant) -> Result<PathBuf> {
+        let path = self.dir.path().join(format!("{}.json", grant.id));
+        std::fs::write(&path, serde_json::to_vec(&self.config(grant)?)?)?;
+        Ok(path)
     }
 
     /// A client process of a job.
     pub(super) fn client(&self, grant: &JobGrant) -> Result<Client> {
+        Ok(Client::new(self.config(grant)?, None)?)
+    }
+
+    fn config(&self, grant: &JobGrant) -> Result<Config> {
         let parse = |list: &[String]| list.iter().map(|a| a.parse()).collect::<Result<Vec<_>, _>>();
-        let config = Config {
+        Ok(Config {
             job: grant.id.clone(),
             secret: grant.secret.clone().context("a grant without a secret")?,
             nodes: parse(&grant.addresses)?,
@@ -115,8 +128,7 @@ impl Pool {
             deadline_ms: 60_000,
             fallback: Fallback::Error,
             placeholder: None,
-        };
-        Ok(Client::new(config, None)?)
+        })
     }
 
     fn data(&self) -> PathBuf {
@@ -127,6 +139,23 @@ impl Pool {
     pub(super) fn signal(&self, node: usize, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.nodes[node].0.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.context("a process without an id")?, signal)?)
+    }
+}
+
+/// Starts an arbiter; with the address it listens on.
+fn launch_arbiter(dir: &Path, listen: &str) -> Result<(Process, String)> {
+    let mut arbiter = launch(dir, "arbiter", |c| {
+        c.args(["arbiter", "--listen", listen, "--policy", "static", "--state"]).arg(dir.join("state"));
+        c.stdout(Stdio::piped());
+    })?;
+    let mut line = String::new();
+    BufReader::new(arbiter.0.stdout.take().context("the arbiter's output")?).read_line(&mut line)?;
+    match line.trim().strip_prefix("listening on ") {
+        Some(url) => Ok((arbiter, url.to_owned())),
+        None => {
+            let log = std::fs::read_to_string(dir.join("arbiter.log")).unwrap_or_default();
+            bail!("the arbiter does not start: {line}{log}");
+        }
     }
 }
 
