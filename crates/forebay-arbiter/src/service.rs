@@ -58,8 +58,8 @@ pub enum NotLeading {
 /// What goes to a node's connection.
 #[derive(Debug)]
 pub enum Outgoing {
-    /// A message.
-    Say(ToNode),
+    /// A message, as text: what is said to all nodes is written down once.
+    Say(Arc<str>),
     /// Tell when the node has taken in everything before this.
     Settled(oneshot::Sender<()>),
 }
@@ -392,12 +392,18 @@ impl Mind<'_> {
         if !changes.is_empty() {
             self.store.apply(&changes)?;
         }
+        let mut said: Option<(ToNode, Arc<str>)> = None;
         for action in actions.drain(..) {
             match action {
                 Action::Persist(_) => {}
                 Action::Send { to, message } => {
+                    let text = match said.take() {
+                        Some((same, text)) if same == message => text,
+                        _ => serde_json::to_string(&message).unwrap_or_default().into(),
+                    };
+                    said = Some((message, Arc::clone(&text)));
                     if let Some((_, link)) = self.links.get(&to)
-                        && link.try_send(Outgoing::Say(message)).is_err()
+                        && link.try_send(Outgoing::Say(text)).is_err()
                     {
                         // Its connection's end is noticed, and told, by whoever serves it.
                         self.links.remove(&to);

@@ -89,7 +89,7 @@ async fn converse(
                         send(socket, Message::Close(None)).await;
                         return "the arbiter hung up";
                     }
-                    Some(Outgoing::Say(message)) => say(socket, &message).await,
+                    Some(Outgoing::Say(text)) => send(socket, Message::Text((&*text).into())).await,
                     Some(Outgoing::Settled(done)) => {
                         pings += 1;
                         settling.push_back((pings, done));

@@ -26,9 +26,9 @@ const ANNOUNCERS: usize = 768;
 ///
 /// Overhead: twelve scenarios on emulated storage through four I/O node processes that report to an
 /// arbiter in shadow mode (it learns and decides, and the decisions are ignored), against four that know
-/// no arbiter; the two take turns within each scenario. Decisions: 768 connections report each second to
-/// an arbiter, as I/O nodes do, and change their scheduler as it says; from the last report in to the
-/// last decision out, as the nodes see it.
+/// no arbiter; the two take turns within each scenario. Decisions: 768 connections report each second,
+/// one after the other as nodes whose intervals begin at different times do, and change their scheduler
+/// as the arbiter says; from the last report in to the last decision out, as the nodes see it.
 #[derive(Args)]
 pub(super) struct AnnouncersArgs {
     #[command(flatten)]

@@ -15,14 +15,16 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::header::AUTHORIZATION;
-use tungstenite::{Error, Message, WebSocket};
+use tungstenite::{Error, Message, Utf8Bytes, WebSocket};
 
 /// Threads that the connections are divided among.
 const THREADS: usize = 4;
 /// From one round to the next.
 const SECOND: Duration = Duration::from_secs(1);
+/// The nodes of a system do not begin their intervals together: reports of a round are spread over this.
+const SPREAD: Duration = Duration::from_millis(600);
 /// A round in which nothing is told within this long changed nothing.
-const QUIET: Duration = Duration::from_millis(400);
+const QUIET: Duration = Duration::from_millis(350);
 
 struct Announcer {
     node: u32,
@@ -101,6 +103,7 @@ fn connect(arbiter: &ArbiterProcess, node: u32) -> Result<Announcer> {
     let mut announcer = Announcer { node, socket, scheduler };
     // The welcome, so that nobody reports before all are known.
     while !matches!(announcer.hear()?, Some(ToNode::Welcome { .. })) {}
+    announcer.socket.get_ref().set_read_timeout(Some(QUIET))?;
     Ok(announcer)
 }
 
@@ -124,20 +127,26 @@ impl Announcer {
         }
     }
 
-    /// Waits for a scheduler until `deadline`; whether one came.
-    fn hear_scheduler(&mut self, deadline: Instant) -> Result<bool> {
+    /// Waits for a scheduler, and gives what was said; `None` if none comes for the read time-out. What
+    /// was said is read later: a node reads one message, and this machine reads those of all nodes.
+    fn hear_scheduler(&mut self) -> Result<Option<Utf8Bytes>> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.socket.get_ref().set_read_timeout(Some(left))?;
-            match self.hear()? {
-                Some(ToNode::Scheduler { set, .. }) => {
-                    self.scheduler = set;
-                    return Ok(true);
+            match self.socket.read() {
+                Ok(Message::Text(text)) if text.contains("\"scheduler\"") => return Ok(Some(text)),
+                Ok(_) => {}
+                Err(Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(None);
                 }
-                Some(_) => {}
-                None => return Ok(false),
+                Err(e) => return Err(e.into()),
             }
         }
+    }
+
+    fn obey(&mut self, text: &str) -> Result<()> {
+        if let ToNode::Scheduler { set, .. } = serde_json::from_str(text)? {
+            self.scheduler = set;
+        }
+        Ok(())
     }
 
     fn report(&self, round: usize) -> Result<String> {
@@ -220,15 +229,25 @@ fn play(
 }
 
 fn one_round(all: &mut [Announcer], round: usize) -> Result<Seen> {
-    for announcer in &mut *all {
+    let (began, count) = (Instant::now(), all.len() as u32);
+    for (i, announcer) in all.iter_mut().enumerate() {
+        let due = began + SPREAD * i as u32 / count;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let text = announcer.report(round)?;
         announcer.socket.send(Message::text(text))?;
     }
     let sent = Instant::now();
-    let deadline = sent + QUIET;
-    let mut heard = true;
-    for announcer in all {
-        heard &= announcer.hear_scheduler(deadline)?;
+    let mut said = Vec::with_capacity(all.len());
+    for announcer in all.iter_mut() {
+        match announcer.hear_scheduler()? {
+            Some(text) => said.push(text),
+            // All are told, or nobody.
+            None => break,
+        }
     }
-    Ok((sent, heard.then(Instant::now)))
+    let heard = Instant::now();
+    for (announcer, text) in all.iter_mut().zip(&said) {
+        announcer.obey(text.as_str())?;
+    }
+    Ok((sent, (said.len() == all.len()).then_some(heard)))
 }
