@@ -65,10 +65,11 @@ pub enum Outgoing {
 }
 
 type Reply = Box<dyn FnOnce() + Send>;
+type Question = Box<dyn FnOnce(&mut Core, Nanos) -> Reply + Send>;
 
 enum Input {
     /// Run this; then, once the results are stored, the reply it returned.
-    Ask(Box<dyn FnOnce(&mut Core, Nanos) -> Reply + Send>),
+    Ask(Question),
     /// A node says hello on a new connection.
     Hello {
         connection: ConnectionId,

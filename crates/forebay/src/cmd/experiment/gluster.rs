@@ -209,7 +209,7 @@ impl GlusterArgs {
             [0, 1, 2].into_iter().map(|n| Way::start(n, name, &self)).collect::<Result<Vec<_>>>()?;
         let repeat = self.repeat.max(1);
         let bar = progress(repeat * WAYS.len());
-        let mut seen = [const { () }; WAYS.len()].map(|()| Seen::default());
+        let mut seen: [Seen; WAYS.len()] = std::array::from_fn(|_| Seen::default());
         let mut rows = Vec::new();
         let asked = (PROCESSES * requests * REQUEST) as f64;
         for round in 0..repeat {

@@ -136,8 +136,8 @@ impl TuningArgs {
             if cycle == scale.learning + scale.judged {
                 arbiter = arbiter.restart(&bench.fleet, tune)?;
             }
-            for phase in 0..PHASES.len() {
-                bar.set_message(format!("tuned, {}", PHASES[phase].0));
+            for (phase, what) in PHASES.iter().enumerate() {
+                bar.set_message(format!("tuned, {}", what.0));
                 played.push(bench.play(phase)?);
                 let view: CouncilView = arbiter.client()?.get(COUNCIL_PATH)?;
                 decisions.extend(view.decisions.into_iter().map(|d| (d.unix_ms, d)));
