@@ -85,16 +85,17 @@ impl Learner {
         &self.values
     }
 
-    /// Each of `rewards` was observed with `arm` in force since the last decision.
+    /// These `rewards` were observed, each by a node, with `arm` in force since the last decision. The
+    /// nodes saw the same storage at the same time, so they are one observation: their mean.
     pub fn observe(&mut self, arm: usize, rewards: &[f64], guard: Option<&Guard>) {
         if arm >= self.values.arms().len() || rewards.is_empty() {
             return;
         }
         let best_before = self.values.best().map(|b| (b, self.values.arms()[b].mean));
-        rewards.iter().for_each(|&r| self.values.observe(arm, r));
+        let reward = rewards.iter().sum::<f64>() / rewards.len() as f64;
+        self.values.observe(arm, reward);
         let Some(guard) = guard else { return };
         self.ledger.settle(guard.risk(&self.values, arm, self.default), arm);
-        let reward = rewards.iter().sum::<f64>() / rewards.len() as f64;
         if let Some((best, mean)) = best_before
             && best != arm
             && reward < (1.0 - guard.margin) * mean

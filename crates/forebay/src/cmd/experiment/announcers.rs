@@ -132,8 +132,9 @@ impl AnnouncersArgs {
         let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
         // No nodes of its own: the connections play them.
         let fleet = Fleet::start(dir.path(), 0, "")?;
-        // Any window at any time, so that nearly every round has something to tell.
-        let restless = "[tune]\nmode = \"on\"\npolicy = { name = \"epsilon-greedy\", epsilon = 1.0 }\n\
+        // Any window at any time, so that nearly every round has something to tell; and nobody is given up
+        // while all connect.
+        let restless = "node-grace-ms = 60000\n[tune]\nmode = \"on\"\npolicy = { name = \"epsilon-greedy\", epsilon = 1.0 }\n\
                         guard = { floor = 0.0, window = 10000, margin = 0.99 }\n";
         let arbiter = ArbiterProcess::start(&fleet, ArbiterProcess::free_port()?, restless)?;
         let bar = progress(self.rounds);
