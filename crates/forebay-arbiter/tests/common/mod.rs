@@ -143,12 +143,15 @@ impl Node {
         self.socket.send(Message::text(serde_json::to_string(message).unwrap())).unwrap();
     }
 
-    /// The next message but pings.
+    /// The next message but pings and probes.
     pub(crate) fn hear(&mut self) -> ToNode {
         let until = Instant::now() + Duration::from_secs(20);
         while Instant::now() < until {
             if let Ok(Message::Text(text)) = self.socket.read() {
-                return serde_json::from_str(text.as_str()).unwrap();
+                let message: ToNode = serde_json::from_str(text.as_str()).unwrap();
+                if !matches!(message, ToNode::Probe { .. }) {
+                    return message;
+                }
             }
         }
         panic!("node {} heard nothing", self.id);
