@@ -147,6 +147,8 @@ fn a_member_dies_and_the_leader_goes_on() {
                 // The lease may run out while etcd elects; then it must have stepped down. What it
                 // was writing may or may not have been written.
                 Err(StoreError::Replaced(_) | StoreError::Failed(_)) => {
+                    // Whoever cannot store gives up the lead.
+                    drop(store);
                     let (tenure, _over) = elect(&etcd, "http://a");
                     store = EtcdStore::new(etcd.clone(), Arc::new(tenure));
                     let kept = store.lead().unwrap().1.epoch.0;
