@@ -135,6 +135,8 @@ struct Node {
     report: Option<Box<NodeReport>>,
     /// When it was last heard of.
     heard: Nanos,
+    /// When it was last probed.
+    probed: Nanos,
     /// Without a connection: it is counted on until then.
     awaited: Nanos,
     /// Why it was screened out.
@@ -179,7 +181,7 @@ pub struct Core {
     review: Option<Nanos>,
     saved: Nanos,
     screening: Screen,
-    /// When the nodes were last probed and judged.
+    /// When the nodes were last judged.
     judged: Nanos,
     /// Every job that runs has had the time to say so: whoever is not known is gone.
     complete: bool,
@@ -212,6 +214,7 @@ impl Core {
             hello: None,
             report: None,
             heard: now,
+            probed: now,
             awaited,
             screened: None,
             leaving: false,

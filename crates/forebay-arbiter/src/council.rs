@@ -114,6 +114,10 @@ pub struct Tuner {
     model: Model,
     rule: RewardRule,
     names: Vec<String>,
+    /// Connected nodes, and how often they report.
+    nodes: BTreeMap<NodeId, Nanos>,
+    /// The longest of their intervals.
+    interval: Nanos,
     /// Nodes whose report of this round counts.
     reported: BTreeSet<NodeId>,
     /// When the first report of this round came.
@@ -146,6 +150,8 @@ impl Tuner {
             council,
             model,
             rule: config.reward,
+            nodes: BTreeMap::new(),
+            interval: Nanos::ZERO,
             reported: BTreeSet::new(),
             began: None,
             settled: false,
@@ -155,15 +161,29 @@ impl Tuner {
         })
     }
 
-    /// A node has come whose scheduler is `current`; what it is to use instead, if anything. The
-    /// first one tells what was in force before this arbiter started.
-    pub fn joined(&mut self, current: &SchedulerConfig) -> Option<SchedulerConfig> {
+    /// A node has come that reports every `interval` and whose scheduler is `current`; what it is to
+    /// use instead, if anything. The first one tells what was in force before this arbiter started.
+    pub fn joined(
+        &mut self,
+        node: NodeId,
+        interval: Nanos,
+        current: &SchedulerConfig,
+    ) -> Option<SchedulerConfig> {
+        self.nodes.insert(node, interval);
+        self.interval = self.interval.max(interval);
         if !std::mem::replace(&mut self.settled, true)
             && let Some(arm) = self.council.arms().find(current)
         {
             self.council.adopt(arm);
         }
         self.correction(current)
+    }
+
+    /// A node's connection has ended: rounds do not wait for it.
+    pub fn left(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        self.reported.remove(&node);
+        self.interval = self.nodes.values().copied().max().unwrap_or(Nanos::ZERO);
     }
 
     fn correction(&self, current: &SchedulerConfig) -> Option<SchedulerConfig> {
@@ -202,12 +222,11 @@ impl Tuner {
         None
     }
 
-    /// Decides if the round is over: `nodes` are connected, and report every `interval`. What all of
-    /// them are to use from now on, if that is something else.
-    pub fn round(&mut self, now: Nanos, nodes: usize, interval: Nanos) -> Option<SchedulerConfig> {
+    /// Decides if the round is over. What all nodes are to use from now on, if that is something else.
+    pub fn round(&mut self, now: Nanos) -> Option<SchedulerConfig> {
         let began = self.began?;
-        let overdue = now.since(began).0 >= interval.0.saturating_mul(PATIENCE);
-        if self.reported.len() < nodes.max(1) && !overdue {
+        let overdue = now.since(began).0 >= self.interval.0.saturating_mul(PATIENCE);
+        if self.reported.len() < self.nodes.len().max(1) && !overdue {
             return None;
         }
         let reported = std::mem::take(&mut self.reported).len();
@@ -310,6 +329,7 @@ mod tests {
     use forebay_types::FlowId;
 
     const NODES: u32 = 4;
+    const SECOND: Nanos = Nanos::from_secs(1);
 
     /// A shared file, strided: what the shipped model knows for sure.
     fn flow(write: bool) -> FlowMetrics {
@@ -360,10 +380,20 @@ mod tests {
 
     impl World {
         fn new(config: &TuneConfig, kept: &BTreeMap<String, serde_json::Value>) -> World {
-            let tuner = Tuner::new(config, Model::builtin(), kept, Nanos::ZERO).unwrap();
-            let arms = config.choices.clone();
-            let default = arms.all()[arms.default_arm()].clone();
-            World { tuner, in_force: vec![default; NODES as usize], arms, second: 0 }
+            let arms = &config.choices;
+            World::started(config, kept, &arms.all()[arms.default_arm()])
+        }
+
+        /// Nodes come whose scheduler is `current`.
+        fn started(
+            config: &TuneConfig,
+            kept: &BTreeMap<String, serde_json::Value>,
+            current: &SchedulerConfig,
+        ) -> World {
+            let mut tuner = Tuner::new(config, Model::builtin(), kept, Nanos::ZERO).unwrap();
+            let join = |n| tuner.joined(NodeId(n), SECOND, current).unwrap_or_else(|| current.clone());
+            let in_force = (0..NODES).map(join).collect();
+            World { tuner, in_force, arms: config.choices.clone(), second: 0 }
         }
 
         /// Writes do best with the shortest window, reads with the longest.
@@ -381,7 +411,7 @@ mod tests {
                     if let Some(set) = self.tuner.report(now, id, &r, may_explore) {
                         self.in_force[node] = set;
                     }
-                    if let Some(set) = self.tuner.round(now, NODES as usize, Nanos::from_secs(1)) {
+                    if let Some(set) = self.tuner.round(now) {
                         self.in_force.fill(set);
                     }
                 }
@@ -412,9 +442,8 @@ mod tests {
             panic!("it is to be kept")
         };
         assert!(world.tuner.unsaved(Nanos::from_secs(2000)).is_none(), "once");
-        let mut next = World::new(&on(), &BTreeMap::from([(key, value)]));
-        next.in_force = world.in_force.clone();
-        assert_eq!(next.tuner.joined(&next.in_force[0].clone()), None, "what is in force stays");
+        let mut next = World::started(&on(), &BTreeMap::from([(key, value)]), &world.in_force[0]);
+        assert_eq!(next.in_force, world.in_force, "what is in force stays");
         next.pass(true, 3, true);
         assert_eq!(next.in_force[2], next.arms.all()[0]);
         next.tuner.reset(Nanos::ZERO, None);
@@ -428,7 +457,7 @@ mod tests {
         assert!(world.in_force.iter().all(|s| *s == world.arms.all()[world.arms.default_arm()]));
         assert_eq!(world.tuner.learned().contexts().len(), 1);
         let foreign: SchedulerConfig = "fifo".parse().unwrap();
-        assert_eq!(world.tuner.joined(&foreign), None);
+        assert_eq!(world.tuner.joined(NodeId(0), SECOND, &foreign), None);
         assert!(world.tuner.view().decisions.iter().any(|d| d.why.contains("shadow mode")));
     }
 
@@ -444,12 +473,11 @@ mod tests {
     #[test]
     fn a_round_waits_for_whole_intervals_but_not_for_ever() {
         let mut world = World::new(&on(), &BTreeMap::new());
-        let second = Nanos::from_secs(1);
         let standing = world.in_force[0].clone();
         let say = |world: &mut World, at: u64, node: u32, scheduler: Option<&SchedulerConfig>| {
             let now = Nanos::from_millis(at);
             world.tuner.report(now, NodeId(node), &report(0, true, 80.0, scheduler), true);
-            world.tuner.round(now, NODES as usize, second);
+            world.tuner.round(now);
         };
         for node in 0..3 {
             say(&mut world, 1000, node, Some(&standing));
@@ -461,9 +489,9 @@ mod tests {
         for node in 0..3 {
             say(&mut world, 3000, node, Some(&standing));
         }
-        world.tuner.round(Nanos::from_millis(5900), NODES as usize, second);
+        world.tuner.round(Nanos::from_millis(5900));
         assert_eq!(world.tuner.view().round, 1);
-        world.tuner.round(Nanos::from_millis(6000), NODES as usize, second);
+        world.tuner.round(Nanos::from_millis(6000));
         assert_eq!(world.tuner.view().round, 2, "node 3 is late");
         // A node with a scheduler of its own is told the one in force.
         let other: SchedulerConfig = "fifo".parse().unwrap();

@@ -18,10 +18,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Requests to the core that may wait.
 const WAITING: usize = 4096;
+
+/// Those of them that nodes may take up with what they tell.
+const TELLING: usize = 1024;
+
+/// How long a node waits for its turn; it must hear pings meanwhile.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Requests that are served before their results are stored together.
 const BATCH: usize = 256;
@@ -90,6 +96,7 @@ pub struct Shared {
     /// What is said while no core leads here.
     standby: RwLock<NotLeading>,
     history: HistoryWriter,
+    turns: Arc<Semaphore>,
     next_decision: AtomicU64,
     next_connection: AtomicU64,
     /// Questions that reached the core.
@@ -141,6 +148,7 @@ impl Shared {
             core: RwLock::new(None),
             standby: RwLock::new(elsewhere("this arbiter does not lead: ask the one that does", None)),
             history,
+            turns: Arc::new(Semaphore::new(TELLING)),
             next_decision: AtomicU64::new(next),
             next_connection: AtomicU64::new(1),
             asked: AtomicU64::new(0),
@@ -194,10 +202,14 @@ impl Shared {
         from.await.map_err(|_| elsewhere("the arbiter has just stopped leading: try again", None))
     }
 
-    /// Tells the core something, without waiting for what comes of it.
-    pub fn tell(&self, what: impl FnOnce(&mut Core, Nanos) + Send + 'static) -> Result<(), NotLeading> {
+    /// Tells the core something, without waiting for what comes of it; only for its turn, while very
+    /// many have something to tell.
+    pub async fn tell(&self, what: impl FnOnce(&mut Core, Nanos) + Send + 'static) -> Result<(), NotLeading> {
+        let turn = Arc::clone(&self.turns).acquire_owned();
+        let Ok(Ok(turn)) = tokio::time::timeout(TURN, turn).await else { return Err(NotLeading::Busy) };
         self.send(Input::Ask(Box::new(move |core, now| {
             what(core, now);
+            drop(turn);
             Box::new(|| {})
         })))
     }

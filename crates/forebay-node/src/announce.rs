@@ -32,6 +32,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const NAP: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The largest message: a mapping of very many jobs.
 const MAX_MESSAGE: usize = 64 << 20;
+/// Cleared before each read: most messages are short.
+const BUFFER: usize = 8 << 10;
 
 /// Why a connection to an arbiter ended.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +146,7 @@ fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), End
         let mut limits = WebSocketConfig::default();
         limits.max_message_size = Some(MAX_MESSAGE);
         limits.max_frame_size = Some(MAX_MESSAGE);
+        limits.read_buffer_size = BUFFER;
         let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
         let (socket, _) = shaken.map_err(|e| match e {
             tungstenite::HandshakeError::Failure(e) => Ended::from(e),

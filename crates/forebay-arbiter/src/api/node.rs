@@ -2,13 +2,14 @@
 
 use super::{App, No};
 use crate::core::ConnectionId;
-use crate::service::{Outgoing, Shared};
+use crate::service::{NotLeading, Outgoing, Shared};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_control::node::{NodeHello, ToArbiter, ToNode};
+use forebay_types::NodeId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,14 @@ use tokio::sync::{mpsc, oneshot};
 /// The largest message of a node.
 const MESSAGE: usize = 4 << 20;
 
+/// A connection's buffer, which is cleared before each read: not much larger than a report.
+const BUFFER: usize = 8 << 10;
+
 /// How long a node may take to say hello, or to take a message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A node takes an arbiter that says nothing for two seconds for gone.
+/// A node takes an arbiter that says nothing for two seconds for gone: one to which nothing was said for
+/// this long is pinged.
 const PING: Duration = Duration::from_millis(500);
 
 pub(super) async fn connect(
@@ -30,7 +35,7 @@ pub(super) async fn connect(
     let upgrade =
         upgrade.map_err(|e| No(StatusCode::BAD_REQUEST, format!("a WebSocket is expected: {e}")))?;
     shared.leads()?;
-    let upgrade = upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE);
+    let upgrade = upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE).read_buffer_size(BUFFER);
     Ok(upgrade.on_upgrade(move |socket| serve(shared, socket)))
 }
 
@@ -50,9 +55,9 @@ async fn serve(shared: Arc<Shared>, mut socket: WebSocket) {
         }
     };
     tracing::info!(%node, "an I/O node came");
-    let why = converse(&shared, &mut socket, connection, messages).await;
+    let why = converse(&shared, &mut socket, node, connection, messages).await;
     tracing::info!(%node, why, "an I/O node's connection ended");
-    let _ = shared.ask(move |core, now| core.node_lost(now, connection)).await;
+    let _ = shared.ask(move |core, now| core.node_lost(now, node, connection)).await;
 }
 
 async fn join(shared: &Shared, hello: NodeHello) -> Result<(ConnectionId, mpsc::Receiver<Outgoing>), String> {
@@ -66,6 +71,7 @@ async fn join(shared: &Shared, hello: NodeHello) -> Result<(ConnectionId, mpsc::
 async fn converse(
     shared: &Shared,
     socket: &mut WebSocket,
+    node: NodeId,
     connection: ConnectionId,
     mut messages: mpsc::Receiver<Outgoing>,
 ) -> &'static str {
@@ -89,7 +95,10 @@ async fn converse(
                         send(socket, Message::Close(None)).await;
                         return "the arbiter hung up";
                     }
-                    Some(Outgoing::Say(text)) => send(socket, Message::Text((&*text).into())).await,
+                    Some(Outgoing::Say(text)) => {
+                        beat.reset();
+                        send(socket, Message::Text((&*text).into())).await
+                    }
                     Some(Outgoing::Settled(done)) => {
                         pings += 1;
                         settling.push_back((pings, done));
@@ -102,9 +111,15 @@ async fn converse(
             }
             said = hear(socket) => match said {
                 Some(Heard::Message(Ok(message))) => {
+                    if let ToArbiter::Refused { term, newest } = message {
+                        tracing::warn!(%node, "it does not obey this arbiter (term {term}) but another one (term {newest}): stop one of them");
+                    }
                     // Not waiting for the core, whose store may be slow: the node wants to hear pings.
-                    if shared.tell(move |core, now| core.node_said(now, connection, message)).is_err() {
-                        return "the arbiter does not lead any more";
+                    let said = shared.tell(move |core, now| core.node_said(now, node, connection, message));
+                    match said.await {
+                        Ok(()) => {}
+                        Err(NotLeading::Busy) => return "the arbiter is overloaded",
+                        Err(NotLeading::Elsewhere { .. }) => return "the arbiter does not lead any more",
                     }
                 }
                 Some(Heard::Message(Err(e))) => {

@@ -53,13 +53,14 @@ impl Core {
         self.screening.joined(id, now);
         // What it was screened for stays until whoever screened it says otherwise.
         let screened = known.and_then(|n| n.screened.clone());
-        let scheduler = hello.scheduler.clone();
+        let (scheduler, interval) = (hello.scheduler.clone(), hello.interval);
         let node = Node {
             stored,
             connection: Some(connection),
             hello: Some(hello),
             report: None,
             heard: now,
+            probed: now,
             awaited: now + self.config.node_grace,
             screened,
             leaving: false,
@@ -69,14 +70,14 @@ impl Core {
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
         let message = self.all_mappings();
         self.actions.push(Action::Send { to: id, message });
-        self.tune_hello(id, &scheduler);
+        self.tune_hello(id, interval, &scheduler);
         self.decide(now, &format!("I/O node {id} came"));
         Ok(())
     }
 
     /// A node says something on its connection. What comes on an old connection is not heard.
-    pub fn node_said(&mut self, now: Nanos, connection: ConnectionId, message: ToArbiter) {
-        let Some((&id, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) else {
+    pub fn node_said(&mut self, now: Nanos, id: NodeId, connection: ConnectionId, message: ToArbiter) {
+        let Some(node) = self.nodes.get_mut(&id).filter(|n| n.connection == Some(connection)) else {
             return;
         };
         node.heard = now;
@@ -93,14 +94,16 @@ impl Core {
                 self.screening.drained(id, true);
                 self.decide(now, &format!("I/O node {id} leaves"));
             }
+            // That it obeys another arbiter is for people to know; whoever serves the connection tells.
             ToArbiter::Leaving | ToArbiter::Hello(_) | ToArbiter::Refused { .. } => {}
         }
     }
 
     /// A connection has ended.
-    pub fn node_lost(&mut self, now: Nanos, connection: ConnectionId) {
-        if let Some((&id, node)) = self.nodes.iter_mut().find(|(_, n)| n.connection == Some(connection)) {
+    pub fn node_lost(&mut self, now: Nanos, id: NodeId, connection: ConnectionId) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|n| n.connection == Some(connection)) {
             self.screening.disconnected(id, now);
+            self.tuner.left(id);
             node.connection = None;
             node.awaited = now + self.config.node_grace;
             // A node that ends has said so; otherwise it may be back in a moment.
@@ -189,6 +192,7 @@ impl Core {
             if let Some(connection) = node.connection.filter(|_| now.since(node.heard) > silent) {
                 self.actions.push(Action::HangUp(connection));
                 self.screening.disconnected(*id, now);
+                self.tuner.left(*id);
                 node.connection = None;
                 node.awaited = now;
             }

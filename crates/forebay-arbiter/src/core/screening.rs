@@ -7,14 +7,19 @@ use forebay_control::view::VerdictView;
 use forebay_types::{Nanos, NodeId};
 
 impl Core {
-    /// Once per probe period: judges all nodes by what they answered, and probes them again.
+    /// Probes the nodes whose turn it is, and once per probe period judges all by what they answered.
     pub(super) fn judge(&mut self, now: Nanos) {
         let period = Nanos((self.config.health.probe_every * 1e9) as u64);
-        if now.since(self.judged) < period {
+        // Each has its own turn, by when it came: a probe to all at once would hold up everything else.
+        for (&to, node) in self.nodes.iter_mut().filter(|(_, n)| n.connection.is_some()) {
+            if due(&mut node.probed, now, period) {
+                let id = self.screening.probe(to, now);
+                self.actions.push(Action::Send { to, message: ToNode::Probe { id } });
+            }
+        }
+        if !due(&mut self.judged, now, period) {
             return;
         }
-        // Evenly, unless time has jumped.
-        self.judged = if now.since(self.judged) < period + period { self.judged + period } else { now };
         for change in self.screening.tick(now) {
             let (node, from, to) = (change.node, change.from, change.verdict.state);
             self.actions.push(Action::Judged(change));
@@ -28,12 +33,6 @@ impl Core {
         for (id, reason) in slow {
             self.screen(now, id, Some(reason));
         }
-        let connected: Vec<NodeId> =
-            self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id).collect();
-        for to in connected {
-            let id = self.screening.probe(to, now);
-            self.actions.push(Action::Send { to, message: ToNode::Probe { id } });
-        }
     }
 
     /// What is thought of a node.
@@ -44,4 +43,14 @@ impl Core {
             reason: v.reason.clone(),
         })
     }
+}
+
+/// Whether it is time again; evenly, unless time has jumped.
+fn due(last: &mut Nanos, now: Nanos, period: Nanos) -> bool {
+    let passed = now.since(*last);
+    if passed < period {
+        return false;
+    }
+    *last = if passed < period + period { *last + period } else { now };
+    true
 }

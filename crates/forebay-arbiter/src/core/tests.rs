@@ -100,7 +100,7 @@ fn a_lost_node_is_left_after_its_grace_and_a_drained_one_at_once() {
     }
     c.register(secs(0), request("w", Some("wide")), SECRET).unwrap();
     assert_eq!(nodes_of(&c, "w"), [0, 1]);
-    c.node_lost(secs(1), ConnectionId(0));
+    c.node_lost(secs(1), NodeId(0), ConnectionId(0));
     c.tick(secs(2));
     assert_eq!(nodes_of(&c, "w"), [0, 1], "it may be back");
     c.tick(secs(4));
@@ -147,7 +147,7 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
     };
     c.screen(secs(1), NodeId(0), None);
     for s in 1..8 {
-        c.node_said(secs(s), ConnectionId(0), report());
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), report());
         c.renew(secs(s), "a").unwrap();
         c.tick(secs(s));
     }
@@ -211,7 +211,12 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
                     errors: 0,
                     scheduler: None,
                 };
-                c.node_said(secs(s), ConnectionId(node.into()), ToArbiter::Report(Box::new(report)));
+                c.node_said(
+                    secs(s),
+                    NodeId(node),
+                    ConnectionId(node.into()),
+                    ToArbiter::Report(Box::new(report)),
+                );
             }
         }
         c.renew(secs(s), "fast").unwrap();
@@ -239,7 +244,7 @@ fn nodes_keep_unknown_jobs_until_these_had_time_to_register_again() {
     };
     c.node_hello(secs(1), ConnectionId(1), hello(0)).unwrap();
     assert_eq!(complete(&c.actions()), [false]);
-    c.node_said(secs(14), ConnectionId(1), ToArbiter::Refused { term: Term(1), newest: Term(1) });
+    c.node_said(secs(14), NodeId(0), ConnectionId(1), ToArbiter::Refused { term: Term(1), newest: Term(1) });
     c.tick(secs(14));
     assert!(complete(&c.actions()).is_empty());
     c.tick(secs(15));
@@ -320,12 +325,12 @@ impl Model {
             }
             Step::Lose(n) => {
                 if let Some(c) = self.connections.remove(&n) {
-                    self.core.node_lost(now, ConnectionId(c));
+                    self.core.node_lost(now, NodeId(n), ConnectionId(c));
                 }
             }
             Step::Leave(n) => {
                 if let Some(&c) = self.connections.get(&n) {
-                    self.core.node_said(now, ConnectionId(c), ToArbiter::Leaving);
+                    self.core.node_said(now, NodeId(n), ConnectionId(c), ToArbiter::Leaving);
                 }
             }
             Step::Drain(n) => drop(self.core.drain(now, NodeId(n))),

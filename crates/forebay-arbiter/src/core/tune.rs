@@ -44,8 +44,8 @@ impl Core {
     }
 
     /// A node has come with this scheduler.
-    pub(super) fn tune_hello(&mut self, id: NodeId, current: &SchedulerConfig) {
-        if let Some(set) = self.tuner.joined(current) {
+    pub(super) fn tune_hello(&mut self, id: NodeId, interval: Nanos, current: &SchedulerConfig) {
+        if let Some(set) = self.tuner.joined(id, interval, current) {
             self.actions.push(Action::Send { to: id, message: ToNode::Scheduler { term: self.term, set } });
         }
     }
@@ -68,13 +68,7 @@ impl Core {
     }
 
     fn tune_round(&mut self, now: Nanos) {
-        let connected = self.nodes.values().filter(|n| n.connection.is_some());
-        let (mut nodes, mut interval) = (0, Nanos::ZERO);
-        for node in connected {
-            nodes += 1;
-            interval = interval.max(node.hello.as_ref().map_or(Nanos::ZERO, |h| h.interval));
-        }
-        let set = self.tuner.round(now, nodes, interval);
+        let set = self.tuner.round(now);
         self.set_schedulers(set);
     }
 

@@ -3,6 +3,7 @@
 use super::ScreenConfig;
 use super::robust::{deviation, median};
 use super::watch::{BREAKS_WITHIN, Kind, Measure, View, Watch};
+use forebay_types::NodeId;
 
 /// A node is out of line.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +16,27 @@ pub(super) struct Evidence {
     pub(super) past_only: bool,
 }
 
-/// What is wrong with the node, worst first; `None` if it is in line. `peers` are the others that
-/// may be compared with.
-pub(super) fn judge(config: &ScreenConfig, own: &View, watch: &Watch, peers: &[&View]) -> Option<Evidence> {
+/// The nodes that one may be compared with. There may be very many, so each question is answered
+/// from the node's own figures where these suffice.
+#[derive(Clone, Copy)]
+pub(super) struct Peers<'a> {
+    /// The node in question, which is not its own peer.
+    pub(super) but: NodeId,
+    pub(super) all: &'a [(NodeId, &'a View)],
+}
+
+/// Very many peers say no more than so many of them.
+const MOST_PEERS: usize = 64;
+
+impl<'a> Peers<'a> {
+    fn iter(self) -> impl Iterator<Item = &'a View> {
+        let step = self.all.len().div_ceil(MOST_PEERS).max(1);
+        self.all.iter().step_by(step).filter(move |(n, _)| *n != self.but).map(|(_, v)| *v)
+    }
+}
+
+/// What is wrong with the node, worst first; `None` if it is in line.
+pub(super) fn judge(config: &ScreenConfig, own: &View, watch: &Watch, peers: Peers<'_>) -> Option<Evidence> {
     let mut found: Vec<Evidence> = Vec::new();
     found.extend(failing(own, watch, peers, config));
     found.extend(flapping(own, peers));
@@ -29,10 +48,10 @@ pub(super) fn judge(config: &ScreenConfig, own: &View, watch: &Watch, peers: &[&
     })
 }
 
-fn failing(own: &View, watch: &Watch, peers: &[&View], config: &ScreenConfig) -> Option<Evidence> {
+fn failing(own: &View, watch: &Watch, peers: Peers<'_>, config: &ScreenConfig) -> Option<Evidence> {
     let fails = |v: &View| v.probes >= config.least_probes && v.failed * 2 >= v.probes;
     // If it fails for most, the storage is gone for everybody and no other node would do better.
-    if !fails(own) || peers.iter().filter(|p| fails(p)).count() * 2 >= peers.len() {
+    if !fails(own) || peers.iter().filter(|p| fails(p)).count() * 2 >= peers.iter().count() {
         return None;
     }
     let why = watch.failure.as_deref().unwrap_or("no reason given");
@@ -44,14 +63,17 @@ fn failing(own: &View, watch: &Watch, peers: &[&View], config: &ScreenConfig) ->
 }
 
 /// One that cannot keep its connection, while others do.
-fn flapping(own: &View, peers: &[&View]) -> Option<Evidence> {
+fn flapping(own: &View, peers: Peers<'_>) -> Option<Evidence> {
+    if own.breaks < LEAST_BREAKS {
+        return None;
+    }
     let others = median(peers.iter().map(|p| p.breaks as f64).collect())?;
-    (own.breaks >= LEAST_BREAKS && own.breaks as f64 > 3.0 * others).then(|| Evidence {
+    (own.breaks as f64 > 3.0 * others).then(|| Evidence {
         sentence: format!(
             "its connection broke {} times in {} (the median of {} others: {others:.0})",
             own.breaks,
             ms(BREAKS_WITHIN.as_secs_f64()),
-            peers.len()
+            peers.iter().count()
         ),
         excess: 1e5,
         past_only: false,
@@ -61,25 +83,25 @@ fn flapping(own: &View, peers: &[&View]) -> Option<Evidence> {
 /// So often is no accident.
 const LEAST_BREAKS: usize = 4;
 
-fn stall(config: &ScreenConfig, own: &View, watch: &Watch, peers: &[&View]) -> Option<Evidence> {
-    let value = own.stall?;
+fn stall(config: &ScreenConfig, own: &View, watch: &Watch, peers: Peers<'_>) -> Option<Evidence> {
+    let value = own.stall.filter(|v| *v > config.stall_floor)?;
     let others: Vec<f64> = peers.iter().filter_map(|p| p.stall).collect();
     let past = watch.past(Measure::Stall);
-    let far = Far::above(config, value, config.stall_floor, &others, past)?;
+    let far = Far::above(config, value, &others, past)?;
     Some(far.evidence(format!("it lets probes wait {}", ms(value)), ms))
 }
 
-fn storage(config: &ScreenConfig, own: &View, watch: &Watch, peers: &[&View]) -> Option<Evidence> {
-    let value = own.storage?;
+fn storage(config: &ScreenConfig, own: &View, watch: &Watch, peers: Peers<'_>) -> Option<Evidence> {
+    let value = own.storage.filter(|v| *v > config.storage_floor)?;
     let past = watch.past(Measure::Storage(own.busy));
     let alike: Vec<f64> = peers.iter().filter(|p| p.busy == own.busy).filter_map(|p| p.storage).collect();
     let far = if alike.is_empty() {
         // A busy storage is slower than an idle one: then its own past under such load must agree.
         let others: Vec<f64> = peers.iter().filter_map(|p| p.storage).collect();
         past?;
-        Far::above(config, value, config.storage_floor, &others, past)?
+        Far::above(config, value, &others, past)?
     } else {
-        Far::above(config, value, config.storage_floor, &alike, past)?
+        Far::above(config, value, &alike, past)?
     };
     Some(far.evidence(format!("its storage takes {} for a probe", ms(value)), ms))
 }
@@ -91,22 +113,16 @@ fn service(
     kind: Kind,
     own: &View,
     watch: &Watch,
-    peers: &[&View],
+    peers: Peers<'_>,
 ) -> Option<Evidence> {
-    let value = own.service.get(&kind)?;
+    let value = own.service.get(&kind).filter(|s| s.response > config.response_floor)?;
     let others: Vec<_> = peers.iter().filter_map(|p| p.service.get(&kind)).collect();
     let responses: Vec<f64> = others.iter().map(|s| s.response).collect();
-    let far = Far::above(
-        config,
-        value.response,
-        config.response_floor,
-        &responses,
-        watch.past(Measure::Response(kind)),
-    )?;
+    let far = Far::above(config, value.response, &responses, watch.past(Measure::Response(kind)))?;
     // Seconds for a MB (or an operation), so that more is worse here too.
     let cost = |rate: f64| 1.0 / rate.max(1e-9);
     let costs: Vec<f64> = others.iter().map(|s| cost(s.rate)).collect();
-    let rate = Far::above(config, cost(value.rate), 0.0, &costs, watch.past(Measure::Rate(kind)).map(cost))?;
+    let rate = Far::above(config, cost(value.rate), &costs, watch.past(Measure::Rate(kind)).map(cost))?;
     let unit = if kind == Kind::Metadata { "operations/s" } else { "MB/s" };
     let sentence = format!(
         "{} take {} and are served at {:.1} {unit} ({:.1} {})",
@@ -128,8 +144,8 @@ struct Far {
 }
 
 impl Far {
-    fn above(config: &ScreenConfig, value: f64, floor: f64, peers: &[f64], past: Option<f64>) -> Option<Far> {
-        if value.is_nan() || value <= floor {
+    fn above(config: &ScreenConfig, value: f64, peers: &[f64], past: Option<f64>) -> Option<Far> {
+        if value.is_nan() {
             return None;
         }
         let reference = match median(peers.to_vec()) {

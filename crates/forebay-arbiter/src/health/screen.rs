@@ -1,7 +1,7 @@
 //! Verdicts over time, for the whole pool.
 
 use super::ScreenConfig;
-use super::judge::{Evidence, judge, ms};
+use super::judge::{Evidence, Peers, judge, ms};
 use super::watch::{View, Watch};
 use forebay_control::node::NodeReport;
 use forebay_types::{Nanos, NodeId};
@@ -215,14 +215,15 @@ impl Screen {
             .filter(|(_, e)| e.in_pool())
             .map(|(n, e)| (*n, e.watch.view(&config, now)))
             .collect();
-        let reference: Vec<NodeId> =
-            views.keys().copied().filter(|n| self.nodes.get(n).is_some_and(|e| e.slow.is_none())).collect();
+        let reference: Vec<(NodeId, &View)> = views
+            .iter()
+            .filter(|(n, _)| self.nodes.get(n).is_some_and(|e| e.slow.is_none()))
+            .map(|(n, v)| (*n, v))
+            .collect();
         let mut found: BTreeMap<NodeId, Evidence> = BTreeMap::new();
         for (node, view) in &views {
             let Some(entry) = self.nodes.get_mut(node) else { continue };
-            let peers: Vec<&View> =
-                reference.iter().filter(|p| *p != node).filter_map(|p| views.get(p)).collect();
-            let evidence = judge(&config, view, &entry.watch, &peers);
+            let evidence = judge(&config, view, &entry.watch, Peers { but: *node, all: &reference });
             entry.weigh(evidence.as_ref(), view, step, &config, now);
             found.extend(evidence.map(|e| (*node, e)));
         }

@@ -8,56 +8,61 @@ use forebay_pattern::{FlowMetrics, Interval, Load};
 use forebay_sched::SchedulerConfig;
 use forebay_tune::Arms;
 use forebay_types::{FlowId, Nanos, NodeId};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::header::AUTHORIZATION;
+use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, Utf8Bytes, WebSocket};
 
 /// Threads that the connections are divided among.
-const THREADS: usize = 4;
+const THREADS: usize = 2;
 /// From one round to the next.
 const SECOND: Duration = Duration::from_secs(1);
 /// The nodes of a system do not begin their intervals together: reports of a round are spread over this.
 const SPREAD: Duration = Duration::from_millis(600);
-/// A round in which nothing is told within this long changed nothing.
-const QUIET: Duration = Duration::from_millis(350);
 
 struct Announcer {
     node: u32,
     socket: WebSocket<TcpStream>,
     scheduler: SchedulerConfig,
+    /// When it was told to use another scheduler in this round, and the message.
+    told: Option<(Instant, Utf8Bytes)>,
 }
 
-/// What one thread saw of a round: when it had sent its last report, and heard its last decision.
-type Seen = (Instant, Option<Instant>);
+/// What one thread saw of a round: when it had sent its last report, and heard the decision first and
+/// last.
+type Seen = (Instant, Option<[Instant; 2]>);
 
 /// So many announcers report for so many rounds; in seconds, how long each round that changed the
-/// scheduler took from the last report to the last decision.
+/// scheduler took from the last report until the first announcer was told, and until the last was.
 pub(super) fn run(
     arbiter: &ArbiterProcess,
     announcers: usize,
     rounds: usize,
     done: &(dyn Fn() + Sync),
-) -> Result<Vec<f64>> {
-    let (start, end) = (Barrier::new(THREADS), Barrier::new(THREADS));
+) -> Result<Vec<[f64; 2]>> {
+    let ready = Barrier::new(THREADS);
     let seen: Vec<Result<Vec<Seen>>> = std::thread::scope(|s| {
         let threads: Vec<_> = (0..THREADS)
             .map(|t| {
-                let (start, end) = (&start, &end);
+                let ready = &ready;
+                let tell = move || {
+                    if t == 0 {
+                        done()
+                    }
+                };
                 s.spawn(move || {
-                    let all: Result<Vec<Announcer>> = (0..announcers)
-                        .filter(|n| n % THREADS == t)
-                        .map(|n| connect(arbiter, n as u32))
-                        .collect();
-                    play(all, rounds, start, end, &|| {
-                        if t == 0 {
-                            done()
-                        }
-                    })
+                    let mine = (0..announcers).filter(|n| n % THREADS == t);
+                    let crowd = Crowd::connect(arbiter, mine);
+                    ready.wait();
+                    crowd?.play(rounds, &tell)
                 })
             })
             .collect();
@@ -67,9 +72,12 @@ pub(super) fn run(
     let mut times = Vec::new();
     for round in 0..rounds {
         let sent = seen.iter().map(|s| s[round].0).max();
-        let heard: Option<Vec<Instant>> = seen.iter().map(|s| s[round].1).collect();
-        if let (Some(sent), Some(heard)) = (sent, heard.and_then(|h| h.into_iter().max())) {
-            times.push(heard.saturating_duration_since(sent).as_secs_f64());
+        let heard: Option<Vec<[Instant; 2]>> = seen.iter().map(|s| s[round].1).collect();
+        if let (Some(sent), Some(heard)) = (sent, heard) {
+            let since = |at: Option<Instant>| {
+                at.map_or(f64::NAN, |at| at.saturating_duration_since(sent).as_secs_f64())
+            };
+            times.push([since(heard.iter().map(|h| h[0]).min()), since(heard.iter().map(|h| h[1]).max())]);
         }
     }
     if times.is_empty() {
@@ -78,13 +86,82 @@ pub(super) fn run(
     Ok(times)
 }
 
+/// One thread's announcers. Like nodes they hear what they are told when it comes.
+struct Crowd {
+    all: Vec<Announcer>,
+    epoll: OwnedFd,
+}
+
+impl Crowd {
+    fn connect(arbiter: &ArbiterProcess, nodes: impl Iterator<Item = usize>) -> Result<Crowd> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut all = Vec::new();
+        for node in nodes {
+            let announcer = connect(arbiter, node as u32)?;
+            let data = epoll::EventData::new_u64(all.len() as u64);
+            epoll::add(&epoll, announcer.socket.get_ref(), data, epoll::EventFlags::IN)?;
+            all.push(announcer);
+        }
+        Ok(Crowd { all, epoll })
+    }
+
+    /// Reports round after round, one announcer after the other, and hears what comes meanwhile.
+    fn play(&mut self, rounds: usize, done: &dyn Fn()) -> Result<Vec<Seen>> {
+        let mut seen = Vec::with_capacity(rounds);
+        let start = Instant::now();
+        for round in 0..rounds {
+            let began = start + SECOND * round as u32;
+            let count = self.all.len() as u32;
+            for i in 0..count {
+                self.hear_until(began + SPREAD * i / count)?;
+                let announcer = &mut self.all[i as usize];
+                let text = announcer.report(round)?;
+                announcer.say(text)?;
+            }
+            let sent = Instant::now();
+            self.hear_until(began + SECOND)?;
+            let told: Option<Vec<Instant>> =
+                self.all.iter().map(|a| a.told.as_ref().map(|(at, _)| *at)).collect();
+            self.all.iter_mut().try_for_each(Announcer::obey)?;
+            seen.push((sent, told.and_then(|t| Some([*t.iter().min()?, *t.iter().max()?]))));
+            done();
+        }
+        Ok(seen)
+    }
+
+    fn hear_until(&mut self, until: Instant) -> Result<()> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let wait = rustix::event::Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            for event in events.drain(..) {
+                if let Some(announcer) = self.all.get_mut(event.data.u64() as usize) {
+                    announcer.hear()?;
+                }
+            }
+        }
+    }
+}
+
 fn connect(arbiter: &ArbiterProcess, node: u32) -> Result<Announcer> {
     let stream = TcpStream::connect(("127.0.0.1", arbiter.port())).context("cannot reach the arbiter")?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut request = format!("ws://127.0.0.1:{}{NODE_PATH}", arbiter.port()).into_client_request()?;
     request.headers_mut().insert(AUTHORIZATION, format!("Bearer {}", arbiter.secret()).parse()?);
-    let (mut socket, _) = tungstenite::client(request, stream).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let limits = WebSocketConfig::default().read_buffer_size(4096);
+    let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
+    let (mut socket, _) = shaken.map_err(|e| anyhow::anyhow!("{e}"))?;
     let arms = Arms::twins_windows();
     let scheduler = arms.all()[arms.default_arm()].clone();
     let hello = NodeHello {
@@ -100,53 +177,61 @@ fn connect(arbiter: &ArbiterProcess, node: u32) -> Result<Announcer> {
         term: Term(0),
     };
     socket.send(Message::text(serde_json::to_string(&ToArbiter::Hello(hello))?))?;
-    let mut announcer = Announcer { node, socket, scheduler };
     // The welcome, so that nobody reports before all are known.
-    while !matches!(announcer.hear()?, Some(ToNode::Welcome { .. })) {}
-    announcer.socket.get_ref().set_read_timeout(Some(QUIET))?;
-    Ok(announcer)
+    loop {
+        if let Message::Text(text) = socket.read()? {
+            match serde_json::from_str(text.as_str())? {
+                ToNode::Welcome { .. } => break,
+                ToNode::Sorry { reason } => bail!("the arbiter refused announcer {node}: {reason}"),
+                _ => {}
+            }
+        }
+    }
+    socket.get_ref().set_nonblocking(true)?;
+    Ok(Announcer { node, socket, scheduler, told: None })
 }
 
 impl Announcer {
-    /// What the arbiter says next; `None` if it says nothing for the read time-out.
-    fn hear(&mut self) -> Result<Option<ToNode>> {
+    /// Takes in all that the arbiter has said.
+    fn hear(&mut self) -> Result<()> {
         loop {
-            match self.socket.read() {
-                Ok(Message::Text(text)) => match serde_json::from_str(text.as_str())? {
-                    ToNode::Sorry { reason } => {
-                        bail!("the arbiter refused announcer {}: {reason}", self.node)
-                    }
-                    message => return Ok(Some(message)),
-                },
-                Ok(_) => {}
-                Err(Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(None);
-                }
+            let text = match self.socket.read() {
+                Ok(Message::Text(text)) => text,
+                Ok(_) => continue,
+                Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e.into()),
+            };
+            if text.contains("\"scheduler\"") {
+                // A node understands one message; here those of all nodes would be in each other's way.
+                self.told = Some((Instant::now(), text));
+                continue;
+            }
+            match serde_json::from_str(text.as_str())? {
+                ToNode::Probe { id } => {
+                    let probed = ToArbiter::Probed { id, took: Nanos::from_micros(200), error: None };
+                    self.say(serde_json::to_string(&probed)?)?;
+                }
+                ToNode::Sorry { reason } => bail!("the arbiter refused announcer {}: {reason}", self.node),
+                _ => {}
             }
         }
     }
 
-    /// Waits for a scheduler, and gives what was said; `None` if none comes for the read time-out. What
-    /// was said is read later: a node reads one message, and this machine reads those of all nodes.
-    fn hear_scheduler(&mut self) -> Result<Option<Utf8Bytes>> {
-        loop {
-            match self.socket.read() {
-                Ok(Message::Text(text)) if text.contains("\"scheduler\"") => return Ok(Some(text)),
-                Ok(_) => {}
-                Err(Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(None);
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    fn obey(&mut self, text: &str) -> Result<()> {
-        if let ToNode::Scheduler { set, .. } = serde_json::from_str(text)? {
+    fn obey(&mut self) -> Result<()> {
+        if let Some((_, text)) = self.told.take()
+            && let ToNode::Scheduler { set, .. } = serde_json::from_str(text.as_str())?
+        {
             self.scheduler = set;
         }
         Ok(())
+    }
+
+    fn say(&mut self, text: String) -> Result<()> {
+        match self.socket.send(Message::text(text)) {
+            // It is kept, and goes with what comes next.
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            sent => Ok(sent?),
+        }
     }
 
     fn report(&self, round: usize) -> Result<String> {
@@ -194,60 +279,4 @@ impl Announcer {
         };
         Ok(serde_json::to_string(&ToArbiter::Report(Box::new(report)))?)
     }
-}
-
-/// One thread's announcers, round after round. A thread whose connections failed still keeps the
-/// others company at the barriers, and says so at the end.
-fn play(
-    announcers: Result<Vec<Announcer>>,
-    rounds: usize,
-    start: &Barrier,
-    end: &Barrier,
-    done: &dyn Fn(),
-) -> Result<Vec<Seen>> {
-    let mut announcers = announcers;
-    let mut seen = Vec::with_capacity(rounds);
-    for round in 0..rounds {
-        start.wait();
-        let began = Instant::now();
-        let played = announcers.and_then(|mut all| {
-            let seen = one_round(&mut all, round)?;
-            Ok((all, seen))
-        });
-        announcers = match played {
-            Ok((all, one)) => {
-                seen.push(one);
-                Ok(all)
-            }
-            Err(e) => Err(e),
-        };
-        end.wait();
-        done();
-        std::thread::sleep(SECOND.saturating_sub(began.elapsed()));
-    }
-    announcers.map(|_| seen)
-}
-
-fn one_round(all: &mut [Announcer], round: usize) -> Result<Seen> {
-    let (began, count) = (Instant::now(), all.len() as u32);
-    for (i, announcer) in all.iter_mut().enumerate() {
-        let due = began + SPREAD * i as u32 / count;
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let text = announcer.report(round)?;
-        announcer.socket.send(Message::text(text))?;
-    }
-    let sent = Instant::now();
-    let mut said = Vec::with_capacity(all.len());
-    for announcer in all.iter_mut() {
-        match announcer.hear_scheduler()? {
-            Some(text) => said.push(text),
-            // All are told, or nobody.
-            None => break,
-        }
-    }
-    let heard = Instant::now();
-    for (announcer, text) in all.iter_mut().zip(&said) {
-        announcer.obey(text.as_str())?;
-    }
-    Ok((sent, (said.len() == all.len()).then_some(heard)))
 }
