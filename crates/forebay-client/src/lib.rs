@@ -25,6 +25,7 @@ pub use config::{Address, Config, ConfigError, ExportMap, Fallback, Spread};
 pub use counters::{Counters, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
+pub use sys::high_descriptor;
 
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{

@@ -117,12 +117,15 @@ pub(crate) fn close(fd: i32) {
     unsafe { rustix::io::close(fd) };
 }
 
-/// Programs expect small descriptor numbers for their own files, and some close or reuse the ones
-/// just above 2.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+/// Where descriptors begin that are not the program's: programs expect small numbers for their own
+/// files, and some close or reuse the ones just above 2.
+pub fn high_descriptor() -> i32 {
     let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    let floor = i32::try_from(soft.min(1 << 20)).unwrap_or(1024) * 3 / 4;
-    rustix::io::fcntl_dupfd_cloexec(&fd, floor).unwrap_or(fd)
+    i32::try_from(soft.min(1 << 20)).unwrap_or(1024) * 3 / 4
+}
+
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, high_descriptor()).unwrap_or(fd)
 }
 
 /// How long a single send or receive may block before it returns `EAGAIN`.

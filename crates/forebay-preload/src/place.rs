@@ -9,9 +9,12 @@
 //! Before a fork or exec, [`settle_all`] puts one of their own in their place, whose name says which
 //! file it stands for, so that another program finds out; a record too long for a name is its
 //! content. A descriptor that escapes that (a raw `clone`) fails in the other process, it never
-//! reads or writes the wrong file.
+//! reads or writes the wrong file. One such opening is kept when its file is closed, and lent to the
+//! next one ([`spare`]).
 //!
 //! [`Config::placeholder`]: forebay_client::Config::placeholder
+
+pub(crate) mod spare;
 
 use crate::state::state;
 use crate::sys::{self, sys};
@@ -35,8 +38,14 @@ enum Record {
 /// A new placeholder for `open`; its number, or a negative errno.
 pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
     if let (Some(template), Kind::Remote(_)) = (&state().placeholder, &open.kind) {
-        let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
-        let fd = sys!(openat, libc::AT_FDCWD, template.as_ptr(), flags, 0);
+        let fd = spare::lend(open, cloexec).unwrap_or_else(|| {
+            let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
+            let fd = sys!(openat, libc::AT_FDCWD, template.as_ptr(), flags, 0);
+            if fd >= 0 {
+                spare::keep(open, fd as i32);
+            }
+            fd
+        });
         if fd >= 0 {
             open.unsettled.store(true, Ordering::Relaxed);
             return fd;
@@ -64,6 +73,7 @@ pub(crate) fn settle_all() {
                     sys!(lseek, own, at, libc::SEEK_SET);
                     sys!(dup3, own, fd, flags);
                     sys::close(own as i32);
+                    spare::give_back(&open.spare);
                 }
             });
             done.push((this, fd));

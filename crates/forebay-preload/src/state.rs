@@ -1,5 +1,6 @@
 //! What the library knows: the forwarded directories, the working directory, the client.
 
+use crate::place::spare;
 use crate::sys::{self, sys};
 use crate::table;
 use forebay_client::{Client, Config, Counters, Fallback};
@@ -155,6 +156,10 @@ impl State {
             // that use files; the old client is leaked, its memory is the child's own copy.
             let new = unsafe { (*old).after_fork() };
             self.client.store(Box::into_raw(Box::new(new)), Ordering::Release);
+        }
+        if let Some(fd) = spare::descriptor() {
+            spare::forsake();
+            sys::close(fd);
         }
         table::after_fork();
         self.pid.store(sys::getpid() as u32, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Which descriptors are forwarded files. Look-ups take no lock; an entry stays alive while a call
 //! uses it even if another thread closes the descriptor meanwhile.
 
+use crate::place::spare;
 use crate::sys::sys;
 use forebay_client::File;
 use std::sync::Arc;
@@ -27,11 +28,25 @@ pub(crate) struct Open {
     busy: AtomicBool,
     /// Stood for by the placeholder that all files share (see [`crate::place`]).
     pub(crate) unsettled: AtomicBool,
+    /// Which spare opening of it was lent to this file; 0 is none.
+    pub(crate) spare: AtomicU32,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        spare::give_back(&self.spare);
+    }
 }
 
 impl Open {
     pub(crate) fn new(kind: Kind, path: Vec<u8>) -> Arc<Open> {
-        Arc::new(Open { kind, path, busy: AtomicBool::new(false), unsettled: AtomicBool::new(false) })
+        Arc::new(Open {
+            kind,
+            path,
+            busy: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
+            spare: AtomicU32::new(0),
+        })
     }
 
     pub(crate) fn remote(&self) -> Option<&File> {

@@ -3,7 +3,7 @@
 use super::{fail, fail_errno, hooks, lock};
 use crate::notes;
 use crate::path::{self, Place, Remote};
-use crate::place;
+use crate::place::{self, spare};
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
@@ -161,9 +161,7 @@ unsafe extern "C" fn io_file_close(stream: *mut u8) -> c_int {
 
 pub(crate) fn close_fd(fd: i32) -> isize {
     let state = state();
-    if let Some(client) = state.client_if_any()
-        && client.owns_fd(fd)
-    {
+    if state.client_if_any().is_some_and(|c| c.owns_fd(fd)) || spare::descriptor() == Some(fd) {
         // A program that closes everything does not know of our sockets.
         return fail_errno(libc::EBADF);
     }
@@ -229,13 +227,11 @@ fn close_all(first: c_uint, last: c_uint) {
             close_fd(fd);
         }
     }
-    let mut own: Vec<c_uint> = Vec::new();
-    if let Some(client) = state().client_if_any() {
-        own = client.fds().iter().map(|&f| f as c_uint).filter(|f| (first..=last).contains(f)).collect();
-        own.sort_unstable();
-    }
+    let mut own = state().client_if_any().map_or(Vec::new(), |c| c.fds());
+    own.extend(spare::descriptor());
+    own.sort_unstable();
     let mut from = first;
-    for fd in own {
+    for fd in own.into_iter().map(|f| f as c_uint).filter(|f| (first..=last).contains(f)) {
         if fd > from {
             sys!(close_range, from, fd - 1, 0);
         }
@@ -270,6 +266,9 @@ fn dup_to(fd: c_int, to: c_int, flags: c_int) -> c_int {
         && client.owns_fd(to)
     {
         client.vacate_fd(to);
+    }
+    if spare::descriptor() == Some(to) {
+        spare::forsake();
     }
     let passing = state.is_passing_child();
     let gone = if passing { None } else { table::take(to) };

@@ -29,7 +29,7 @@ struct Case {
 
 const CASES: [Case; 3] = [
     Case { what: "1 MiB writes", size: 1 << 20, counts: [16, 200], most: 0.01 },
-    Case { what: "4 KiB writes", size: 4 << 10, counts: [250, 4000], most: 0.03 },
+    Case { what: "4 KiB writes", size: 4 << 10, counts: [120, 4000], most: 0.03 },
     Case { what: "metadata", size: 0, counts: [250, 4000], most: 0.03 },
 ];
 
@@ -38,7 +38,8 @@ const CASES: [Case; 3] = [
 /// Four processes write, or stat a file, through one I/O node: on emulated data servers, where what an
 /// application loses shows, and on a memory file system, where nothing hides the cost; there also in
 /// processor time, client and node together. Shows how much more an operation takes than under `noop`
-/// in the same repetition: the median of the repetitions, and half the distance of their quartiles.
+/// in the same repetition: the median of the repetitions, and half the distance of their quartiles; where
+/// that is more than what is allowed, nothing can be said.
 #[derive(Args)]
 pub(super) struct OverheadArgs {
     #[command(flatten)]
@@ -90,9 +91,10 @@ impl OverheadArgs {
                 }));
                 cells.push(format!("{:.0} %", case.most * 100.0));
                 t.add_row(cells);
-                let worst = more.iter().map(|m| m[1]).fold(f64::MIN, f64::max);
+                let by_middle = |a: &&[f64; 3], b: &&[f64; 3]| a[1].total_cmp(&b[1]);
+                let [low, worst, high] = more.iter().max_by(by_middle).copied().unwrap_or([f64::NAN; 3]);
                 let line = format!("{what} ≤{:.0} %: {:+.1} %", case.most * 100.0, worst * 100.0);
-                verdicts.push((line, worst <= case.most));
+                verdicts.push((line, worst <= case.most, (high - low) / 2.0 > case.most));
                 for (s, all) in SCHEDULERS.iter().zip(times) {
                     for (round, us) in all.iter().enumerate() {
                         rows.push([
@@ -108,8 +110,12 @@ impl OverheadArgs {
             }
         }
         println!("{PROCESSES} processes, {repeat} repetitions ({})\n\n{t}\n", load());
-        for (line, met) in verdicts {
-            verdict(&line, met);
+        for (line, met, blurred) in verdicts {
+            if blurred {
+                println!("unclear: {line}, but the repetitions lie further apart than that");
+            } else {
+                verdict(&line, met);
+            }
         }
         let chart = Bars {
             title: "What scheduling adds to an operation".into(),
