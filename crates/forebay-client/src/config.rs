@@ -121,6 +121,24 @@ pub struct Config {
     pub placeholder: Option<PathBuf>,
 }
 
+impl Config {
+    /// A job's client of these I/O nodes, everything else as by default.
+    pub fn new(job: impl Into<String>, secret: impl Into<String>, nodes: Vec<Address>) -> Config {
+        Config {
+            job: job.into(),
+            secret: secret.into(),
+            nodes,
+            spare: Vec::new(),
+            epoch: Epoch::default(),
+            exports: Vec::new(),
+            spread: Spread::default(),
+            deadline_ms: default_deadline_ms(),
+            fallback: Fallback::default(),
+            placeholder: None,
+        }
+    }
+}
+
 fn default_deadline_ms() -> u64 {
     30_000
 }

@@ -2,7 +2,7 @@
 
 use crate::EmbedError;
 use crate::rundir::RunDir;
-use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals, Spread};
+use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -126,16 +126,10 @@ impl Layer {
         }
         let secret = random_secret().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
         let mut layer = Layer::prepare(Config {
-            job: config.job.clone(),
-            secret,
-            nodes: Vec::new(),
-            spare: Vec::new(),
-            epoch: Default::default(),
             exports: exports(&config.at)?,
-            spread: Spread::Process,
             deadline_ms: config.deadline.as_millis() as u64,
             fallback: config.fallback,
-            placeholder: None,
+            ..Config::new(&config.job, secret, Vec::new())
         })?;
         let secret_file = layer.run_dir.path().join("secret");
         write_private(&secret_file, layer.config.secret.as_bytes())?;

@@ -6,7 +6,7 @@ use crate::config::Listen;
 use crate::control::Command;
 use crate::node::Node;
 use crate::sys;
-use forebay_client::{Address, Client, Config, Fallback, Spread};
+use forebay_client::{Address, Client, Config};
 use forebay_sched::Batch;
 use forebay_sched::METADATA_COST;
 use forebay_sched::share::{Report, Sharing};
@@ -47,18 +47,9 @@ impl Peers {
     pub(crate) fn set(&self, node: &Arc<Node>, secret: &Secret, addresses: &[Listen]) -> Result<(), String> {
         let mut outboxes = Vec::new();
         for address in addresses {
-            let config = Config {
-                job: node.config.job.clone().unwrap_or_else(|| JOB.to_owned()),
-                secret: secret.to_hex(),
-                nodes: vec![address.to_string().parse::<Address>().map_err(|e| e.to_string())?],
-                spare: Vec::new(),
-                epoch: Default::default(),
-                exports: Vec::new(),
-                spread: Spread::Process,
-                deadline_ms: DEADLINE_MS,
-                fallback: Fallback::Error,
-                placeholder: None,
-            };
+            let job = node.config.job.as_deref().unwrap_or(JOB);
+            let nodes = vec![address.to_string().parse::<Address>().map_err(|e| e.to_string())?];
+            let config = Config { deadline_ms: DEADLINE_MS, ..Config::new(job, secret.to_hex(), nodes) };
             let client = Client::new(config, None).map_err(|e| e.to_string())?;
             let (outbox, reports) = sync_channel(16);
             let (node, name) = (Arc::clone(node), address.to_string());

@@ -1,7 +1,7 @@
 //! Learning in a running system: an arbiter and I/O nodes as processes, what was learned over HTTP and
 //! over restarts, and nodes whose arbiter is gone.
 
-use forebay_client::{Client, Config, Fallback, Spread};
+use forebay_client::{Client, Config};
 use forebay_control::council::CouncilView;
 use forebay_node::control::{Command as Order, Reply};
 use forebay_pattern::{Model, Pattern};
@@ -82,18 +82,8 @@ impl Site {
 
     /// The scheduler in force on the node.
     fn scheduler(&self) -> String {
-        let config = Config {
-            job: "test".into(),
-            secret: SECRET.into(),
-            nodes: vec![format!("unix:{}", self.path("node.sock").display()).parse().unwrap()],
-            spare: Vec::new(),
-            epoch: Default::default(),
-            exports: Vec::new(),
-            spread: Spread::Process,
-            deadline_ms: 5000,
-            fallback: Fallback::Error,
-            placeholder: None,
-        };
+        let node = format!("unix:{}", self.path("node.sock").display()).parse().unwrap();
+        let config = Config::new("test", SECRET, vec![node]);
         let client = Client::new(config, None).unwrap();
         let answer =
             client.control(0, &serde_json::to_vec(&Order::Scheduler { set: None }).unwrap()).unwrap();

@@ -5,7 +5,7 @@
 
 mod layer;
 
-use forebay_client::{Client, Config, Fallback, Spread};
+use forebay_client::{Client, Config};
 use forebay_control::node::{JobMapping, Term};
 use forebay_node::control::{Command, Reply};
 use forebay_types::Epoch;
@@ -30,18 +30,7 @@ impl Mapper {
         let secret = layer.secret();
         let addresses: Vec<String> = (0..nodes).map(|n| format!("tcp:{}", layer.address(n))).collect();
         let client = |address: &String| {
-            let config = Config {
-                job: "test".into(),
-                secret: secret.clone(),
-                nodes: vec![address.parse().expect("an address")],
-                spare: Vec::new(),
-                epoch: Epoch(0),
-                exports: Vec::new(),
-                spread: Spread::Process,
-                deadline_ms: 10_000,
-                fallback: Fallback::Error,
-                placeholder: None,
-            };
+            let config = Config::new("test", &secret, vec![address.parse().expect("an address")]);
             Client::new(config, None).expect("a client")
         };
         Mapper { nodes: addresses.iter().map(client).collect(), addresses, secret, epoch: 0 }

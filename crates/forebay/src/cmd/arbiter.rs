@@ -73,12 +73,7 @@ impl ArbiterArgs {
             print!("{EXAMPLE}");
             return Ok(ExitCode::SUCCESS);
         }
-        if self.die_with_parent {
-            forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
-        }
-        let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        super::begin_service(self.die_with_parent)?;
         let config = self.configure()?;
         let curves = config.read_curves()?;
         let store = match self.ha {

@@ -3,7 +3,8 @@
 
 use crate::arbiter::Arbiter;
 use anyhow::{Context, Result, bail};
-use forebay_client::{Address, Client, Config, ExportMap, Fallback, Spread};
+use forebay_client::{Address, Client, Config, ExportMap};
+use forebay_control::job::JobGrant;
 use forebay_control::view::{NodeState, NodeView};
 use forebay_explore::run::Standing;
 use forebay_node::control::{Command as Order, Reply};
@@ -27,6 +28,16 @@ pub(crate) struct Fleet {
     addresses: Vec<Address>,
     secret: String,
     data: PathBuf,
+    listen: Listen,
+}
+
+/// How clients reach a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// By a socket in the file system, the shortest way.
+    Unix,
+    /// By TCP over loopback.
+    Tcp,
 }
 
 /// What a node writes once it listens.
@@ -39,13 +50,18 @@ impl Fleet {
     /// Starts `count` nodes that export `data`; `settings` are further lines of their configuration
     /// file, `{dir}` in them a directory that they share.
     pub(crate) fn start(data: &Path, count: usize, settings: &str) -> Result<Fleet> {
+        Fleet::listening(Listen::Unix, data, count, settings)
+    }
+
+    /// As [`Fleet::start`], with nodes that are reached in this way.
+    pub(crate) fn listening(listen: Listen, data: &Path, count: usize, settings: &str) -> Result<Fleet> {
         let dir = tempfile::Builder::new().prefix("forebay-fleet-").tempdir_in(scratch())?;
         let secret: String = rand::random::<[u8; 32]>().iter().map(|b| format!("{b:02x}")).collect();
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(dir.path().join("secret"))?;
         std::io::Write::write_all(&mut file, secret.as_bytes())?;
         let data = data.canonicalize().with_context(|| format!("{}: where files go", data.display()))?;
-        let mut fleet = Fleet { dir, nodes: Vec::new(), addresses: Vec::new(), secret, data };
+        let mut fleet = Fleet { dir, nodes: Vec::new(), addresses: Vec::new(), secret, data, listen };
         for n in 0..count {
             fleet.start_node(n, settings)?;
         }
@@ -58,9 +74,12 @@ impl Fleet {
 
     fn start_node(&mut self, n: usize, settings: &str) -> Result<()> {
         let dir = self.dir.path();
+        let listen = match self.listen {
+            Listen::Unix => format!("unix:{}", dir.join(format!("{n}.sock")).display()),
+            Listen::Tcp => "tcp:127.0.0.1:0".to_owned(),
+        };
         let config = format!(
-            "id = {n}\nlisten = [{:?}]\nexport = [{:?}]\nsecret-file = \"secret\"\n{}\n",
-            format!("unix:{}", dir.join(format!("{n}.sock")).display()),
+            "id = {n}\nlisten = [{listen:?}]\nexport = [{:?}]\nsecret-file = \"secret\"\n{}\n",
             format!("{}={EXPORT}", self.data.display()),
             settings.replace("{dir}", &dir.display().to_string()),
         );
@@ -125,19 +144,29 @@ impl Fleet {
     /// A client of a job on one of the nodes; each is a compute process.
     pub(crate) fn client(&self, job: &str, node: usize) -> Result<Client> {
         let address = self.addresses.get(node).context("there is no such I/O node")?;
-        let config = Config {
-            job: job.into(),
-            secret: self.secret.clone(),
-            nodes: vec![address.clone()],
-            spare: Vec::new(),
-            epoch: Default::default(),
-            exports: vec![ExportMap { dir: self.data.clone(), export: EXPORT.into(), local: None }],
-            spread: Spread::Process,
-            deadline_ms: 60_000,
-            fallback: Fallback::Error,
-            placeholder: None,
-        };
+        let config = Config { nodes: vec![address.clone()], ..self.config(job, &self.data) };
         Ok(Client::new(config, None)?)
+    }
+
+    /// How processes of a job that no arbiter knows use all the nodes; they see the data at `seen`.
+    pub(crate) fn config(&self, job: &str, seen: &Path) -> Config {
+        Config {
+            exports: vec![ExportMap { dir: seen.to_owned(), export: EXPORT.into(), local: None }],
+            deadline_ms: 60_000,
+            ..Config::new(job, &self.secret, self.addresses.clone())
+        }
+    }
+
+    /// How processes of a job use the nodes that an arbiter gave it.
+    pub(crate) fn granted(&self, grant: &JobGrant) -> Result<Config> {
+        let parse = |list: &[String]| list.iter().map(|a| a.parse()).collect::<Result<Vec<_>, _>>();
+        Ok(Config {
+            secret: grant.secret.clone().context("a grant without a secret")?,
+            nodes: parse(&grant.addresses)?,
+            spare: parse(&grant.spare)?,
+            epoch: grant.epoch,
+            ..self.config(&grant.id, &self.data)
+        })
     }
 
     /// Gives a node an order; its answer.
@@ -187,9 +216,16 @@ impl ArbiterProcess {
         Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
     }
 
-    /// Starts it with further lines of configuration; its state is kept with the nodes', so that
-    /// another one can go on with it.
+    /// Starts it with further lines of configuration and waits until it knows all nodes; its state is
+    /// kept with the nodes', so that another one can go on with it.
     pub(crate) fn start(fleet: &Fleet, port: u16, settings: &str) -> Result<ArbiterProcess> {
+        let mut arbiter = ArbiterProcess::launch(fleet, port, settings)?;
+        arbiter.await_nodes(fleet.len())?;
+        Ok(arbiter)
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) fn launch(fleet: &Fleet, port: u16, settings: &str) -> Result<ArbiterProcess> {
         let dir = fleet.dir();
         let file = dir.join("arbiter.toml");
         let config = format!(
@@ -199,25 +235,32 @@ impl ArbiterProcess {
         let child = Command::new(std::env::current_exe()?)
             .args(["arbiter", "--die-with-parent", "--config"])
             .arg(&file)
+            .env("FOREBAY_LOG", "error")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .context("cannot start the arbiter")?;
         let mut arbiter = ArbiterProcess { child, port, secret: fleet.secret.clone() };
+        arbiter.await_nodes(0)?;
+        Ok(arbiter)
+    }
+
+    fn await_nodes(&mut self, count: usize) -> Result<()> {
+        let client = self.client()?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let nodes: Result<Vec<NodeView>> = arbiter.client()?.get("/v1/nodes");
+            let nodes: Result<Vec<NodeView>> = client.get("/v1/nodes");
             let here = |n: &&NodeView| n.state == NodeState::Admitted;
-            if nodes.is_ok_and(|n| n.iter().filter(here).count() >= fleet.len()) {
-                return Ok(arbiter);
+            if nodes.is_ok_and(|n| n.iter().filter(here).count() >= count) {
+                return Ok(());
             }
-            if let Some(status) = arbiter.child.try_wait()? {
+            if let Some(status) = self.child.try_wait()? {
                 bail!("the arbiter did not start: {status}");
             }
             if Instant::now() > deadline {
                 bail!("the I/O nodes did not find the arbiter within {} s", PATIENCE.as_secs());
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -234,6 +277,13 @@ impl ArbiterProcess {
     /// What it shares with its nodes.
     pub(crate) fn secret(&self) -> &str {
         &self.secret
+    }
+
+    /// Kills it at once.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Ends it and starts another one on the same state.
@@ -255,6 +305,8 @@ fn end(children: &mut [Child]) {
     for child in children.iter() {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            // One that is stopped hears it only then.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
         }
     }
     let deadline = Instant::now() + PATIENCE;

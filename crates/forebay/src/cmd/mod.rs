@@ -18,7 +18,9 @@ mod simulate;
 mod table;
 mod train;
 
+use anyhow::Context;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// What the user asked for.
 #[derive(clap::Subcommand)]
@@ -83,4 +85,15 @@ impl Command {
             Command::Man(c) => c.run(),
         }
     }
+}
+
+/// What every long-running process of Forebay does first.
+fn begin_service(die_with_parent: bool) -> anyhow::Result<()> {
+    if die_with_parent {
+        forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
+    }
+    let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // Only the first one counts, and there is no other.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    Ok(())
 }

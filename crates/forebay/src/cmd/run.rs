@@ -7,7 +7,7 @@ use crate::arbiter::{Arbiter, SecretFile, from_environment};
 use crate::report::RunReport;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::{Config, ExportMap, Fallback, Spread};
+use forebay_client::{Config, ExportMap, Fallback};
 use forebay_control::job::JobRequest;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
 use job::Registered;
@@ -243,17 +243,14 @@ impl Run {
             let local = (local.is_absolute() && local.is_dir()).then(|| local.to_owned());
             ExportMap { dir: f.at.dir.clone(), export, local }
         };
+        let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
         Ok(Config {
-            job: grant.id.clone(),
-            secret: grant.secret.clone().context("the arbiter gave the job no secret")?,
-            nodes: grant.addresses.iter().map(address).collect::<Result<_>>()?,
             spare: grant.spare.iter().map(address).collect::<Result<_>>()?,
             epoch: grant.epoch,
             exports: self.at.iter().map(export).collect(),
-            spread: Spread::Process,
             deadline_ms: Duration::try_from_secs_f64(self.deadline).context("--deadline")?.as_millis() as u64,
             fallback: self.fallback(),
-            placeholder: None,
+            ..Config::new(&grant.id, secret, grant.addresses.iter().map(address).collect::<Result<_>>()?)
         })
     }
 

@@ -1,7 +1,7 @@
 //! Arbiters, I/O nodes and verifying clients, under a test's control.
 #![allow(dead_code)] // each test uses its part
 
-use forebay_client::{Client, Config, ExportId, ExportMap, Fallback, OpenFlags, Path as WirePath, Spread};
+use forebay_client::{Client, Config, ExportId, ExportMap, OpenFlags, Path as WirePath};
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_control::view::{HealthView, MappingView, NodeView};
 use rustix::process::{Pid, Signal, kill_process};
@@ -172,16 +172,11 @@ impl Place {
     pub(crate) fn client(&self, grant: &JobGrant, secret: &str) -> Client {
         let parse = |list: &[String]| list.iter().map(|a| a.parse().expect("an address")).collect();
         let config = Config {
-            job: grant.id.clone(),
-            secret: secret.to_owned(),
-            nodes: parse(&grant.addresses),
             spare: parse(&grant.spare),
             epoch: grant.epoch,
             exports: vec![ExportMap { dir: self.data(), export: "data".into(), local: None }],
-            spread: Spread::Process,
             deadline_ms: 60_000,
-            fallback: Fallback::Error,
-            placeholder: None,
+            ..Config::new(&grant.id, secret, parse(&grant.addresses))
         };
         Client::new(config, None).expect("a client")
     }

@@ -10,10 +10,8 @@ use crate::cmd::fleet::{ArbiterProcess, Fleet, scratch};
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
-use forebay_pattern::Pattern;
 use forebay_plot::{Axis, Line, Series, Size};
 use forebay_tune::Arms;
-use forebay_types::OpKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,18 +37,6 @@ pub(super) struct AnnouncersArgs {
     /// Rounds of reports.
     #[arg(long, value_name = "N", default_value_t = 100)]
     rounds: usize,
-}
-
-fn scenarios() -> Vec<Workload> {
-    let mut all = Vec::new();
-    for request in [32 << 10, 256 << 10] {
-        for op in [OpKind::Write, OpKind::Read] {
-            for pattern in [Pattern::SharedContiguous, Pattern::SharedStrided, Pattern::FppContiguous] {
-                all.push(Workload { pattern, op, request, processes: PROCESSES, pause: Duration::ZERO });
-            }
-        }
-    }
-    all
 }
 
 impl AnnouncersArgs {
@@ -87,7 +73,7 @@ impl AnnouncersArgs {
         let loud = Fleet::start(&loud_dir, NODES, &url)?;
         let arbiter = ArbiterProcess::start(&loud, port, "[tune]\nmode = \"shadow\"\n")?;
         let span = Duration::from_millis(if self.common.full { 5000 } else { 1000 });
-        let scenarios = scenarios();
+        let scenarios = Workload::twelve(PROCESSES);
         let turns = self.turns;
         let bar = progress(scenarios.len() * turns * 2);
         let mut t = table::new(&["scenario", "alone MB/s", "reporting MB/s", "lost"], &[]);

@@ -3,7 +3,7 @@
 use super::ground::open;
 use super::pool::Pool;
 use super::{Common, csv, load, median, progress, verdict};
-use crate::cmd::{fleet::scratch, table};
+use crate::cmd::table;
 use anyhow::{Result, bail};
 use clap::Args;
 use forebay_control::view::NodeState;
@@ -57,7 +57,7 @@ struct Seen {
 impl FailslowArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let slow = Duration::from_secs(self.seconds * if self.common.full { 3 } else { 1 });
-        let pool = Pool::start(&scratch(), NODES)?;
+        let pool = Pool::start(NODES)?;
         let seen = watch(&pool, slow)?;
         print(&seen);
         let lines: Vec<[String; 2]> =

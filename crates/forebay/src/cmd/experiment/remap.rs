@@ -187,7 +187,7 @@ impl RemapArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let seconds = self.seconds.unwrap_or(if self.common.full { 60 } else { 20 });
         let pairs = (seconds / SEGMENT.as_secs()).max(1);
-        let mut pool = Pool::start(Path::new("/dev/shm"), NODES)?;
+        let mut pool = Pool::start(NODES)?;
         let grant = pool.register("remap", None)?;
         pool.pin("remap", &[0, 1])?;
         let config = pool.client_config(&grant)?;
@@ -211,8 +211,7 @@ impl RemapArgs {
                         let due = (pair + 1) * u64::from(self.kill_arbiter) / pairs;
                         if u64::from(killed) < due {
                             std::thread::sleep(Duration::from_millis(rng.random_range(0..100)));
-                            pool.kill_arbiter();
-                            pool.start_arbiter()?;
+                            pool.replace_arbiter()?;
                             killed += 1;
                         }
                     }

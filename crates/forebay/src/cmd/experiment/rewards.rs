@@ -7,12 +7,10 @@ use super::{Common, csv, load, progress, verdict};
 use crate::cmd::fleet::{Fleet, scratch, wall_clock};
 use anyhow::Result;
 use clap::Args;
-use forebay_pattern::Pattern;
 use forebay_plot::{HeatMap, Size};
 use forebay_tune::policy::Ucb1;
 use forebay_tune::replay::{Play, Rewards, separately};
 use forebay_tune::{Arms, Guard, Memory, PolicyConfig, RewardRule};
-use forebay_types::OpKind;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -37,18 +35,6 @@ pub(super) struct RewardsArgs {
     rounds: usize,
 }
 
-fn scenarios() -> Vec<Workload> {
-    let mut all = Vec::new();
-    for request in [32 << 10, 256 << 10] {
-        for op in [OpKind::Write, OpKind::Read] {
-            for pattern in [Pattern::SharedContiguous, Pattern::SharedStrided, Pattern::FppContiguous] {
-                all.push(Workload { pattern, op, request, processes: PROCESSES, pause: Duration::ZERO });
-            }
-        }
-    }
-    all
-}
-
 impl RewardsArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let arms = Arms::twins_windows();
@@ -57,7 +43,7 @@ impl RewardsArgs {
         let dir = tempfile::Builder::new().prefix("forebay-rewards-").tempdir_in(scratch())?;
         let settings = storage::settings(&arms.all()[arms.default_arm()], 200);
         let fleet = Fleet::start(dir.path(), NODES, &settings)?;
-        let scenarios = scenarios();
+        let scenarios = Workload::twelve(PROCESSES);
         let bar = progress(scenarios.len() * self.rounds.max(1) * names.len());
         let mut rows: Vec<[String; 4]> = Vec::new();
         for scenario in &scenarios {

@@ -28,6 +28,19 @@ pub(super) struct Workload {
 }
 
 impl Workload {
+    /// Reads and writes of 32 and 256 KiB, a file each and one shared file contiguously and strided.
+    pub(super) fn twelve(processes: usize) -> Vec<Workload> {
+        let mut all = Vec::new();
+        for request in [32 << 10, 256 << 10] {
+            for op in [OpKind::Write, OpKind::Read] {
+                for pattern in [Pattern::SharedContiguous, Pattern::SharedStrided, Pattern::FppContiguous] {
+                    all.push(Workload { pattern, op, request, processes, pause: Duration::ZERO });
+                }
+            }
+        }
+        all
+    }
+
     /// `write` or `read`.
     pub(super) fn operation(&self) -> &'static str {
         if self.op == OpKind::Write { "write" } else { "read" }

@@ -3,7 +3,7 @@
 use crate::cmd::table;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueHint};
-use forebay_client::{Address, Client, Config, Fallback, Spread};
+use forebay_client::{Address, Client, Config};
 use forebay_node::config::read_secret;
 use forebay_node::control::{Command, Reply};
 use forebay_node::stats::{Distribution, Report};
@@ -62,18 +62,9 @@ pub(crate) struct Target {
 
 impl Target {
     fn tell(&self, command: &Command) -> Result<Reply> {
-        let config = Config {
-            job: self.as_job.clone(),
-            secret: read_secret(&self.secret_file)?.to_hex(),
-            nodes: vec![self.address.clone()],
-            spare: Vec::new(),
-            epoch: Default::default(),
-            exports: Vec::new(),
-            spread: Spread::Process,
-            deadline_ms: 5000,
-            fallback: Fallback::Error,
-            placeholder: None,
-        };
+        let secret = read_secret(&self.secret_file)?.to_hex();
+        let config =
+            Config { deadline_ms: 5000, ..Config::new(&self.as_job, secret, vec![self.address.clone()]) };
         let client = Client::new(config, None)?;
         let answer = client
             .control(0, &serde_json::to_vec(command)?)

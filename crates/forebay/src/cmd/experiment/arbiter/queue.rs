@@ -2,17 +2,15 @@
 
 use super::kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use crate::arbiter::Arbiter;
-use crate::cmd::fleet::Fleet;
+use crate::cmd::fleet::{ArbiterProcess, Fleet};
 use crate::cmd::run::write_preload;
 use anyhow::{Context, Result, bail};
-use forebay_client::{Config, ExportMap, Fallback, Spread};
-use forebay_control::view::{MappingView, NodeView};
+use forebay_control::view::MappingView;
 use forebay_embed::Layer;
 use forebay_explore::curves::Curves;
 use forebay_policy::PolicyKind;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -84,21 +82,11 @@ impl Outcome {
 
 /// The bandwidth of a kind alone on so many of the I/O nodes, MB/s.
 pub(super) fn alone(fleet: &Fleet, kind: &Kind, count: u32, scale: u64) -> Result<f64> {
-    let standing = fleet.standing();
     let dir = format!("{}-{count}", kind.name);
     prepare(fleet.data(), &dir, kind, scale)?;
-    let mut layer = Layer::attach(Config {
-        job: kind.name.into(),
-        secret: standing.secret,
-        nodes: standing.addresses.into_iter().take(count as usize).collect(),
-        spare: Vec::new(),
-        epoch: Default::default(),
-        exports: vec![ExportMap { dir: SEEN.into(), export: standing.export, local: None }],
-        spread: Spread::Process,
-        deadline_ms: 60_000,
-        fallback: Fallback::Error,
-        placeholder: None,
-    })?;
+    let mut config = fleet.config(kind.name, Path::new(SEEN));
+    config.nodes.truncate(count as usize);
+    let mut layer = Layer::attach(config)?;
     let library = write_preload(&layer)?;
     let started = Instant::now();
     let mut child = script(&mut Command::new("sh"), kind, &dir, scale)
@@ -159,22 +147,20 @@ pub(super) fn run(
     let data = state.join("data");
     std::fs::create_dir(&data)?;
     // The nodes must know the address before the arbiter, which needs their secret, can start.
-    let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let url = format!("http://{free}");
+    let port = ArbiterProcess::free_port()?;
+    let url = format!("http://127.0.0.1:{port}");
     let fleet = Fleet::start(&data, NODES as usize, &format!("arbiters = [\"{url}\"]\n{settings}"))?;
     let secret = fleet.dir().join("secret");
-    let curves_file = state.join("curves.csv");
-    curves.to_csv(std::fs::File::create(&curves_file)?)?;
-    let config = state.join("arbiter.toml");
-    std::fs::write(
-        &config,
-        format!(
-            "compute-nodes = {MACHINE}\nsharing = \"better\"\nlisten = \"{free}\"\ncurves = \"curves.csv\"\n"
+    curves.to_csv(std::fs::File::create(fleet.dir().join("curves.csv"))?)?;
+    let process = ArbiterProcess::start(
+        &fleet,
+        port,
+        &format!(
+            "policy = \"{}\"\ncompute-nodes = {MACHINE}\nsharing = \"better\"\ncurves = \"curves.csv\"",
+            policy.name()
         ),
     )?;
-    let _arbiter = start_arbiter(&config, &secret, policy, &state.join("state"))?;
-    let arbiter = Arbiter::new(&url, None)?;
-    await_nodes(&arbiter)?;
+    let arbiter = process.client()?;
     let mut q = Queue {
         url,
         secret,
@@ -316,50 +302,4 @@ impl Drop for Queue<'_> {
             let _ = r.child.wait();
         }
     }
-}
-
-/// A child that ends with this value.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.0.wait();
-    }
-}
-
-fn start_arbiter(config: &Path, secret: &Path, policy: PolicyKind, state: &Path) -> Result<Ends> {
-    let child = Command::new(std::env::current_exe()?)
-        .args(["arbiter", "--die-with-parent", "--policy", policy.name(), "--config"])
-        .arg(config)
-        .arg("--secret-file")
-        .arg(secret)
-        .arg("--state")
-        .arg(state)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start the arbiter")?;
-    let mut child = Ends(child);
-    let out = child.0.stdout.take().context("the arbiter has no output")?;
-    let mut line = String::new();
-    BufReader::new(out).read_line(&mut line)?;
-    if !line.starts_with("listening") {
-        bail!("the arbiter did not start");
-    }
-    Ok(child)
-}
-
-fn await_nodes(arbiter: &Arbiter) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < until {
-        let nodes: Vec<NodeView> = arbiter.get("/v1/nodes")?;
-        if nodes.len() == NODES as usize {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK);
-    }
-    bail!("the I/O nodes did not come to the arbiter within 30 s")
 }
