@@ -262,6 +262,8 @@ enum Step {
     Drain(u32),
     Screen(u32, bool),
     Register(u8, u8),
+    /// A job is put on the nodes of these bits.
+    Pin(u8, u32),
     Renew(u8),
     End(u8),
     Pass(u64),
@@ -276,6 +278,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5u32).prop_map(Step::Drain),
         2 => (0..5u32, any::<bool>()).prop_map(|(n, b)| Step::Screen(n, b)),
         5 => (0..8u8, 0..4u8).prop_map(|(j, p)| Step::Register(j, p)),
+        2 => (0..8u8, 0..32u32).prop_map(|(j, n)| Step::Pin(j, n)),
         3 => (0..8u8).prop_map(Step::Renew),
         2 => (0..8u8).prop_map(Step::End),
         4 => (0..20_000u64).prop_map(Step::Pass),
@@ -289,6 +292,7 @@ struct Model {
     kept: Kept,
     leases: BTreeMap<String, Nanos>,
     epochs: BTreeMap<String, Epoch>,
+    pinned: BTreeMap<String, Vec<NodeId>>,
     newest: Epoch,
     /// By node, its open connection.
     connections: BTreeMap<u32, u64>,
@@ -306,6 +310,7 @@ impl Model {
             kept: Kept::default(),
             leases: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            pinned: BTreeMap::new(),
             newest: Epoch(0),
             connections: BTreeMap::new(),
             next: 0,
@@ -347,6 +352,15 @@ impl Model {
                     self.epochs.remove(&id);
                 }
             }
+            Step::Pin(j, bits) => {
+                let id = format!("j{j}");
+                let wanted: Vec<NodeId> = (0..5).filter(|n| bits >> n & 1 == 1).map(NodeId).collect();
+                let may = self.leases.contains_key(&id) && wanted.iter().all(|n| self.core.admits(*n));
+                assert_eq!(self.core.pin(now, &id, wanted.clone()).is_ok(), may);
+                if may {
+                    self.pinned.insert(id, wanted);
+                }
+            }
             Step::Renew(j) => {
                 let id = format!("j{j}");
                 assert_eq!(self.core.renew(now, &id).is_ok(), self.leases.contains_key(&id));
@@ -374,15 +388,9 @@ impl Model {
 
     /// Carries out the actions, and checks those that say something.
     fn store(&mut self) {
-        let mut unsaid: BTreeSet<String> = BTreeSet::new();
         for action in self.core.actions() {
             match action {
-                Action::Persist(change) => {
-                    if let Change::Job(j) = &change {
-                        unsaid.remove(&j.request.id);
-                    }
-                    self.kept.apply(&change);
-                }
+                Action::Persist(change) => self.kept.apply(&change),
                 Action::Send { message: ToNode::Mapping { jobs, term, .. }, .. } => {
                     assert_eq!(term, Term(self.term));
                     for j in jobs {
@@ -412,8 +420,14 @@ impl Model {
             if admitted.iter().any(|n| self.core.nodes[n].connection.is_some()) {
                 assert!(!job.nodes().is_empty(), "{id} has no node though there is one");
                 assert!(job.nodes().iter().all(|n| admitted.contains(n)), "{id} is on {:?}", job.nodes());
+                let mut pinned = self.pinned.get(id).cloned().unwrap_or_default();
+                pinned.retain(|n| admitted.contains(n));
+                if !pinned.is_empty() {
+                    assert_eq!(job.nodes(), pinned, "{id} is where it was pinned to");
+                }
             }
         }
+        self.pinned.retain(|id, _| self.core.jobs.contains_key(id));
         self.epochs.retain(|id, _| self.core.jobs.contains_key(id));
         assert!(self.core.epoch >= self.newest, "epochs only grow");
         self.newest = self.core.epoch;
