@@ -167,8 +167,7 @@ impl Layer {
     }
 
     fn write_config(&self) -> Result<(), EmbedError> {
-        let json = serde_json::to_vec_pretty(&self.config).expect("a configuration is plain data");
-        write_private(&self.client_config(), &json)
+        write_config(&self.client_config(), &self.config)
     }
 
     fn spawn(&self, config: &LayerConfig, node: usize, secret: &Path) -> Result<NodeProcess, EmbedError> {
@@ -355,6 +354,16 @@ fn random_secret() -> std::io::Result<String> {
     let mut bytes = [0u8; 32];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
+/// finds the old one or the new one.
+pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {
+    let json = serde_json::to_vec_pretty(config).expect("a configuration is plain data");
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    write_private(&new, &json)?;
+    std::fs::rename(&new, path).map_err(EmbedError::io("cannot write", path))
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EmbedError> {

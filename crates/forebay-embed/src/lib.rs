@@ -7,4 +7,4 @@ mod layer;
 mod rundir;
 
 pub use error::EmbedError;
-pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport};
+pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport, write_config};

@@ -227,6 +227,25 @@ fn a_drained_io_node_ends_and_the_program_goes_on() {
 }
 
 #[test]
+fn processes_that_start_after_a_move_start_where_the_job_is() {
+    let site = Site::new();
+    let config = site.path("arbiter.toml");
+    std::fs::write(&config, "lease-ms = 1500\n").unwrap();
+    let _arbiter = site.arbiter("state", &["--policy", "static", "--config", config.to_str().unwrap()]);
+    let _nodes = [site.node(0), site.node(1)];
+    until("both came", || site.admitted() == 2);
+    // What a process that starts now would read.
+    let script = r#"for i in $(seq 300); do
+        tr -d '\n ' < "$FOREBAY_CONFIG" | grep -q '"nodes":\["unix:[^,]*/1.sock"\],"spare":\["unix:[^,]*/0.sock"\]' && exit 0
+        sleep 0.1
+    done; exit 9"#;
+    let run = site.run("j", &["--compute-nodes", "2"], script);
+    until("it is on both", || site.job("j").is_some_and(|j| j["nodes"].as_array().unwrap().len() == 2));
+    assert!(site.tool(&["jobs", "pin", "j", "1"]).status.success());
+    finish(run);
+}
+
+#[test]
 fn killed_twenty_times_the_arbiter_knows_everything_and_no_program_notices() {
     let site = Site::new();
     let mut arbiter = Some(site.arbiter("state", &["--policy", "static"]));

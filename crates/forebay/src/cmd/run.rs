@@ -8,8 +8,8 @@ use crate::report::RunReport;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::{Config, ExportMap, Fallback};
-use forebay_control::job::JobRequest;
-use forebay_embed::{At, Layer, LayerConfig, Transport};
+use forebay_control::job::{JobGrant, JobRequest};
+use forebay_embed::{At, Layer, LayerConfig, Transport, write_config};
 use job::Registered;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -187,7 +187,17 @@ impl Run {
         let (layer, registered) = match self.arbiter.clone().or_else(environment) {
             Some(urls) => {
                 let registered = self.register(&urls)?;
-                (Layer::attach(self.client_config(&registered)?)?, Some(registered))
+                let config = self.client_config(&registered.grant)?;
+                let layer = Layer::attach(config)?;
+                let (file, config) = (layer.client_config(), layer.config().clone());
+                registered.when_moved(move |grant| {
+                    let mut config = config.clone();
+                    // A process that starts with an old mapping is told on its first connection.
+                    if place(&mut config, grant).is_ok() {
+                        let _ = write_config(&file, &config);
+                    }
+                });
+                (layer, Some(registered))
             }
             None => (self.start_nodes()?, None),
         };
@@ -233,9 +243,7 @@ impl Run {
         Registered::new(arbiter, request, patience)
     }
 
-    fn client_config(&self, registered: &Registered) -> Result<Config> {
-        let grant = &registered.grant;
-        let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
+    fn client_config(&self, grant: &JobGrant) -> Result<Config> {
         let export = |f: &Forward| {
             let export = f.name.clone().unwrap_or_else(|| f.at.dir.display().to_string());
             // Where the export's path is there on this machine too, it is the same directory.
@@ -244,14 +252,14 @@ impl Run {
             ExportMap { dir: f.at.dir.clone(), export, local }
         };
         let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
-        Ok(Config {
-            spare: grant.spare.iter().map(address).collect::<Result<_>>()?,
-            epoch: grant.epoch,
+        let mut config = Config {
             exports: self.at.iter().map(export).collect(),
             deadline_ms: Duration::try_from_secs_f64(self.deadline).context("--deadline")?.as_millis() as u64,
             fallback: self.fallback(),
-            ..Config::new(&grant.id, secret, grant.addresses.iter().map(address).collect::<Result<_>>()?)
-        })
+            ..Config::new(&grant.id, secret, Vec::new())
+        };
+        place(&mut config, grant)?;
+        Ok(config)
     }
 
     fn fallback(&self) -> Fallback {
@@ -279,6 +287,15 @@ impl Run {
             .env("FOREBAY_CONFIG", layer.client_config())
             .spawn()
     }
+}
+
+/// Puts a job where the arbiter wants it.
+fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
+    let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
+    config.nodes = grant.addresses.iter().map(address).collect::<Result<_>>()?;
+    config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;
+    config.epoch = grant.epoch;
+    Ok(())
 }
 
 /// Puts the preload library into the run's directory.

@@ -4,8 +4,9 @@ use crate::arbiter::{Arbiter, Unanswered, in_path};
 use anyhow::{Context, Result, bail};
 use forebay_control::JOBS_PATH;
 use forebay_control::job::{JobGrant, JobRequest};
-use std::sync::Arc;
+use forebay_types::Epoch;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,22 @@ pub(super) struct Registered {
     arbiter: Arc<Arbiter>,
     /// What the arbiter said when it had I/O nodes for the job.
     pub(super) grant: JobGrant,
+    moved: Arc<OnceLock<Moved>>,
     stop: Option<Sender<()>>,
     renewer: Option<JoinHandle<()>>,
 }
 
+/// Told when the job is found on other I/O nodes.
+type Moved = Box<dyn Fn(&JobGrant) + Send + Sync>;
+
 impl Registered {
+    /// Tells when the job is found on other I/O nodes than those of [`Registered::grant`]. Running
+    /// processes hear it from their nodes, and much sooner; this is for those that start later.
+    pub(super) fn when_moved(&self, tell: impl Fn(&JobGrant) + Send + Sync + 'static) {
+        // Only the first one counts, and there is no other.
+        let _ = self.moved.set(Box::new(tell));
+    }
+
     /// Registers the job and waits until it has I/O nodes; gives up after `patience`.
     pub(super) fn new(arbiter: Arbiter, mut request: JobRequest, patience: Duration) -> Result<Registered> {
         let arbiter = Arc::new(arbiter);
@@ -38,17 +50,26 @@ impl Registered {
         request.secret.clone_from(&first.secret);
         let (stop, stopped) = channel();
         let every = Duration::from_millis(first.lease_ms / 3).max(Duration::from_millis(100));
+        let moved: Arc<OnceLock<Moved>> = Arc::default();
         let renewer = {
-            let (arbiter, request) = (Arc::clone(&arbiter), request.clone());
+            let (arbiter, request, moved) = (Arc::clone(&arbiter), request.clone(), Arc::clone(&moved));
             std::thread::spawn(move || {
-                let mut pause = every;
+                let (mut pause, mut epoch) = (every, Epoch::default());
                 // Ends when the sender is dropped.
                 while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                    pause = if renew(&arbiter, &request).is_ok() { every } else { RETRY.min(every) };
+                    let renewed = renew(&arbiter, &request);
+                    pause = if renewed.is_ok() { every } else { RETRY.min(every) };
+                    if let (Ok(grant), Some(tell)) = (renewed, moved.get())
+                        && grant.epoch != epoch
+                        && !grant.addresses.is_empty()
+                    {
+                        epoch = grant.epoch;
+                        tell(&grant);
+                    }
                 }
             })
         };
-        let mut job = Registered { arbiter, grant: first, stop: Some(stop), renewer: Some(renewer) };
+        let mut job = Registered { arbiter, grant: first, moved, stop: Some(stop), renewer: Some(renewer) };
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
