@@ -112,6 +112,8 @@ pub struct Council {
     standing: usize,
     learners: BTreeMap<Context, Learner>,
     reports: BTreeMap<NodeId, NodeReport>,
+    /// What each node was doing in the last round.
+    last: BTreeMap<NodeId, Context>,
 }
 
 /// Contexts that are kept at most; there are not many more than this at all.
@@ -130,7 +132,15 @@ impl Council {
             return Err(CouncilError::Guard);
         }
         let standing = arms.default_arm();
-        Ok(Council { arms, config, round: 0, standing, learners: BTreeMap::new(), reports: BTreeMap::new() })
+        Ok(Council {
+            arms,
+            config,
+            round: 0,
+            standing,
+            learners: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            last: BTreeMap::new(),
+        })
     }
 
     /// Takes in a node's report for the current round. A second report of the same node replaces
@@ -168,16 +178,24 @@ impl Council {
     }
 
     /// Learns from the reports of this round, decides, and begins the next.
+    ///
+    /// The interval in which a node's situation changes belongs to two of them, and may look like a
+    /// third: nothing is learned from it, and it has a voice only if that situation is known.
     pub fn decide(&mut self) -> Decision {
         self.round += 1;
         let reports = std::mem::take(&mut self.reports);
         let may_explore = reports.values().all(|r| r.may_explore);
+        let now = reports.values().filter_map(|r| Some((r.node, r.context?))).collect();
+        let before = std::mem::replace(&mut self.last, now);
         let mut nodes: BTreeMap<Context, usize> = BTreeMap::new();
         let mut rewards: BTreeMap<(Context, usize), Vec<f64>> = BTreeMap::new();
         for report in reports.values() {
             let Some(context) = report.context else { continue };
-            *nodes.entry(context).or_default() += 1;
-            if let (Some(arm), Some(reward)) = (report.arm, report.reward) {
+            let settled = before.get(&report.node) == Some(&context);
+            if settled || self.learners.contains_key(&context) {
+                *nodes.entry(context).or_default() += 1;
+            }
+            if let (true, Some(arm), Some(reward)) = (settled, report.arm, report.reward) {
                 rewards.entry((context, arm)).or_default().push(reward);
             }
         }
