@@ -7,14 +7,14 @@
 
 use crate::aggregate::Limits;
 use crate::heap::SlotHeap;
-use crate::sweep::Sweep;
-use crate::table::Table;
+use crate::sweeps::{Key, Sweeps};
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
 use forebay_types::{FileId, Nanos, OpKind};
 use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::num::NonZeroU32;
 
 /// The parameters of `aioli`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +43,6 @@ const LONE: u32 = 4;
 /// A wait in vain is not tried again for up to two to the power of this many batches.
 const DISCOURAGED: u32 = 6;
 
-type Key = (FileId, OpKind);
-
 /// What is known of a file and operation from before.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
@@ -67,11 +65,11 @@ impl Memory {
     }
 }
 
+/// What is noted of a queue.
 #[derive(Debug, Default)]
-struct Queue {
-    requests: Sweep,
+struct Note {
     /// While it waits: how many together end the wait.
-    expects: Option<usize>,
+    expects: Option<NonZeroU32>,
     /// It has waited since its last batch.
     waited: bool,
 }
@@ -80,13 +78,12 @@ struct Queue {
 #[derive(Debug)]
 pub struct Aioli {
     config: AioliConfig,
-    queues: Table<Key, Queue>,
+    queues: Sweeps<Note>,
     turns: VecDeque<u32>,
     waiting: SlotHeap<Nanos>,
     /// What the first in `turns` has sent in this turn; `None`: its turn is yet to begin.
     used: Option<u64>,
     memory: Vec<Memory>,
-    len: usize,
     merge: Limits,
 }
 
@@ -98,12 +95,11 @@ impl Aioli {
         let memory = vec![Memory::new(nobody, config.quantum); MEMORY];
         Aioli {
             config,
-            queues: Table::default(),
+            queues: Sweeps::default(),
             turns: VecDeque::new(),
             waiting: SlotHeap::default(),
             used: None,
             memory,
-            len: 0,
             merge,
         }
     }
@@ -119,11 +115,12 @@ impl Aioli {
 
     /// Whether the queue whose turn begins had better wait for neighbours.
     fn anticipates(&mut self, slot: u32) -> bool {
-        let queue = &mut self.queues[slot];
-        let (waiting, waited) = (queue.requests.len(), queue.waited);
-        let Some(&Request { file, op, .. }) = queue.requests.front() else { return false };
+        // The next sweep begins now, so that those waited for join it.
+        self.queues.turn(slot);
+        let (key, waiting) = (self.queues.key(slot), self.queues.waiting(slot));
+        let waited = self.queues.note(slot).waited;
         let most = self.merge.count;
-        let memory = self.memory((file, op));
+        let memory = self.memory(key);
         let together = memory.outstanding.saturating_sub(memory.in_flight).min(most);
         if waited || memory.alone >= LONE || waiting >= together {
             return false;
@@ -132,28 +129,24 @@ impl Aioli {
             memory.pause -= 1;
             return false;
         }
-        let queue = &mut self.queues[slot];
-        (queue.expects, queue.waited) = (Some(together), true);
+        *self.queues.note(slot) = Note { expects: NonZeroU32::new(together as u32), waited: true };
         true
     }
 
     /// A queue's time to wait is over, and those it waited for did not come.
     fn give_up(&mut self, slot: u32) {
-        let queue = &mut self.queues[slot];
-        let waiting = queue.requests.len();
-        if let Some(&Request { file, op, .. }) = queue.requests.front() {
-            let memory = self.memory((file, op));
-            memory.outstanding = waiting + memory.in_flight;
-            memory.pause = (1 << memory.vain) - 1;
-            memory.vain = (memory.vain + 1).min(DISCOURAGED);
-        }
+        let waiting = self.queues.waiting(slot);
+        let memory = self.memory(self.queues.key(slot));
+        memory.outstanding = waiting + memory.in_flight;
+        memory.pause = (1 << memory.vain) - 1;
+        memory.vain = (memory.vain + 1).min(DISCOURAGED);
         self.resume(slot);
     }
 
     /// Puts a queue at the front, whether a turn is under way there or not.
     fn resume(&mut self, slot: u32) {
         self.waiting.remove(slot);
-        self.queues[slot].expects = None;
+        self.queues.note(slot).expects = None;
         let at = usize::from(self.used.is_some());
         self.turns.insert(at, slot);
     }
@@ -175,17 +168,14 @@ impl Aioli {
 
 impl Scheduler for Aioli {
     fn enqueue(&mut self, _now: Nanos, r: Request) {
-        let slot = self.queues.slot((r.file, r.op));
-        let queue = &mut self.queues[slot];
-        if queue.requests.is_empty() {
+        let slot = self.queues.push(&r, 0);
+        let (waiting, complete) = (self.queues.waiting(slot), self.queues.note(slot).expects);
+        if waiting == 1 {
             self.turns.push_back(slot);
         }
-        queue.requests.push(r, 0);
-        self.len += 1;
-        let (waiting, complete) = (queue.requests.len(), queue.expects);
         let memory = self.memory((r.file, r.op));
         memory.outstanding = memory.outstanding.max(waiting + memory.in_flight);
-        if complete.is_some_and(|together| waiting >= together) {
+        if complete.is_some_and(|together| waiting >= together.get() as usize) {
             memory.vain = 0;
             self.resume(slot);
         }
@@ -203,13 +193,11 @@ impl Scheduler for Aioli {
             self.turns.pop_front();
             self.waiting.set(slot, now + self.config.wait);
         };
-        let queue = &mut self.queues[slot];
-        let batch = queue.requests.pop(&self.merge)?;
-        queue.waited = false;
+        let batch = self.queues.pop(slot, 0, &self.merge)?;
+        self.queues.note(slot).waited = false;
         let count = batch.requests().len();
         let key = (batch.file(), batch.op());
-        self.len -= count;
-        let cost: u64 = batch.requests().iter().map(|r| r.cost(METADATA_COST)).sum();
+        let cost = batch.cost(METADATA_COST);
         let used = self.used.unwrap_or(0).saturating_add(cost);
         self.used = Some(used);
         let memory = self.memory(key);
@@ -217,14 +205,12 @@ impl Scheduler for Aioli {
         memory.alone = if count > 1 { 0 } else { memory.alone.saturating_add(1) };
         let quantum = memory.quantum;
 
-        let more = !self.queues[slot].requests.is_empty();
+        let more = self.queues.waiting(slot) > 0;
         if !more || used >= quantum {
             self.turns.pop_front();
             self.end_turn(key, used, more);
             if more {
                 self.turns.push_back(slot);
-            } else {
-                self.queues.remove(&key);
             }
         }
         Some(batch)
@@ -241,7 +227,7 @@ impl Scheduler for Aioli {
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.queues.len()
     }
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
@@ -252,9 +238,8 @@ impl Scheduler for Aioli {
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        let mut all: Vec<Request> = self.queues.values_mut().flat_map(|q| q.requests.drain()).collect();
+        let all = self.queues.drain();
         *self = Aioli::new(&self.config, self.merge);
-        all.sort_by_key(|r| r.arrival);
         all
     }
 }

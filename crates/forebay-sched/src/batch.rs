@@ -98,6 +98,11 @@ impl Batch {
         self.requests().last().map_or(0, Request::end) - self.offset()
     }
 
+    /// What its requests cost in bytes of service; see [`Request::cost`].
+    pub fn cost(&self, metadata: u64) -> u64 {
+        self.requests().iter().map(|r| r.cost(metadata)).sum()
+    }
+
     /// The bytes that were asked for.
     pub fn bytes(&self) -> u64 {
         self.requests().iter().map(|r| r.len).sum()

@@ -65,7 +65,7 @@ impl Scheduler for Hbrr {
             self.left = self.quantum;
         }
         if emptied {
-            self.queues.remove(&(batch.file(), batch.op()));
+            self.queues.remove(slot);
         } else if self.left == self.quantum {
             self.turns.push_back(slot);
         }

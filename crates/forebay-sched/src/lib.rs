@@ -25,6 +25,7 @@ pub mod sjf;
 pub mod slots;
 pub mod sw;
 mod sweep;
+mod sweeps;
 mod table;
 mod tags;
 pub mod twins;

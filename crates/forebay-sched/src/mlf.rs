@@ -3,10 +3,9 @@
 //! large ones after a few turns.
 
 use crate::aggregate::Limits;
-use crate::sweep::Sweep;
-use crate::table::Table;
+use crate::sweeps::Sweeps;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
-use forebay_types::{FileId, Nanos, OpKind};
+use forebay_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -25,69 +24,72 @@ impl Default for MlfConfig {
     }
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    requests: Sweep,
-    /// The round in which the first of its requests may go.
-    due: u32,
-}
-
 /// How many of a file's lowest requests are tried at its turn.
 const TRIED: usize = 4;
 /// A turn lies at most so many rounds ahead: one, and a doubling for every bit of a size.
 const ROUNDS: usize = 66;
 
+/// How far the turns have come, and how fast an allowance grows.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    quantum: u64,
+    /// The round under way. Every file has one turn in it; turns in which nothing fits are not taken.
+    round: u32,
+}
+
+impl Pace {
+    /// The round in which a request of this cost that comes now may go. Its first turn is in the next
+    /// one, so that this one ends.
+    fn due(self, cost: u64) -> u32 {
+        let quanta = cost.div_ceil(self.quantum);
+        let doublings = quanta.checked_next_power_of_two().map_or(u64::BITS, u64::trailing_zeros);
+        self.round.wrapping_add(1).wrapping_add(doublings)
+    }
+
+    /// How many rounds from now what is due in that round may go.
+    fn wait(self, due: u32) -> u32 {
+        // Rounds wrap: what lies far ahead is past.
+        let ahead = due.wrapping_sub(self.round);
+        if ahead < ROUNDS as u32 { ahead } else { 0 }
+    }
+}
+
 /// Serves files in turn, small requests sooner.
 #[derive(Debug)]
 pub struct Mlf {
-    quantum: u64,
-    queues: Table<(FileId, OpKind), Queue>,
-    /// The round under way. Every file has one turn in it; turns in which nothing fits are not taken.
-    round: u32,
+    pace: Pace,
+    /// With the round in which the first of its requests may go.
+    queues: Sweeps<u32>,
     /// Whose turn it is in this round and in those to come, in order.
     turns: Vec<VecDeque<u32>>,
-    len: usize,
     merge: Limits,
 }
 
 impl Mlf {
     /// An empty one.
     pub fn new(config: &MlfConfig, merge: Limits) -> Mlf {
-        let turns = vec![VecDeque::new(); ROUNDS];
-        Mlf { quantum: config.quantum.max(1), queues: Table::default(), round: 0, turns, len: 0, merge }
-    }
-
-    /// How many times the allowance must double for this request.
-    fn doublings(&self, r: &Request) -> u32 {
-        let quanta = r.cost(METADATA_COST).div_ceil(self.quantum);
-        quanta.checked_next_power_of_two().map_or(u64::BITS, u64::trailing_zeros)
-    }
-
-    /// How many rounds from now a request may go whose first turn is in round `stamp`.
-    fn wait(&self, r: &Request, stamp: u32) -> u32 {
-        let due = stamp.wrapping_add(self.doublings(r));
-        // Rounds wrap: what lies far ahead is past.
-        let ahead = due.wrapping_sub(self.round);
-        if ahead < ROUNDS as u32 { ahead } else { 0 }
+        let pace = Pace { quantum: config.quantum.max(1), round: 0 };
+        Mlf { pace, queues: Sweeps::default(), turns: vec![VecDeque::new(); ROUNDS], merge }
     }
 
     fn schedule(&mut self, slot: u32, wait: u32) {
-        let due = self.round.wrapping_add(wait);
-        self.queues[slot].due = due;
+        let due = self.pace.round.wrapping_add(wait);
+        *self.queues.note(slot) = due;
         self.turns[due as usize % ROUNDS].push_back(slot);
     }
 
     /// The next file whose turn comes.
     fn next_turn(&mut self) -> Option<u32> {
-        if self.len == 0 {
+        if self.queues.len() == 0 {
             return None;
         }
         loop {
-            match self.turns[self.round as usize % ROUNDS].pop_front() {
+            let round = self.pace.round;
+            match self.turns[round as usize % ROUNDS].pop_front() {
                 // A turn that was moved forward leaves its old place behind.
-                Some(slot) if self.queues[slot].due == self.round => return Some(slot),
+                Some(slot) if *self.queues.note(slot) == round => return Some(slot),
                 Some(_) => {}
-                None => self.round = self.round.wrapping_add(1),
+                None => self.pace.round = round.wrapping_add(1),
             }
         }
     }
@@ -95,15 +97,11 @@ impl Mlf {
 
 impl Scheduler for Mlf {
     fn enqueue(&mut self, _now: Nanos, r: Request) {
-        let slot = self.queues.slot((r.file, r.op));
-        // Its first turn is in the next round, so that this one ends.
-        let stamp = self.round.wrapping_add(1);
-        let wait = self.wait(&r, stamp);
-        let queue = &mut self.queues[slot];
-        let idle = queue.requests.is_empty();
-        queue.requests.push(r, stamp);
-        self.len += 1;
-        if idle || wait < queue.due.wrapping_sub(self.round) {
+        let due = self.pace.due(r.cost(METADATA_COST));
+        let wait = self.pace.wait(due);
+        let slot = self.queues.push(&r, due);
+        let idle = self.queues.waiting(slot) == 1;
+        if idle || wait < self.queues.note(slot).wrapping_sub(self.pace.round) {
             self.schedule(slot, wait);
         }
     }
@@ -111,21 +109,16 @@ impl Scheduler for Mlf {
     fn dispatch(&mut self, _now: Nanos) -> Option<Batch> {
         loop {
             let slot = self.next_turn()?;
-            let mut queue = std::mem::take(&mut self.queues[slot].requests);
-            let fits = queue.peek().take(TRIED).position(|(r, stamp)| self.wait(r, stamp) == 0);
-            let batch = fits.and_then(|at| queue.pop_at(at, &self.merge));
+            let pace = self.pace;
+            let fits = self.queues.stamps(slot).take(TRIED).position(|due| pace.wait(due) == 0);
+            let batch = fits.and_then(|at| self.queues.pop(slot, at, &self.merge));
             // Its next turn is in a later round, when the first of its requests may go.
-            let next = queue.peek().take(TRIED).map(|(r, stamp)| self.wait(r, stamp)).min();
-            self.queues[slot].requests = queue;
-            if let Some(wait) = next {
+            if let Some(wait) = self.queues.stamps(slot).take(TRIED).map(|due| pace.wait(due)).min() {
                 self.schedule(slot, wait.max(1));
             }
-            let Some(batch) = batch else { continue };
-            if next.is_none() {
-                self.queues.remove(&(batch.file(), batch.op()));
+            if batch.is_some() {
+                return batch;
             }
-            self.len -= batch.requests().len();
-            return Some(batch);
         }
     }
 
@@ -136,20 +129,19 @@ impl Scheduler for Mlf {
     fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
 
     fn len(&self) -> usize {
-        self.len
+        self.queues.len()
     }
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
         let Algorithm::Mlf(mlf) = &config.algorithm else { return false };
-        self.quantum = mlf.quantum.max(1);
+        self.pace.quantum = mlf.quantum.max(1);
         self.merge = config.merge;
         true
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        let mut all: Vec<Request> = self.queues.values_mut().flat_map(|q| q.requests.drain()).collect();
-        *self = Mlf::new(&MlfConfig { quantum: self.quantum }, self.merge);
-        all.sort_by_key(|r| r.arrival);
+        let all = self.queues.drain();
+        *self = Mlf::new(&MlfConfig { quantum: self.pace.quantum }, self.merge);
         all
     }
 }

@@ -4,10 +4,9 @@
 
 use crate::aggregate::Limits;
 use crate::heap::SlotHeap;
-use crate::sweep::Sweep;
-use crate::table::Table;
+use crate::sweeps::Sweeps;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
-use forebay_types::{FileId, Nanos, OpKind};
+use forebay_types::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The parameters of `sjf`.
@@ -24,23 +23,17 @@ impl Default for SjfConfig {
     }
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    requests: Sweep,
-    cost: u64,
-}
-
 /// Serves the shortest queue first.
 #[derive(Debug)]
 pub struct Sjf {
     patience: u32,
     since_oldest: u32,
-    queues: Table<(FileId, OpKind), Queue>,
+    /// With the cost of all that waits there.
+    queues: Sweeps<u64>,
     shortest: SlotHeap<u64>,
     /// By when the queue last had the turn of the longest waiting, or began.
     oldest: SlotHeap<u64>,
     ticks: u64,
-    len: usize,
     merge: Limits,
 }
 
@@ -50,11 +43,10 @@ impl Sjf {
         Sjf {
             patience: config.patience.max(1),
             since_oldest: 0,
-            queues: Table::default(),
+            queues: Sweeps::default(),
             shortest: SlotHeap::default(),
             oldest: SlotHeap::default(),
             ticks: 0,
-            len: 0,
             merge,
         }
     }
@@ -62,16 +54,14 @@ impl Sjf {
 
 impl Scheduler for Sjf {
     fn enqueue(&mut self, _now: Nanos, r: Request) {
-        let slot = self.queues.slot((r.file, r.op));
-        let queue = &mut self.queues[slot];
-        if queue.requests.is_empty() {
+        let slot = self.queues.push(&r, 0);
+        if self.queues.waiting(slot) == 1 {
             self.ticks += 1;
             self.oldest.set(slot, self.ticks);
         }
-        queue.requests.push(r, 0);
-        queue.cost += r.cost(METADATA_COST);
-        self.shortest.set(slot, queue.cost);
-        self.len += 1;
+        let cost = self.queues.note(slot);
+        *cost += r.cost(METADATA_COST);
+        self.shortest.set(slot, *cost);
     }
 
     fn dispatch(&mut self, _now: Nanos) -> Option<Batch> {
@@ -83,16 +73,14 @@ impl Scheduler for Sjf {
             self.ticks += 1;
             self.oldest.set(slot, self.ticks);
         }
-        let queue = &mut self.queues[slot];
-        let batch = queue.requests.pop(&self.merge)?;
-        queue.cost -= batch.requests().iter().map(|r| r.cost(METADATA_COST)).sum::<u64>();
-        self.len -= batch.requests().len();
-        if queue.requests.is_empty() {
+        let batch = self.queues.pop(slot, 0, &self.merge)?;
+        let cost = self.queues.note(slot);
+        *cost -= batch.cost(METADATA_COST);
+        if *cost == 0 {
             self.shortest.remove(slot);
             self.oldest.remove(slot);
-            self.queues.remove(&(batch.file(), batch.op()));
         } else {
-            self.shortest.set(slot, queue.cost);
+            self.shortest.set(slot, *cost);
         }
         Some(batch)
     }
@@ -104,7 +92,7 @@ impl Scheduler for Sjf {
     fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
 
     fn len(&self) -> usize {
-        self.len
+        self.queues.len()
     }
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
@@ -115,9 +103,8 @@ impl Scheduler for Sjf {
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        let mut all: Vec<Request> = self.queues.values_mut().flat_map(|q| q.requests.drain()).collect();
+        let all = self.queues.drain();
         *self = Sjf::new(&SjfConfig { patience: self.patience }, self.merge);
-        all.sort_by_key(|r| r.arrival);
         all
     }
 }

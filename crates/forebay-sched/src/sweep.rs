@@ -3,9 +3,9 @@
 //! so that nothing waits for ever, and so does a write that overlaps a waiting one, so that the two
 //! keep their order.
 
+use crate::Request;
 use crate::aggregate::Limits;
-use crate::{Batch, Request};
-use forebay_types::OpKind;
+use forebay_types::{FileId, FlowId, Nanos, OpKind, RequestId, ServerId};
 use std::collections::VecDeque;
 
 /// At most so many requests that were not there when a sweep began may join it, beyond one for each
@@ -15,159 +15,205 @@ const JOINERS: usize = 16;
 /// A sweep covers at most so many requests: enough to sort, few enough to insert into.
 const WIDEST: usize = 256;
 
-/// A waiting request and a note of its scheduler.
+/// Requests of a file come in order but for a few: the place of one is looked for among so many of
+/// the last, and only then among all.
+const NEAR: usize = 8;
+
+/// A waiting request, less the file and the operation that it shares with its queue: where many wait,
+/// what is fetched from memory is what costs.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    request: Request,
-    stamp: u32,
+pub(crate) struct Waiting {
+    offset: u64,
+    len: u64,
+    id: RequestId,
+    arrival: Nanos,
+    flow: FlowId,
+    server: ServerId,
+    /// A note of its scheduler.
+    pub(crate) stamp: u32,
 }
 
-/// Requests of one file and one operation.
+impl Waiting {
+    pub(crate) fn new(r: &Request, stamp: u32) -> Waiting {
+        let Request { id, arrival, offset, len, flow, server, .. } = *r;
+        Waiting { offset, len, id, arrival, flow, server, stamp }
+    }
+
+    /// The request again.
+    pub(crate) fn request(&self, file: FileId, op: OpKind) -> Request {
+        let Waiting { offset, len, id, arrival, flow, server, .. } = *self;
+        Request { id, arrival, file, offset, len, flow, server, op }
+    }
+
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    /// The first byte after it, where an empty one counts as one byte.
+    fn edge(&self) -> u64 {
+        self.offset.saturating_add(self.len.max(1))
+    }
+
+    fn overlaps(&self, other: &Waiting) -> bool {
+        self.offset < other.edge() && other.offset < self.edge()
+    }
+}
+
+/// Requests of one file and one operation. The operation is an argument where it counts. What most
+/// requests need comes first, in few bytes: with many files it has to be fetched from memory.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Sweep {
-    /// By offset, then arrival.
-    current: VecDeque<Waiting>,
+    /// By offset, then arrival. Those before `done` have left: a sweep is of few requests, and what they
+    /// leave is used again by the next.
+    current: Vec<Waiting>,
+    position: u64,
+    /// How many wait in all.
+    len: u32,
+    /// These two stay small: a sweep is at most [`WIDEST`] requests, as many that join, and [`JOINERS`].
+    done: u16,
+    may_join: u16,
     /// By arrival.
     later: VecDeque<Waiting>,
     /// All of `later` lies within these offsets.
     later_span: (u64, u64),
-    position: u64,
-    may_join: usize,
 }
 
 impl Sweep {
     pub(crate) fn len(&self) -> usize {
-        self.current.len() + self.later.len()
+        self.len as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.current.is_empty() && self.later.is_empty()
+        self.len == 0
     }
 
-    /// Takes a request in, with a stamp that [`peek`](Sweep::peek) shows again.
-    pub(crate) fn push(&mut self, request: Request, stamp: u32) {
-        let waiting = Waiting { request, stamp };
+    /// Whether nothing waits for the next sweep.
+    fn is_last(&self) -> bool {
+        self.iter().len() == self.len()
+    }
+
+    /// The sweep's requests, the lowest first.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Waiting> {
+        self.current[self.done as usize..].iter()
+    }
+
+    /// Takes a request in.
+    pub(crate) fn push(&mut self, op: OpKind, w: Waiting) {
         if self.is_empty() {
             self.begin(1);
-            self.current.push_back(waiting);
-            return;
+            self.current.push(w);
+        } else if let Some(place) = self.joins(op, &w) {
+            self.may_join -= 1;
+            self.insert(place, w);
+        } else {
+            let span = if self.is_last() { (u64::MAX, 0) } else { self.later_span };
+            self.later_span = (span.0.min(w.offset), span.1.max(w.end()));
+            self.later.push_back(w);
         }
-        if request.offset >= self.position && self.may_join > 0 && self.current.len() < WIDEST {
-            let at = self.place(request.offset);
-            if request.op != OpKind::Write || self.fits(&request, at) {
-                self.may_join -= 1;
-                self.current.insert(at, waiting);
-                return;
-            }
+        self.len += 1;
+    }
+
+    /// Where a request joins the sweep under way, if it may.
+    fn joins(&self, op: OpKind, w: &Waiting) -> Option<usize> {
+        if w.offset < self.position || self.may_join == 0 || self.iter().len() >= WIDEST {
+            return None;
         }
-        let span = if self.later.is_empty() { (u64::MAX, 0) } else { self.later_span };
-        self.later_span = (span.0.min(request.offset), span.1.max(request.end()));
-        self.later.push_back(waiting);
+        let place = self.place(w.offset);
+        let conflicts = op == OpKind::Write && (self.conflicts(w, place) || self.conflicts_later(w));
+        (!conflicts).then_some(place)
     }
 
     fn begin(&mut self, size: usize) {
+        self.current.clear();
+        self.done = 0;
         self.position = 0;
-        self.may_join = size.saturating_add(JOINERS);
+        self.may_join = (size.min(WIDEST) + JOINERS) as u16;
     }
 
-    /// Where a request of this offset stands among the current ones. Often at the end.
+    /// Where in the sweep a request of this offset belongs.
     fn place(&self, offset: u64) -> usize {
-        match self.current.back() {
-            Some(last) if last.request.offset > offset => {
-                self.current.partition_point(|w| w.request.offset <= offset)
-            }
-            _ => self.current.len(),
+        let sweep = self.iter().as_slice();
+        match sweep.iter().rev().take(NEAR).position(|w| w.offset <= offset) {
+            Some(from_end) => sweep.len() - from_end,
+            None => sweep.partition_point(|w| w.offset <= offset),
         }
     }
 
-    /// Whether a write overlaps neither what waits for later nor, at its place, a current one. Current
-    /// writes are disjoint, so the neighbours tell.
-    fn fits(&self, r: &Request, at: usize) -> bool {
-        let (low, high) = self.later_span;
-        let clear_of_later =
-            self.later.is_empty() || r.offset.saturating_add(r.len.max(1)) <= low || r.offset >= high;
-        clear_of_later && !self.overlaps(r, at)
+    fn insert(&mut self, place: usize, w: Waiting) {
+        self.current.insert(self.done as usize + place, w);
     }
 
-    fn overlaps(&self, r: &Request, at: usize) -> bool {
-        let below = at.checked_sub(1).and_then(|b| self.current.get(b));
-        let above = self.current.get(at);
-        below.into_iter().chain(above).any(|w| r.conflicts(&w.request))
+    /// Whether a write overlaps one of the sweep. Those are disjoint, so the neighbours tell.
+    fn conflicts(&self, w: &Waiting, place: usize) -> bool {
+        let (below, above) = self.iter().as_slice().split_at(place);
+        below.last().is_some_and(|b| w.overlaps(b)) || above.first().is_some_and(|a| w.overlaps(a))
+    }
+
+    /// Whether a write may overlap one that waits for the next sweep.
+    fn conflicts_later(&self, w: &Waiting) -> bool {
+        let (low, high) = self.later_span;
+        !self.is_last() && low < w.edge() && w.offset < high
     }
 
     /// Starts the next sweep if this one is over: those that came first, up to a write that overlaps
     /// one before it.
-    fn turn(&mut self) {
-        if !self.current.is_empty() || self.later.is_empty() {
+    pub(crate) fn turn(&mut self, op: OpKind) {
+        if self.iter().len() > 0 || self.is_last() {
             return;
         }
-        self.begin(self.later.len().min(WIDEST));
+        self.begin(self.later.len());
         while let Some(w) = self.later.front().copied() {
-            let at = self.place(w.request.offset);
-            let conflict = w.request.op == OpKind::Write && self.overlaps(&w.request, at);
+            let place = self.place(w.offset);
+            let conflict = op == OpKind::Write && self.conflicts(&w, place);
             if conflict || self.current.len() >= WIDEST {
                 break;
             }
             self.later.pop_front();
-            self.current.insert(at, w);
+            self.insert(place, w);
         }
     }
 
-    /// The lowest requests of the sweep, and their stamps.
-    pub(crate) fn peek(&mut self) -> impl Iterator<Item = (&Request, u32)> {
-        self.turn();
-        self.current.iter().map(|w| (&w.request, w.stamp))
-    }
-
-    /// The lowest request of the sweep.
-    pub(crate) fn front(&mut self) -> Option<&Request> {
-        self.peek().next().map(|(r, _)| r)
-    }
-
-    /// Takes the lowest request, with those that continue it.
-    pub(crate) fn pop(&mut self, limits: &Limits) -> Option<Batch> {
-        self.pop_at(0, limits)
-    }
-
-    /// Takes a request by its place in [`peek`](Sweep::peek), with those that continue it.
-    pub(crate) fn pop_at(&mut self, at: usize, limits: &Limits) -> Option<Batch> {
-        self.turn();
-        let head = self.current.get(at)?.request;
-        let end = at + self.chain(at, limits);
-        let batch = if end == at + 1 {
-            Batch::one(head)
-        } else {
-            Batch::many(self.current.range(at..end).map(|w| w.request).collect())
-        };
-        if at == 0 {
-            self.position = head.offset + batch.span();
+    /// Takes a request by its place in [`iter`](Sweep::iter), with those that continue it.
+    pub(crate) fn take(&mut self, at: usize, op: OpKind, limits: &Limits) -> &[Waiting] {
+        self.turn(op);
+        let start = self.done as usize;
+        let rest = &mut self.current[start..];
+        let at = at.min(rest.len());
+        let (count, end) = chain(&rest[at..], op, limits);
+        if at == 0 && count > 0 {
+            self.position = end;
         }
-        self.current.drain(at..end);
-        Some(batch)
-    }
-
-    /// How many from `at` on make one batch.
-    fn chain(&self, at: usize, limits: &Limits) -> usize {
-        let mut run = self.current.range(at..).map(|w| &w.request);
-        let Some(head) = run.next() else { return 0 };
-        if head.op == OpKind::Metadata || head.len == 0 {
-            return 1;
-        }
-        let sieve = if head.op == OpKind::Read { limits.sieve } else { 0 };
-        let mut end = head.end();
-        let joined = run.take(limits.count.saturating_sub(1)).take_while(|r| {
-            let hole = r.offset.checked_sub(end);
-            let joins =
-                hole.is_some_and(|h| h <= sieve) && r.len > 0 && r.end() - head.offset <= limits.bytes;
-            end = r.end();
-            joins
-        });
-        1 + joined.count()
+        // Those that were passed over stay in front, in order.
+        rest[..at + count].rotate_right(count);
+        self.done += count as u16;
+        self.len -= count as u32;
+        &self.current[start..start + count]
     }
 
     /// Takes everything, in no order.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Request> {
-        let current = std::mem::take(&mut self.current);
-        current.into_iter().chain(std::mem::take(&mut self.later)).map(|w| w.request)
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.len = 0;
+        self.current.drain(self.done as usize..).chain(self.later.drain(..))
     }
+}
+
+/// How many from the first on make one batch, and where it ends.
+fn chain(run: &[Waiting], op: OpKind, limits: &Limits) -> (usize, u64) {
+    let Some((head, run)) = run.split_first() else { return (0, 0) };
+    let (mut count, mut end) = (1, head.end());
+    if op == OpKind::Metadata || head.len == 0 {
+        return (count, end);
+    }
+    let sieve = if op == OpKind::Read { limits.sieve } else { 0 };
+    for w in run.iter().take(limits.count.saturating_sub(1)) {
+        let joins = w.offset.checked_sub(end).is_some_and(|hole| hole <= sieve)
+            && w.len > 0
+            && w.end() - head.offset <= limits.bytes;
+        if !joins {
+            break;
+        }
+        (count, end) = (count + 1, w.end());
+    }
+    (count, end)
 }

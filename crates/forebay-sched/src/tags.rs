@@ -117,7 +117,7 @@ impl TagQueue {
     pub(crate) fn forget(&mut self, flow: FlowId) {
         if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].waiting == 0) {
             self.flows[slot] = Flow::default();
-            self.flows.remove(&flow);
+            self.flows.remove(slot);
         }
     }
 

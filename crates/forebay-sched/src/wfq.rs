@@ -153,7 +153,7 @@ impl Scheduler for Wfq {
     fn forget(&mut self, flow: FlowId) {
         if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].requests.is_empty()) {
             self.flows[slot] = Flow::default();
-            self.flows.remove(&flow);
+            self.flows.remove(slot);
         }
     }
 
