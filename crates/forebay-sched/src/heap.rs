@@ -66,12 +66,12 @@ impl<K: Ord + Copy> SlotHeap<K> {
         let moving = self.entries[at];
         loop {
             let first = at * ARITY + 1;
-            let last = (first + ARITY).min(self.entries.len());
-            let Some(least) = (first..last).min_by_key(|&c| self.entries[c].0) else { break };
-            if moving.0 <= self.entries[least].0 {
+            let children = self.entries.iter().enumerate().skip(first).take(ARITY);
+            let Some((least, entry)) = children.min_by_key(|(_, e)| e.0) else { break };
+            if moving.0 <= entry.0 {
                 break;
             }
-            self.place(at, self.entries[least]);
+            self.place(at, *entry);
             at = least;
         }
         self.place(at, moving);

@@ -13,6 +13,7 @@ pub mod fifo;
 pub mod hbrr;
 mod heap;
 pub mod layout;
+mod list;
 pub mod mlf;
 mod queue;
 mod request;

@@ -4,6 +4,7 @@
 
 use crate::aggregate::Limits;
 use crate::heap::SlotHeap;
+use crate::list::SlotList;
 use crate::sweeps::Sweeps;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::Nanos;
@@ -32,8 +33,7 @@ pub struct Sjf {
     queues: Sweeps<u64>,
     shortest: SlotHeap<u64>,
     /// By when the queue last had the turn of the longest waiting, or began.
-    oldest: SlotHeap<u64>,
-    ticks: u64,
+    oldest: SlotList,
     merge: Limits,
 }
 
@@ -45,8 +45,7 @@ impl Sjf {
             since_oldest: 0,
             queues: Sweeps::default(),
             shortest: SlotHeap::default(),
-            oldest: SlotHeap::default(),
-            ticks: 0,
+            oldest: SlotList::default(),
             merge,
         }
     }
@@ -56,8 +55,7 @@ impl Scheduler for Sjf {
     fn enqueue(&mut self, _now: Nanos, r: Request) {
         let slot = self.queues.push(&r, 0);
         if self.queues.waiting(slot) == 1 {
-            self.ticks += 1;
-            self.oldest.set(slot, self.ticks);
+            self.oldest.push(slot);
         }
         let cost = self.queues.note(slot);
         *cost += r.cost(METADATA_COST);
@@ -67,11 +65,10 @@ impl Scheduler for Sjf {
     fn dispatch(&mut self, _now: Nanos) -> Option<Batch> {
         self.since_oldest += 1;
         let oldest = self.since_oldest >= self.patience;
-        let (_, slot) = if oldest { self.oldest.peek()? } else { self.shortest.peek()? };
+        let slot = if oldest { self.oldest.first()? } else { self.shortest.peek()?.1 };
         if oldest {
             self.since_oldest = 0;
-            self.ticks += 1;
-            self.oldest.set(slot, self.ticks);
+            self.oldest.push(slot);
         }
         let batch = self.queues.pop(slot, 0, &self.merge)?;
         let cost = self.queues.note(slot);
