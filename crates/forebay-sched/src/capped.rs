@@ -100,8 +100,6 @@ impl Scheduler for Capped {
         self.ready.peek().map(|((ready, _), _)| ready)
     }
 
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.len
     }

@@ -28,12 +28,6 @@ impl Scheduler for Fifo {
         self.queue.pop(&self.merge)
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.queue.len()
     }

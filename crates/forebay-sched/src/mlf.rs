@@ -122,16 +122,11 @@ impl Scheduler for Mlf {
         }
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.queues.len()
     }
 
+    /// What waits keeps the round that it was given.
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
         let Algorithm::Mlf(mlf) = &config.algorithm else { return false };
         self.pace.quantum = mlf.quantum.max(1);

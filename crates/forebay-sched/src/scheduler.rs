@@ -14,11 +14,14 @@ pub trait Scheduler: Send {
     fn dispatch(&mut self, now: Nanos) -> Option<Batch>;
 
     /// After [`dispatch`](Scheduler::dispatch) gave nothing: when to ask again even if nothing arrives or
-    /// completes before. `None`: there is no such time.
-    fn next_wakeup(&self, now: Nanos) -> Option<Nanos>;
+    /// completes before. `None`: there is no such time, as in schedulers that never wait.
+    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
+        None
+    }
 
-    /// A dispatched batch is done, well or badly.
-    fn complete(&mut self, now: Nanos, batch: &Batch);
+    /// A dispatched batch is done, well or badly. Schedulers that do not bound or learn from what is
+    /// outstanding ignore it.
+    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
 
     /// How many requests wait here, dispatched ones not counted.
     fn len(&self) -> usize;

@@ -76,10 +76,6 @@ impl Scheduler for Sfq {
         Some(batch)
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
     fn complete(&mut self, _now: Nanos, batch: &Batch) {
         self.outstanding = self.outstanding.saturating_sub(batch.slots());
     }

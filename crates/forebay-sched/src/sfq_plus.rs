@@ -119,10 +119,6 @@ impl Scheduler for SfqPlus {
         self.send(small)
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
     fn complete(&mut self, _now: Nanos, batch: &Batch) {
         self.used = self.used.saturating_sub(batch.slots());
     }

@@ -82,12 +82,6 @@ impl Scheduler for Sjf {
         Some(batch)
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.queues.len()
     }

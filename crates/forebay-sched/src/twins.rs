@@ -129,8 +129,6 @@ impl Scheduler for Twins {
             .map(|w| Nanos(w.saturating_mul(self.window.0)))
     }
 
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.len
     }

@@ -135,12 +135,6 @@ impl Scheduler for Wfq {
         }
     }
 
-    fn next_wakeup(&self, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn complete(&mut self, _now: Nanos, _batch: &Batch) {}
-
     fn len(&self) -> usize {
         self.len
     }
