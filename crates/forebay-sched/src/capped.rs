@@ -1,9 +1,9 @@
 //! `capped`: every flow has a bandwidth of its own, and is held back when it has used it up even if
 //! storage idles. Not work-conserving, and meant so: what one flow leaves is nobody's.
 
-use crate::aggregate::{Limits, Run};
+use crate::aggregate::Limits;
+use crate::flows::Flows;
 use crate::heap::SlotHeap;
-use crate::table::Table;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
@@ -26,28 +26,14 @@ impl Default for CappedConfig {
     }
 }
 
-#[derive(Debug)]
-struct Flow {
-    requests: Run,
-    weight: u64,
-    /// When all it has sent is paid for, and it may send again.
-    ready: Nanos,
-}
-
-impl Default for Flow {
-    fn default() -> Flow {
-        Flow { requests: Run::default(), weight: 1, ready: Nanos::ZERO }
-    }
-}
-
 /// Serves each flow at its own rate at most.
 #[derive(Debug)]
 pub struct Capped {
     config: CappedConfig,
-    flows: Table<FlowId, Flow>,
+    /// With when all that a flow has sent is paid for, and it may send again.
+    flows: Flows<Nanos>,
     /// Flows that hold something, by when they may send and, on a tie, whose first request came first.
     ready: SlotHeap<(Nanos, Nanos)>,
-    len: usize,
     merge: Limits,
 }
 
@@ -55,7 +41,7 @@ impl Capped {
     /// An empty one.
     pub fn new(config: &CappedConfig, merge: Limits) -> Capped {
         let config = CappedConfig { rate: config.rate.max(1), ..*config };
-        Capped { config, flows: Table::default(), ready: SlotHeap::default(), len: 0, merge }
+        Capped { config, flows: Flows::default(), ready: SlotHeap::default(), merge }
     }
 
     fn price(&self, cost: u64, weight: u64) -> Nanos {
@@ -67,14 +53,12 @@ impl Capped {
 
 impl Scheduler for Capped {
     fn enqueue(&mut self, now: Nanos, r: Request) {
-        let slot = self.flows.slot(r.flow);
-        let flow = &mut self.flows[slot];
-        if flow.requests.is_empty() {
-            flow.ready = flow.ready.max(now);
-            self.ready.set(slot, (flow.ready, r.arrival));
+        let (slot, idle) = self.flows.push(r);
+        if idle {
+            let ready = &mut self.flows[slot].state;
+            *ready = (*ready).max(now);
+            self.ready.set(slot, (*ready, r.arrival));
         }
-        flow.requests.push(r);
-        self.len += 1;
     }
 
     fn dispatch(&mut self, now: Nanos) -> Option<Batch> {
@@ -82,15 +66,13 @@ impl Scheduler for Capped {
         if ready > now {
             return None;
         }
-        let batch = self.flows[slot].requests.pop(&self.merge)?;
-        let cost = batch.requests().iter().map(|r| r.cost(self.config.metadata_cost)).sum();
-        let price = self.price(cost, self.flows[slot].weight);
+        let batch = self.flows.pop(slot, &self.merge)?;
+        let price = self.price(batch.cost(self.config.metadata_cost), self.flows[slot].weight);
         let flow = &mut self.flows[slot];
         // From when it might have sent, not from when somebody asked: late wake-ups cost it nothing.
-        flow.ready = ready + price;
-        self.len -= batch.requests().len();
+        flow.state = ready + price;
         match flow.requests.front() {
-            Some(next) => self.ready.set(slot, (flow.ready, next.arrival)),
+            Some(next) => self.ready.set(slot, (flow.state, next.arrival)),
             None => self.ready.remove(slot),
         }
         Some(batch)
@@ -101,19 +83,15 @@ impl Scheduler for Capped {
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.flows.len()
     }
 
     fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        let slot = self.flows.slot(flow);
-        self.flows[slot].weight = u64::from(weight.max(1));
+        self.flows.set_weight(flow, weight);
     }
 
     fn forget(&mut self, flow: FlowId) {
-        if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].requests.is_empty()) {
-            self.flows[slot] = Flow::default();
-            self.flows.remove(slot);
-        }
+        self.flows.forget(flow);
     }
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
@@ -124,10 +102,7 @@ impl Scheduler for Capped {
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        let mut all: Vec<Request> = self.flows.values_mut().flat_map(|f| f.requests.drain()).collect();
         self.ready = SlotHeap::default();
-        self.len = 0;
-        all.sort_by_key(|r| r.arrival);
-        all
+        self.flows.drain()
     }
 }

@@ -10,6 +10,7 @@ pub mod capped;
 mod config;
 pub mod emulate;
 pub mod fifo;
+mod flows;
 pub mod hbrr;
 mod heap;
 pub mod layout;

@@ -1,8 +1,8 @@
 //! `wfq`: byte credits. Flows take turns; at its turn a flow gets `quantum` bytes times its weight to
 //! spend, and keeps what is left while it has requests waiting.
 
-use crate::aggregate::{Limits, Run};
-use crate::table::Table;
+use crate::aggregate::Limits;
+use crate::flows::Flows;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
@@ -26,29 +26,16 @@ impl Default for WfqConfig {
     }
 }
 
-#[derive(Debug)]
-struct Flow {
-    requests: Run,
-    weight: u64,
-    credit: u64,
-}
-
-impl Default for Flow {
-    fn default() -> Flow {
-        Flow { requests: Run::default(), weight: 1, credit: 0 }
-    }
-}
-
 /// Shares bytes among flows in proportion to their weights.
 #[derive(Debug)]
 pub struct Wfq {
     config: WfqConfig,
-    flows: Table<FlowId, Flow>,
+    /// With each flow's credit.
+    flows: Flows<u64>,
     /// Flows that hold something; the first has its turn.
     turns: VecDeque<u32>,
     /// Whether the first has had this turn's credit.
     credited: bool,
-    len: usize,
     merge: Limits,
 }
 
@@ -56,7 +43,7 @@ impl Wfq {
     /// An empty one.
     pub fn new(config: &WfqConfig, merge: Limits) -> Wfq {
         let config = WfqConfig { quantum: config.quantum.max(1), ..*config };
-        Wfq { config, flows: Table::default(), turns: VecDeque::new(), credited: false, len: 0, merge }
+        Wfq { config, flows: Flows::default(), turns: VecDeque::new(), credited: false, merge }
     }
 
     fn head_cost(&self, slot: u32) -> u64 {
@@ -68,7 +55,7 @@ impl Wfq {
     fn skip_idle_rounds(&mut self) {
         let rounds = |slot: &u32| {
             let flow = &self.flows[*slot];
-            let missing = self.head_cost(*slot).saturating_sub(flow.credit);
+            let missing = self.head_cost(*slot).saturating_sub(flow.state);
             missing.div_ceil(self.config.quantum.saturating_mul(flow.weight))
         };
         let idle = self.turns.iter().map(rounds).min().unwrap_or(0).saturating_sub(1);
@@ -76,7 +63,7 @@ impl Wfq {
             for slot in self.turns.iter() {
                 let flow = &mut self.flows[*slot];
                 let credit = self.config.quantum.saturating_mul(flow.weight).saturating_mul(idle);
-                flow.credit = flow.credit.saturating_add(credit);
+                flow.state = flow.state.saturating_add(credit);
             }
         }
     }
@@ -87,16 +74,14 @@ impl Wfq {
     }
 
     fn send(&mut self, slot: u32) -> Option<Batch> {
-        let metadata = self.config.metadata_cost;
-        let flow = &mut self.flows[slot];
         // A merged batch stays within the credit.
-        let limits = Limits { bytes: self.merge.bytes.min(flow.credit), ..self.merge };
-        let batch = flow.requests.pop(&limits)?;
-        let cost: u64 = batch.requests().iter().map(|r| r.cost(metadata)).sum();
-        flow.credit = flow.credit.saturating_sub(cost);
-        self.len -= batch.requests().len();
+        let credit = self.flows[slot].state;
+        let limits = Limits { bytes: self.merge.bytes.min(credit), ..self.merge };
+        let batch = self.flows.pop(slot, &limits)?;
+        let flow = &mut self.flows[slot];
+        flow.state = credit.saturating_sub(batch.cost(self.config.metadata_cost));
         if flow.requests.is_empty() {
-            flow.credit = 0;
+            flow.state = 0;
             self.turns.pop_front();
             self.credited = false;
         }
@@ -106,12 +91,10 @@ impl Wfq {
 
 impl Scheduler for Wfq {
     fn enqueue(&mut self, _now: Nanos, r: Request) {
-        let slot = self.flows.slot(r.flow);
-        if self.flows[slot].requests.is_empty() {
+        let (slot, idle) = self.flows.push(r);
+        if idle {
             self.turns.push_back(slot);
         }
-        self.flows[slot].requests.push(r);
-        self.len += 1;
     }
 
     fn dispatch(&mut self, _now: Nanos) -> Option<Batch> {
@@ -120,10 +103,10 @@ impl Scheduler for Wfq {
             let slot = *self.turns.front()?;
             if !self.credited {
                 let flow = &mut self.flows[slot];
-                flow.credit = flow.credit.saturating_add(self.config.quantum.saturating_mul(flow.weight));
+                flow.state = flow.state.saturating_add(self.config.quantum.saturating_mul(flow.weight));
                 self.credited = true;
             }
-            if self.head_cost(slot) <= self.flows[slot].credit {
+            if self.head_cost(slot) <= self.flows[slot].state {
                 return self.send(slot);
             }
             self.next_turn();
@@ -136,19 +119,15 @@ impl Scheduler for Wfq {
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.flows.len()
     }
 
     fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        let slot = self.flows.slot(flow);
-        self.flows[slot].weight = u64::from(weight.max(1));
+        self.flows.set_weight(flow, weight);
     }
 
     fn forget(&mut self, flow: FlowId) {
-        if let Some(slot) = self.flows.find(&flow).filter(|s| self.flows[*s].requests.is_empty()) {
-            self.flows[slot] = Flow::default();
-            self.flows.remove(slot);
-        }
+        self.flows.forget(flow);
     }
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
@@ -159,10 +138,8 @@ impl Scheduler for Wfq {
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        let mut all: Vec<Request> = self.flows.values_mut().flat_map(|f| f.requests.drain()).collect();
         self.turns.clear();
-        (self.credited, self.len) = (false, 0);
-        all.sort_by_key(|r| r.arrival);
-        all
+        self.credited = false;
+        self.flows.drain()
     }
 }
