@@ -30,6 +30,8 @@ const AT_ONCE: Duration = Duration::from_millis(2);
 const SILENCE: Duration = Duration::from_secs(2);
 /// Between two tries, doubling.
 const NAP: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How much more than this thread's, in steps of the system's priorities, those count that serve requests.
+const NICE: i32 = 5;
 /// The largest message: a mapping of very many jobs.
 const MAX_MESSAGE: usize = 64 << 20;
 /// Cleared before each read: most messages are short.
@@ -78,7 +80,13 @@ pub(crate) fn start(node: &Arc<Node>, listening: &[Listen]) -> std::io::Result<(
     // Whoever is elsewhere cannot use a path on this machine.
     listening.sort_by_key(|l| matches!(l, Listen::Unix(_)));
     let build = std::thread::Builder::new().name("announcer".into()).stack_size(512 << 10);
-    build.spawn(move || announce(&node, &listening)).map(drop)
+    build
+        .spawn(move || {
+            // Of this thread and those it starts (probes): what is said about requests can wait for them.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            announce(&node, &listening);
+        })
+        .map(drop)
 }
 
 fn announce(node: &Arc<Node>, listening: &[Listen]) {

@@ -232,7 +232,9 @@ impl ArbiterProcess {
             "listen = \"127.0.0.1:{port}\"\nsecret-file = \"secret\"\nstate = \"arbiter\"\n{settings}\n"
         );
         std::fs::write(&file, config)?;
-        let child = Command::new(std::env::current_exe()?)
+        // In earnest it is on a machine of its own, and not in the way of requests.
+        let child = Command::new("nice")
+            .arg(std::env::current_exe()?)
             .args(["arbiter", "--die-with-parent", "--config"])
             .arg(&file)
             .env("FOREBAY_LOG", "error")
