@@ -63,7 +63,7 @@ impl AnnouncersArgs {
     fn overhead(&self, rows: &mut Vec<[String; 4]>) -> Result<()> {
         let arms = Arms::twins_windows();
         let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
-        let settings = storage::settings(&arms.all()[arms.default_arm()], 1000);
+        let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 1000);
         let (quiet_dir, loud_dir) = (dir.path().join("quiet"), dir.path().join("loud"));
         std::fs::create_dir(&quiet_dir)?;
         std::fs::create_dir(&loud_dir)?;

@@ -41,7 +41,7 @@ impl RewardsArgs {
         let names = arms.names();
         let span = Duration::from_millis(if self.common.full { 10_000 } else { 900 });
         let dir = tempfile::Builder::new().prefix("forebay-rewards-").tempdir_in(scratch())?;
-        let settings = storage::settings(&arms.all()[arms.default_arm()], 200);
+        let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 200);
         let fleet = Fleet::start(dir.path(), NODES, &settings)?;
         let scenarios = Workload::twelve(PROCESSES);
         let bar = progress(scenarios.len() * self.rounds.max(1) * names.len());
@@ -80,7 +80,7 @@ impl RewardsArgs {
             names.len(),
             load()
         );
-        println!("emulated storage: {}\n", storage::describe());
+        println!("emulated storage: {}\n", storage::RECORDED.describe());
         judge(&rewards, arms.default_arm());
         self.common.write("rewards", &text, &chart(&rewards))?;
         Ok(ExitCode::SUCCESS)

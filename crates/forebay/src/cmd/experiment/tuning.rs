@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const NODES: usize = 4;
 const PROCESSES: usize = 16;
-const INTERVAL_MS: u64 = 200;
+const INTERVAL_MS: u64 = 100;
 
 /// Learn the time windows (TWINS) while an application runs.
 ///
@@ -30,7 +30,7 @@ const INTERVAL_MS: u64 = 200;
 /// First under each window as it is; then under an arbiter that learns from the nodes' reports,
 /// beginning with the default of 1 ms; then after a restart of the arbiter; then under each window as it
 /// is again. Shows what each
-/// phase got, and the windows over time. Intervals are 0.2 s here, so that minutes are enough; --full
+/// phase got, and the windows over time. Intervals are 0.1 s here, so that minutes are enough; --full
 /// has intervals of 1 s.
 #[derive(Args)]
 pub(super) struct TuningArgs {
@@ -91,7 +91,7 @@ impl TuningArgs {
         let arms = Arms::twins_windows();
         let default = arms.all()[arms.default_arm()].clone();
         let dir = tempfile::Builder::new().prefix("forebay-tuning-").tempdir_in(scratch())?;
-        let settings = storage::settings(&default, scale.interval_ms);
+        let settings = storage::DISTINCT.settings(&default, scale.interval_ms);
         let port = ArbiterProcess::free_port()?;
         let url = format!("http://127.0.0.1:{port}");
         // The arbiter is started later: the nodes keep trying.
@@ -157,7 +157,7 @@ impl TuningArgs {
             scale.interval_ms,
             load()
         );
-        println!("emulated storage: {}\n", storage::describe());
+        println!("emulated storage: {}\n", storage::DISTINCT.describe());
         let judged = scale.learning * PHASES.len()..(scale.learning + scale.judged) * PHASES.len();
         let of = |range: std::ops::Range<usize>| -> [f64; PHASES.len()] {
             std::array::from_fn(|phase| {
