@@ -69,8 +69,10 @@ impl Size {
 
 /// Okabe and Ito's colours, which people with any colour vision tell apart, in the order series get
 /// them.
-const PALETTE: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8c7400"];
+const PALETTE: [&str; 10] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8c7400", "#5e3c99",
+    "#8b1a1a",
+];
 
 /// The colour that the charts give to the `index`th series, for legends outside a chart.
 pub fn colour(index: usize) -> &'static str {

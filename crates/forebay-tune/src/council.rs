@@ -268,12 +268,14 @@ impl Council {
     pub fn import(&mut self, learned: &Learned) -> Result<(), LearnedError> {
         learned.check()?;
         let from: Vec<Option<usize>> = self.arms.all().iter().map(|a| learned.arms().find(a)).collect();
-        let memory = self.config.memory;
+        let (memory, guard) = (self.config.memory, self.config.guard);
         let default = self.arms.default_arm();
         self.learners = learned
             .contexts()
             .iter()
-            .map(|c| (c.context, Learner::resume(c.values.rearranged(&from, memory), default)))
+            .map(|c| {
+                (c.context, Learner::resume(c.values.rearranged(&from, memory), default, guard.as_ref()))
+            })
             .collect();
         self.round = self.round.max(learned.round());
         Ok(())

@@ -71,12 +71,19 @@ pub struct Learner {
 impl Learner {
     /// Nothing known of `arms` arms, of which `default` is the one to beat.
     pub fn new(arms: usize, default: usize, memory: Memory) -> Learner {
-        Learner::resume(Values::new(arms, memory), default)
+        Learner::resume(Values::new(arms, memory), default, None)
     }
 
-    /// Goes on with `values`.
-    pub(crate) fn resume(values: Values, default: usize) -> Learner {
-        let barred = vec![(0, 0); values.arms().len()];
+    /// Goes on with `values`. What is known to fall short is not tried anew: each time it was seen counts
+    /// as a trial that failed.
+    pub(crate) fn resume(values: Values, default: usize, guard: Option<&Guard>) -> Learner {
+        let best = values.best().map_or(0.0, |b| values.arms()[b].mean);
+        let short = |mean: f64| guard.is_some_and(|g| mean < (1.0 - g.margin) * best);
+        let barred = values.arms().iter().map(|arm| match u32::try_from(arm.seen).unwrap_or(u32::MAX) {
+            failures @ 1.. if short(arm.mean) => (bar_length(failures - 1), failures),
+            _ => (0, 0),
+        });
+        let barred = barred.collect();
         Learner { values, default, ledger: Ledger::default(), failed: None, barred, decisions: 0 }
     }
 

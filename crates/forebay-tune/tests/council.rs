@@ -84,6 +84,24 @@ fn what_was_learned_survives() {
 }
 
 #[test]
+fn what_is_known_to_be_bad_is_not_tried_anew_after_a_restart() {
+    let go = |council: &mut Council, rounds: usize| -> usize {
+        let trials = (0..rounds).filter(|_| {
+            let arm = council.standing();
+            council.report(report(0, arm, context(OpKind::Write), if arm == 5 { 400.0 } else { 200.0 }));
+            council.decide().explores()
+        });
+        trials.count()
+    };
+    let mut first = council(Some(Guard::default()));
+    assert!(go(&mut first, 300) > 10);
+    let mut second = council(Some(Guard::default()));
+    second.import(&first.learned()).unwrap();
+    second.adopt(5);
+    assert_eq!(go(&mut second, 20), 0);
+}
+
+#[test]
 fn other_arms_are_carried_over_by_what_they_are() {
     let mut first = council(None);
     run(&mut first, OpKind::Write, 100);
