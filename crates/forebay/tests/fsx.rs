@@ -20,10 +20,13 @@ fn take_turns(layer: &mut Layer, operations: u64, largest: usize, seed: u64) {
         })
         .collect();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut done = 0;
+    let (mut done, mut turns) = (0, 0);
     while done < operations {
-        let turn = rng.random_range(1..400);
-        done = processes[rng.random_range(0..2)].ask(&turn.to_string()).parse().expect("a count");
+        // Each has had a turn, and of less than half of everything, before chance decides.
+        let (who, most) = if turns < 2 { (turns, operations / 2) } else { (rng.random_range(0..2), 400) };
+        let turn = rng.random_range(1..most.clamp(2, 400));
+        done = processes[who].ask(&turn.to_string()).parse().expect("a count");
+        turns += 1;
     }
     processes.into_iter().for_each(|p| drop(p.finish()));
     let copy = std::fs::read(&copy).expect("the copy");
