@@ -359,7 +359,8 @@ fn random_secret() -> std::io::Result<String> {
 /// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
 /// finds the old one or the new one.
 pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {
-    let json = serde_json::to_vec_pretty(config).expect("a configuration is plain data");
+    let json = serde_json::to_vec_pretty(config)
+        .map_err(|e| EmbedError::Argument(format!("the configuration for clients cannot be written: {e}")))?;
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     write_private(&new, &json)?;

@@ -35,6 +35,11 @@ pub(super) fn lend(open: &Open, cloexec: bool) -> Option<isize> {
         LENT.store(false, Ordering::Release);
         return None;
     }
+    if FD.load(Ordering::Acquire) != spare {
+        // Meanwhile the program has taken the number: this is a file of its own, and not to be touched.
+        sys!(close, fd);
+        return None;
+    }
     sys!(lseek, fd, 0, libc::SEEK_SET);
     open.spare.store(GENERATION.load(Ordering::Relaxed), Ordering::Relaxed);
     Some(fd)

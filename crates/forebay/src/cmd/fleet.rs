@@ -1,6 +1,7 @@
 //! I/O nodes and an arbiter as processes of their own, for what is measured on real ones: training and
 //! experiments.
 
+use super::scratch;
 use crate::arbiter::Arbiter;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Address, Client, Config, ExportMap};
@@ -55,7 +56,7 @@ impl Fleet {
 
     /// As [`Fleet::start`], with nodes that are reached in this way.
     pub(crate) fn listening(listen: Listen, data: &Path, count: usize, settings: &str) -> Result<Fleet> {
-        let dir = tempfile::Builder::new().prefix("forebay-fleet-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "fleet")?;
         let secret: String = rand::random::<[u8; 32]>().iter().map(|b| format!("{b:02x}")).collect();
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(dir.path().join("secret"))?;
@@ -324,10 +325,4 @@ fn end(children: &mut [Child]) {
 /// Now, as I/O nodes date their intervals.
 pub(crate) fn wall_clock() -> Nanos {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
-}
-
-/// A memory file system if there is one, so that nothing but the emulated servers' times counts.
-pub(crate) fn scratch() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }

@@ -14,6 +14,7 @@ mod manual;
 mod node;
 mod profile;
 mod run;
+mod scratch;
 mod simulate;
 mod table;
 mod train;

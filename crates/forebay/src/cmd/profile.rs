@@ -1,6 +1,6 @@
 //! `forebay profile`: how many requests a storage system takes at once, and what large ones cost.
 
-use crate::cmd::table;
+use crate::cmd::{scratch, table};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use forebay_plot::{Axis, Line, Series, bytes, seconds};
@@ -81,10 +81,8 @@ impl Profile {
         let style = ProgressStyle::with_template("{msg:<40} {wide_bar} {pos}/{len} {eta} left");
         bar.set_style(style.expect("a valid template"));
         bar.set_message("writing the file");
-        let dir = tempfile::Builder::new()
-            .prefix("forebay-profile-")
-            .tempdir_in(&self.dir)
-            .with_context(|| format!("cannot write to {}", self.dir.display()))?;
+        scratch::tidy_when_interrupted()?;
+        let dir = scratch::directory(&self.dir, "profile")?;
         let target = Target::create(&dir.path().join("file"), size)?;
         let mut curves = Curves { throughput: Default::default(), latency: Default::default() };
         for (o, (name, op)) in OPS.into_iter().enumerate() {

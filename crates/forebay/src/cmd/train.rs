@@ -3,7 +3,6 @@
 mod measure;
 mod report;
 
-use super::fleet;
 use anyhow::{Context, bail};
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -172,7 +171,7 @@ impl Train {
         }
         if self.files.is_empty() {
             let plan = if self.small { measure::Plan::small() } else { measure::Plan::full() };
-            let at = self.at.clone().unwrap_or_else(fleet::scratch);
+            let at = self.at.clone().unwrap_or_else(super::scratch::memory);
             let measured = measure::measure(&plan, &at, self.seed)?;
             return Ok(measured.map(|(rows, runs)| {
                 let source = format!(

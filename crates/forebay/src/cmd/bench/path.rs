@@ -3,6 +3,7 @@
 
 use super::worker::{Op, Timing};
 use crate::cmd::run::write_preload;
+use crate::cmd::scratch;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use forebay_client::{Client, Fallback, Meta, Path as WirePath, Target};
@@ -207,7 +208,7 @@ fn print(rows: &[Row], repeat: usize) {
 impl Ground {
     fn new(base: &Path) -> Result<Ground> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let dir = tempfile::Builder::new().prefix("forebay-bench-").tempdir_in(base)?;
+        let dir = scratch::directory(base, "bench")?;
         let layer = Layer::start(&LayerConfig {
             program: program.clone(),
             io_nodes: 1,

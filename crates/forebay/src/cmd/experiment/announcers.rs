@@ -6,7 +6,8 @@ mod crowd;
 use super::storage;
 use super::workload::Workload;
 use super::{Common, csv, load, median, progress, verdict};
-use crate::cmd::fleet::{ArbiterProcess, Fleet, scratch};
+use crate::cmd::fleet::{ArbiterProcess, Fleet};
+use crate::cmd::scratch;
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
@@ -62,7 +63,7 @@ impl AnnouncersArgs {
     /// What each scenario loses by reporting.
     fn overhead(&self, rows: &mut Vec<[String; 4]>) -> Result<()> {
         let arms = Arms::twins_windows();
-        let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "announcers")?;
         let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 1000);
         let (quiet_dir, loud_dir) = (dir.path().join("quiet"), dir.path().join("loud"));
         std::fs::create_dir(&quiet_dir)?;
@@ -117,7 +118,7 @@ impl AnnouncersArgs {
 
     /// How long decisions take, in seconds.
     fn decisions(&self, rows: &mut Vec<[String; 4]>) -> Result<Vec<f64>> {
-        let dir = tempfile::Builder::new().prefix("forebay-announcers-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "announcers")?;
         // No nodes of its own: the connections play them.
         let fleet = Fleet::start(dir.path(), 0, "")?;
         // Any window at any time, so that nearly every round has something to tell; and nobody is given up

@@ -4,7 +4,8 @@ mod kinds;
 mod queue;
 
 use super::{Common, csv, load, progress, verdict};
-use crate::cmd::fleet::{Fleet, scratch};
+use crate::cmd::fleet::Fleet;
+use crate::cmd::scratch;
 use crate::cmd::table;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -63,7 +64,7 @@ impl ArbiterArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let scale = if self.common.full { 4 } else { 1 };
         let bar = progress(KINDS.len() * COUNTS.len() + self.policies.len() * QUEUE.len());
-        let work = tempfile::Builder::new().prefix("forebay-arbiter-").tempdir_in(scratch())?;
+        let work = scratch::directory(&scratch::memory(), "arbiter")?;
         let curves = calibrate(work.path(), scale, &bar)?;
         let mut outcomes = Vec::new();
         for policy in &self.policies {

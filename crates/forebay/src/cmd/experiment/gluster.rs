@@ -3,7 +3,7 @@
 
 use super::ground::{at, processes};
 use super::{Scaled, csv, load, median, progress, verdict};
-use crate::cmd::table;
+use crate::cmd::{scratch, table};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use forebay_client::{Client, Fallback, File, OpenFlags};
@@ -198,10 +198,7 @@ struct Seen {
 impl GlusterArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let requests = self.scale.sized(4, 256, 2048);
-        let dir = tempfile::Builder::new()
-            .prefix("forebay-experiment-")
-            .tempdir_in(&self.mount)
-            .with_context(|| format!("cannot write to {}", self.mount.display()))?;
+        let dir = scratch::directory(&self.mount, "experiment")?;
         let name = dir.path().file_name().context("a temporary directory has a name")?;
         let mounts = std::iter::once(&self.mount).chain(&self.node_mount);
         let caches = Caches { dirs: mounts.map(|m| m.join(name)).collect(), bricks: self.bricks.clone() };

@@ -1,7 +1,8 @@
 //! The I/O nodes of an experiment on one storage, and their clients. Nodes on emulated storage share the
 //! emulated data servers over a socket; clients reach the nodes over Unix sockets as ever.
 
-use crate::cmd::fleet::{Fleet, scratch};
+use crate::cmd::fleet::Fleet;
+use crate::cmd::scratch;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
 use forebay_node::control::Command as Order;
@@ -31,7 +32,7 @@ struct Settings<'a> {
 impl Ground {
     /// Starts `count` nodes that store in memory, no faster than the model says if there is one.
     pub(super) fn start(count: usize, model: Option<&StorageModel>, dispatchers: usize) -> Result<Ground> {
-        let data = tempfile::Builder::new().prefix("forebay-experiment-").tempdir_in(scratch())?;
+        let data = scratch::directory(&scratch::memory(), "experiment")?;
         let settings = Settings {
             dispatchers,
             memory_mib: 2048,

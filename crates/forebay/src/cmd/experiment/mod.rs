@@ -56,6 +56,7 @@ enum What {
 
 impl Experiment {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        super::scratch::tidy_when_interrupted()?;
         match self.what {
             What::Twins(e) => e.run(),
             What::Isolation(e) => e.run(),

@@ -3,7 +3,8 @@
 
 use super::workload::Workload;
 use super::{Common, csv, load, progress, verdict};
-use crate::cmd::fleet::{Fleet, scratch, wall_clock};
+use crate::cmd::fleet::{Fleet, wall_clock};
+use crate::cmd::scratch;
 use crate::cmd::table;
 use anyhow::Result;
 use clap::Args;
@@ -63,7 +64,7 @@ struct Second {
 impl PhasesArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let span = Duration::from_secs(if self.common.full { 30 } else { 6 });
-        let dir = tempfile::Builder::new().prefix("forebay-phases-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "phases")?;
         let fleet = Fleet::start(dir.path(), NODES, "interval-ms = 1000")?;
         let model = Model::builtin();
         let bar = progress(PHASES.len());

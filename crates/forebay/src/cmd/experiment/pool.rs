@@ -1,7 +1,8 @@
 //! An arbiter and its I/O nodes, for experiments that stop or kill them.
 
 use crate::arbiter::Arbiter;
-use crate::cmd::fleet::{ArbiterProcess, Fleet, Listen, scratch};
+use crate::cmd::fleet::{ArbiterProcess, Fleet, Listen};
+use crate::cmd::scratch;
 use anyhow::{Context, Result};
 use forebay_client::Client;
 use forebay_control::JOBS_PATH;
@@ -26,7 +27,7 @@ pub(super) struct Pool {
 impl Pool {
     /// Starts them and waits until the arbiter knows all nodes.
     pub(super) fn start(count: usize) -> Result<Pool> {
-        let data = tempfile::Builder::new().prefix("forebay-experiment-").tempdir_in(scratch())?;
+        let data = scratch::directory(&scratch::memory(), "experiment")?;
         let port = ArbiterProcess::free_port()?;
         let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]");
         let fleet = Fleet::listening(Listen::Tcp, data.path(), count, &settings)?;

@@ -4,7 +4,8 @@
 use super::storage;
 use super::workload::Workload;
 use super::{Common, csv, load, progress, verdict};
-use crate::cmd::fleet::{Fleet, scratch, wall_clock};
+use crate::cmd::fleet::{Fleet, wall_clock};
+use crate::cmd::scratch;
 use anyhow::Result;
 use clap::Args;
 use forebay_plot::{HeatMap, Size};
@@ -40,7 +41,7 @@ impl RewardsArgs {
         let arms = Arms::twins_windows();
         let names = arms.names();
         let span = Duration::from_millis(if self.common.full { 10_000 } else { 900 });
-        let dir = tempfile::Builder::new().prefix("forebay-rewards-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "rewards")?;
         let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 200);
         let fleet = Fleet::start(dir.path(), NODES, &settings)?;
         let scenarios = Workload::twelve(PROCESSES);

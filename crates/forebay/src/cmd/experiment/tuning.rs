@@ -4,7 +4,8 @@
 use super::storage;
 use super::workload::Workload;
 use super::{Common, csv, load, median, progress, verdict};
-use crate::cmd::fleet::{ArbiterProcess, Fleet, scratch, wall_clock};
+use crate::cmd::fleet::{ArbiterProcess, Fleet, wall_clock};
+use crate::cmd::scratch;
 use crate::cmd::table;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -90,7 +91,7 @@ impl TuningArgs {
         };
         let arms = Arms::twins_windows();
         let default = arms.all()[arms.default_arm()].clone();
-        let dir = tempfile::Builder::new().prefix("forebay-tuning-").tempdir_in(scratch())?;
+        let dir = scratch::directory(&scratch::memory(), "tuning")?;
         let settings = storage::DISTINCT.settings(&default, scale.interval_ms);
         let port = ArbiterProcess::free_port()?;
         let url = format!("http://127.0.0.1:{port}");

@@ -2,6 +2,7 @@
 //! processes, and what the nodes saw is labelled with what was played.
 
 use crate::cmd::fleet::{Fleet, wall_clock};
+use crate::cmd::scratch;
 use anyhow::{Context, Result};
 use forebay_explore::run::machine::Local;
 use forebay_explore::run::{Run, RunError, Study, Via};
@@ -156,10 +157,7 @@ impl Plan {
 /// Plays `plan` with files below `at` and gives what the I/O nodes saw, and in how many runs; `None`
 /// after Ctrl-C.
 pub(super) fn measure(plan: &Plan, at: &Path, seed: u64) -> Result<Option<(Vec<Row>, usize)>> {
-    let dir = tempfile::Builder::new()
-        .prefix("forebay-train-")
-        .tempdir_in(at)
-        .with_context(|| format!("{}: where the files of the scenarios go (see --at)", at.display()))?;
+    let dir = scratch::directory(at, "train").context("where the files of the scenarios go (see --at)")?;
     let nodes = plan.io_nodes.iter().max().copied().unwrap_or(1) as usize;
     let fleet = Fleet::start(dir.path(), nodes, &format!("interval-ms = {INTERVAL_MS}"))?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
