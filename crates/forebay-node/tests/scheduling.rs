@@ -31,6 +31,7 @@ fn slower(servers: u32, per_request: Nanos) -> EmulatedServers {
             seek: Nanos::from_micros(10),
             seek_half: 1 << 20,
             penalty: 0.1,
+            ..ServerModel::default()
         },
     })
 }

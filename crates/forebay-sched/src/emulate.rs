@@ -1,13 +1,15 @@
 //! The emulated storage model: how long requests would take on so many data servers, each with a
 //! bandwidth, a cost per request, a seek by distance and a penalty for serving several I/O nodes at
-//! once. It stores nothing and waits for nobody: it says when a request would be done, and whoever
+//! once, all of them for reads and writes apart, and a cost of metadata. It stores nothing and waits for nobody: it says when a request would be done, and whoever
 //! holds real data delays its answer until then. It is a stand-in for experiments, not a file system.
 
 use forebay_types::{FileId, Nanos, NodeId, OpKind, ServerId};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// What one data server is like.
+/// What one data server is like. The figures are those of reads; writes and metadata have their own
+/// where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ServerModel {
@@ -29,6 +31,53 @@ pub struct ServerModel {
     /// The time added for every further I/O node that has requests at the server, as a part of the
     /// request's own time.
     pub penalty: f64,
+    /// The most that all further I/O nodes add together; unset, there is no most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub penalty_limit: Option<f64>,
+    /// What is different for writes; unset, they are as reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<AccessModel>,
+    /// What a metadata operation costs the server; unset, as much as any request.
+    #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::span_option")]
+    pub metadata: Option<Nanos>,
+}
+
+/// How requests of one kind are served.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccessModel {
+    /// Bytes a second once it transfers.
+    #[serde(with = "crate::units::size")]
+    pub bandwidth: u64,
+    /// What every request costs the server, whatever its size.
+    #[serde(with = "crate::units::span")]
+    pub per_request: Nanos,
+    /// The longest seek.
+    #[serde(with = "crate::units::span")]
+    pub seek: Nanos,
+    /// The time added for every further I/O node at the server, as a part of the request's own time.
+    pub penalty: f64,
+}
+
+impl ServerModel {
+    /// How requests of this kind are served.
+    fn serving(&self, op: OpKind) -> AccessModel {
+        let ServerModel { bandwidth, per_request, seek, penalty, .. } = *self;
+        match op {
+            OpKind::Write => self.write,
+            OpKind::Read | OpKind::Metadata => None,
+        }
+        .unwrap_or(AccessModel {
+            bandwidth,
+            per_request: if op == OpKind::Metadata {
+                self.metadata.unwrap_or(per_request)
+            } else {
+                per_request
+            },
+            seek,
+            penalty,
+        })
+    }
 }
 
 impl Default for ServerModel {
@@ -41,6 +90,9 @@ impl Default for ServerModel {
             seek: Nanos::from_millis(2),
             seek_half: 64 << 20,
             penalty: 0.1,
+            penalty_limit: None,
+            write: None,
+            metadata: None,
         }
     }
 }
@@ -73,6 +125,8 @@ struct Server {
     position: Option<(FileId, u64)>,
     /// Who has requests here and when they will be done, by that time.
     outstanding: VecDeque<(Nanos, NodeId)>,
+    /// How many of those are whose.
+    present: FxHashMap<NodeId, u32>,
 }
 
 /// The servers and what they are doing.
@@ -113,7 +167,8 @@ impl Emulated {
         let latency = self.model.server.latency;
         if op == OpKind::Metadata || len == 0 {
             let server = (file.0 % self.servers.len() as u64) as usize;
-            return self.servers[server].serve(&self.model.server, now, from, None, 0) + latency;
+            let metadata = OpKind::Metadata;
+            return self.servers[server].serve(&self.model.server, now, from, metadata, None, 0) + latency;
         }
         // A request reaches each server it touches once, with all its pieces there.
         let (stripe, count) = (self.model.stripe, self.servers.len() as u64);
@@ -122,7 +177,7 @@ impl Emulated {
         for unit in first..=last.min(first + count - 1) {
             let (bytes, start) = pieces(offset, len, stripe, count, unit);
             let server = &mut self.servers[(unit % count) as usize];
-            done = done.max(server.serve(&self.model.server, now, from, Some((file, start)), bytes));
+            done = done.max(server.serve(&self.model.server, now, from, op, Some((file, start)), bytes));
         }
         done + latency
     }
@@ -151,36 +206,42 @@ impl Server {
         model: &ServerModel,
         now: Nanos,
         from: NodeId,
+        op: OpKind,
         place: Option<(FileId, u64)>,
         bytes: u64,
     ) -> Nanos {
-        while self.outstanding.front().is_some_and(|(done, _)| *done <= now) {
+        while let Some(&(_, node)) = self.outstanding.front().filter(|(done, _)| *done <= now) {
             self.outstanding.pop_front();
+            if let Some(count) = self.present.get_mut(&node) {
+                *count -= 1;
+                if *count == 0 {
+                    self.present.remove(&node);
+                }
+            }
         }
-        let mut others: u32 = 0;
-        for (i, (_, node)) in self.outstanding.iter().enumerate() {
-            let known = self.outstanding.iter().take(i).any(|(_, n)| n == node);
-            others += u32::from(*node != from && !known);
-        }
-        let transfer = bytes as f64 * 1e9 / model.bandwidth.max(1) as f64;
-        let own = model.per_request.0 as f64 + self.seek(model, place) + transfer;
-        let took = own * (1.0 + model.penalty * f64::from(others));
+        let others = self.present.len() - usize::from(self.present.contains_key(&from));
+        let serving = model.serving(op);
+        let transfer = bytes as f64 * 1e9 / serving.bandwidth.max(1) as f64;
+        let own = serving.per_request.0 as f64 + self.seek(model, &serving, place) + transfer;
+        let penalty = (serving.penalty * others as f64).min(model.penalty_limit.unwrap_or(f64::INFINITY));
+        let took = own * (1.0 + penalty);
         let done = self.free.max(now) + Nanos(took as u64);
         self.free = done;
         self.position = place.map(|(file, start)| (file, start + bytes)).or(self.position);
         self.outstanding.push_back((done, from));
+        *self.present.entry(from).or_default() += 1;
         done
     }
 
-    fn seek(&self, model: &ServerModel, place: Option<(FileId, u64)>) -> f64 {
+    fn seek(&self, model: &ServerModel, serving: &AccessModel, place: Option<(FileId, u64)>) -> f64 {
         match (place, self.position) {
             (None, _) => 0.0,
             (Some((file, start)), Some((last, end))) if file == last => {
                 let distance = start.abs_diff(end) as f64;
                 let half = model.seek_half.max(1) as f64;
-                model.seek.0 as f64 * distance / (distance + half)
+                serving.seek.0 as f64 * distance / (distance + half)
             }
-            _ => model.seek.0 as f64,
+            _ => serving.seek.0 as f64,
         }
     }
 }
@@ -201,6 +262,7 @@ mod tests {
                 seek: Nanos(1000),
                 seek_half: 500,
                 penalty: 0.5,
+                ..ServerModel::default()
             },
         }
     }
@@ -225,6 +287,31 @@ mod tests {
         assert_eq!(at(&mut e, 0), Nanos(200 + 10), "one after the other");
         assert_eq!(at(&mut e, 1), Nanos(350 + 10), "half as much again for one other node");
         assert_eq!(at(&mut e, 2), Nanos(550 + 10), "twice for two");
+    }
+
+    #[test]
+    fn writes_and_metadata_have_their_own_times_and_the_penalty_its_limit() {
+        let mut model = plain(1);
+        model.server.write = Some(AccessModel {
+            bandwidth: 500_000_000,
+            per_request: Nanos(300),
+            seek: Nanos(0),
+            penalty: 0.0,
+        });
+        model.server.metadata = Some(Nanos(700));
+        model.server.penalty_limit = Some(0.75);
+        let mut e = Emulated::new(model.clone());
+        let file = FileId(1);
+        assert_eq!(e.submit(Nanos(0), NodeId(0), OpKind::Write, file, 0, 400), Nanos(300 + 800 + 10));
+        assert_eq!(e.submit(Nanos(5000), NodeId(0), OpKind::Read, file, 400, 400), Nanos(5000 + 500 + 10));
+        assert_eq!(e.submit(Nanos(9000), NodeId(0), OpKind::Metadata, file, 0, 0), Nanos(9000 + 700 + 10));
+        // Two others would add the whole of its own time; at most three quarters are added.
+        e.submit(Nanos(20_000), NodeId(1), OpKind::Metadata, file, 0, 0);
+        e.submit(Nanos(20_000), NodeId(2), OpKind::Metadata, file, 0, 0);
+        let done = e.submit(Nanos(20_000), NodeId(3), OpKind::Metadata, file, 0, 0);
+        assert_eq!(done, Nanos(20_000 + 700 + 1050 + 1225 + 10));
+        let text = serde_json::to_string(&model).unwrap();
+        assert_eq!(serde_json::from_str::<StorageModel>(&text).unwrap(), model);
     }
 
     #[test]

@@ -38,6 +38,25 @@ pub(crate) mod span {
     }
 }
 
+/// A span that need not be given.
+pub(crate) mod span_option {
+    use super::span;
+    use forebay_types::Nanos;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Nanos>, s: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => span::serialize(value, s),
+            None => s.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Nanos>, D::Error> {
+        let text: Option<String> = Option::deserialize(d)?;
+        text.map(|t| span::parse(&t).map_err(D::Error::custom)).transpose()
+    }
+}
+
 /// A size: a number of bytes, or a number and `B`, `KB`, `KiB`, `MB`, `MiB`, `GB` or `GiB`.
 pub(crate) mod size {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -1,13 +1,16 @@
-//! What-if simulations that drive the real policies: nothing here decides, it only counts.
+//! What-if simulations that drive the real schedulers, collectors, detector, council and policies:
+//! nothing here decides, it only keeps time and counts.
 //!
 //! | module | what it simulates |
 //! |---|---|
+//! | [`requests`] | every request: processes, links, I/O nodes, data servers |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
 mod history;
 pub mod queue;
+pub mod requests;
 pub mod stats;
 pub mod study;
 pub mod taihulight;

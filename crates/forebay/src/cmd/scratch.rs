@@ -30,8 +30,8 @@ pub(crate) fn directory(base: &Path, what: &str) -> Result<TempDir> {
 
 /// From now on, whoever interrupts this command finds nothing left behind; child processes end with it.
 pub(crate) fn tidy_when_interrupted() -> Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .context("cannot watch for Ctrl-C")?;
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for Ctrl-C")?;
     std::thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         for dir in MADE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
