@@ -4,7 +4,11 @@
 
 mod error;
 mod layer;
+#[cfg(feature = "preload")]
+mod preload;
 mod rundir;
 
 pub use error::EmbedError;
 pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport, write_config};
+#[cfg(feature = "preload")]
+pub use preload::PRELOAD;

@@ -338,7 +338,7 @@ struct Library(PathBuf);
 impl Library {
     fn unpack(dir: &Path) -> anyhow::Result<Library> {
         let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
-        std::fs::write(&path, super::run::PRELOAD)
+        std::fs::write(&path, forebay_embed::PRELOAD)
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Library(path))
     }

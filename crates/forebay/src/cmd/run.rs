@@ -17,8 +17,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-pub(super) static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libforebay_preload.so"));
-
 /// Run a program with its I/O forwarded.
 ///
 /// Starts I/O nodes on this machine, runs CMD so that everything it does below DIR goes through
@@ -201,7 +199,7 @@ impl Run {
             }
             None => (self.start_nodes()?, None),
         };
-        write_preload(&layer)?;
+        layer.write_preload()?;
         Ok((layer, registered))
     }
 
@@ -296,13 +294,6 @@ fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;
     config.epoch = grant.epoch;
     Ok(())
-}
-
-/// Puts the preload library into the run's directory.
-pub(crate) fn write_preload(layer: &Layer) -> Result<PathBuf> {
-    let library = layer.dir().join("libforebay.so");
-    std::fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
-    Ok(library)
 }
 
 /// Waits for the program. Signals that ask us to end are passed on, and we wait for its end.

@@ -1,21 +1,15 @@
 //! `forebay train`: detectors from labelled metrics, and how good they are.
 
-mod measure;
-mod report;
-
+use super::lab::watched;
+use super::table;
 use anyhow::{Context, bail};
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
+use forebay_lab::train::{self, INTERVAL_MS, Plan, Report, Score, assess, measure};
+use forebay_lab::{Progress, scratch};
 use forebay_pattern::data::{self, Row, Split};
 use forebay_pattern::train::Trainer;
-use forebay_pattern::{Feature, Model, synthetic};
-use indicatif::{ProgressBar, ProgressStyle};
-use report::{Report, assess, print};
+use forebay_pattern::{Feature, Model, Pattern, synthetic};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -111,11 +105,11 @@ enum FeaturesArg {
 
 impl Train {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Some((rows, source)) = self.rows()? else { return Ok(ExitCode::from(130)) };
+        let (rows, source) = self.rows()?;
         let measured = !self.synthetic && self.files.is_empty();
         let kept = self.save_data.clone().or_else(|| measured.then(|| "metrics.csv.gz".into()));
         if let Some(path) = &kept {
-            write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
+            train::write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let sizes: BTreeSet<u64> = self.train_kib.iter().map(|k| k.saturating_mul(1024)).collect();
         let processes = match self.train_processes.as_slice() {
@@ -143,7 +137,7 @@ impl Train {
             detectors: Vec::new(),
         };
         for (trainer, kind) in Trainer::ALL.into_iter().zip([KindArg::Tree, KindArg::Forest, KindArg::Net]) {
-            let (model, seconds) = train(trainer, &split, features, &source, self.seed)?;
+            let (model, seconds) = watched(|p| fit(trainer, &split, features, &source, self.seed, p))?;
             report.detectors.push(assess(&model, seconds, &split, self.seed));
             if let Some(path) = self.out.as_ref().filter(|_| kind == self.kind) {
                 std::fs::write(path, model.to_json())
@@ -163,84 +157,113 @@ impl Train {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The rows and where they come from; `None` after Ctrl-C.
-    fn rows(&self) -> anyhow::Result<Option<(Vec<Row>, String)>> {
+    /// The rows and where they come from.
+    fn rows(&self) -> anyhow::Result<(Vec<Row>, String)> {
         if self.synthetic {
             let rows = synthetic::rows(&synthetic::Plan::default(), self.seed);
-            return Ok(Some((rows, format!("synthetic rows, seed {}", self.seed))));
+            return Ok((rows, format!("synthetic rows, seed {}", self.seed)));
         }
         if self.files.is_empty() {
-            let plan = if self.small { measure::Plan::small() } else { measure::Plan::full() };
-            let at = self.at.clone().unwrap_or_else(super::scratch::memory);
-            let measured = measure::measure(&plan, &at, self.seed)?;
-            return Ok(measured.map(|(rows, runs)| {
-                let source = format!(
-                    "{} intervals of {} ms from {runs} runs through real I/O nodes",
-                    rows.len(),
-                    measure::INTERVAL_MS
-                );
-                (rows, source)
-            }));
+            let plan = if self.small { Plan::small() } else { Plan::full() };
+            let at = self.at.clone().unwrap_or_else(scratch::memory);
+            let (rows, runs) = watched(|progress| measure(&plan, &at, self.seed, progress))?;
+            let n = rows.len();
+            let source = format!("{n} intervals of {INTERVAL_MS} ms from {runs} runs through real I/O nodes");
+            return Ok((rows, source));
         }
         let mut rows = Vec::new();
         for path in &self.files {
-            rows.extend(read(path)?);
+            rows.extend(train::read(path)?);
         }
         let names: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
-        Ok(Some((rows, names.join(", "))))
+        Ok((rows, names.join(", ")))
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let file = BufReader::new(file);
-    let text: Box<dyn Read> = if is_gz(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
-    data::read_csv(text).with_context(|| {
-        format!(
-            "{} is not a file of labelled metrics (columns: {})",
-            path.display(),
-            data::COLUMNS.join(", ")
-        )
-    })
-}
-
-fn is_gz(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "gz")
-}
-
-fn write(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
-    let file = BufWriter::new(File::create(path)?);
-    if is_gz(path) {
-        let mut packed = GzEncoder::new(file, Compression::best());
-        data::write_csv(&mut packed, rows)?;
-        packed.finish()?;
-    } else {
-        data::write_csv(file, rows)?;
-    }
-    Ok(())
-}
-
-fn train(
+fn fit(
     trainer: Trainer,
     split: &Split,
     features: &[Feature],
     source: &str,
     seed: u64,
+    progress: &dyn Progress,
 ) -> anyhow::Result<(Model, f64)> {
-    let bar = ProgressBar::new(100);
-    let what = match trainer {
-        Trainer::Tree => "decision tree",
-        Trainer::Forest => "random forest",
-        Trainer::Net => "neural net",
+    progress.begin(100);
+    progress.doing(match trainer {
+        Trainer::Tree => "training the decision tree",
+        Trainer::Forest => "training the random forest",
+        Trainer::Net => "training the neural net",
+    });
+    let (start, mut at) = (Instant::now(), 0);
+    let mut tell = |done: f64| {
+        let now = ((done * 100.0) as usize).max(at);
+        progress.advance(now - std::mem::replace(&mut at, now));
     };
-    if let Ok(style) = ProgressStyle::with_template("training the {msg} {wide_bar} {percent} %") {
-        bar.set_style(style);
+    let model = trainer.train(&split.train, features, source, seed, &mut tell)?;
+    Ok((model, start.elapsed().as_secs_f64()))
+}
+
+fn print(report: &Report) {
+    let sizes: Vec<String> = report.train_sizes.iter().map(|s| format!("{} KiB", s >> 10)).collect();
+    let counts: Vec<String> = report.train_processes.iter().map(u32::to_string).collect();
+    println!("data: {}", report.source);
+    println!(
+        "{} rows to train on, {} to test with (requests of {}; {} processes), {} to validate with (all others)\n",
+        report.train_rows,
+        report.test_rows,
+        sizes.join(" and "),
+        counts.join(", "),
+        report.validation_rows
+    );
+    let header = [
+        "detector",
+        "train",
+        "test",
+        "validation",
+        "Kappa",
+        "unseen sizes",
+        "unseen counts",
+        "to train",
+        "to predict",
+    ];
+    let mut summary = table::new(&header, &[]);
+    let percent = |s: &Score| {
+        if s.confusion.total() == 0 { "–".into() } else { format!("{:.2} %", s.accuracy * 100.0) }
+    };
+    for d in &report.detectors {
+        summary.add_row([
+            d.detector.to_string(),
+            percent(&d.train),
+            percent(&d.test),
+            percent(&d.validation),
+            format!("{:.4}", d.validation.kappa),
+            percent(&d.unseen_sizes),
+            percent(&d.unseen_processes),
+            format!("{:.2} s", d.seconds_to_train),
+            format!("{:.2} µs", d.microseconds_to_predict),
+        ]);
     }
-    bar.set_message(what);
-    let start = Instant::now();
-    let model = trainer
-        .train(&split.train, features, source, seed, &mut |done| bar.set_position((done * 100.0) as u64))?;
-    let seconds = start.elapsed().as_secs_f64();
-    bar.finish_and_clear();
-    Ok((model, seconds))
+    println!("{summary}");
+    for d in &report.detectors {
+        let what = format!("{}: validation", d.detector);
+        let mut header = vec![what.as_str()];
+        header.extend(Pattern::ALL.iter().map(|p| p.short()));
+        header.extend(["sensitivity", "specificity"]);
+        let mut matrix = table::new(&header, &[]);
+        let c = &d.validation.confusion;
+        for was in Pattern::ALL.into_iter().filter(|&p| c.was(p) > 0) {
+            let mut row = vec![format!("{was} ({})", was.short())];
+            row.extend(c.counts[was.index()].iter().map(u64::to_string));
+            row.extend([c.sensitivity(was), c.specificity(was)].map(|x| format!("{x:.4}")));
+            matrix.add_row(row);
+        }
+        println!("\n{matrix}");
+        let relied: Vec<String> = d
+            .importance
+            .iter()
+            .filter(|(_, loss)| *loss > 0.001)
+            .map(|(f, loss)| format!("{f} {:.1} %", loss * 100.0))
+            .collect();
+        println!("relies on (accuracy lost without it): {}", relied.join(", "));
+    }
 }

@@ -50,6 +50,7 @@ impl Layer {
     pub(crate) fn start(count: usize, lease_ms: u64, options: &ClientOptions) -> Layer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("an export");
+        std::fs::write(dir.path().join("libforebay.so"), forebay_embed::PRELOAD).expect("the library");
         let secret: String =
             (0..32).map(|i| format!("{:02x}", (i * 37 + std::process::id()) as u8)).collect();
         std::fs::write(dir.path().join("secret"), &secret).expect("the secret");
@@ -177,7 +178,7 @@ impl Layer {
     /// A program whose I/O below [`AT`] is forwarded. `turn` chooses its first I/O node.
     pub(crate) fn command(&self, program: &Path, turn: usize) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", concat!(env!("OUT_DIR"), "/libforebay_preload.so"));
+        command.env("LD_PRELOAD", self.dir.path().join("libforebay.so"));
         command.env("FOREBAY_CONFIG", self.dir.path().join("client.json"));
         command.env("OMPI_COMM_WORLD_RANK", turn.to_string());
         // A test that fails must not leave its programs behind.

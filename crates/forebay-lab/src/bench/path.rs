@@ -1,0 +1,370 @@
+//! The path of a request: the cost of the way, interleaved with the file itself and with the smallest
+//! possible forwarder.
+
+use super::worker::{Op, Timing};
+use crate::machine::{median, program};
+use crate::{Progress, scratch};
+use anyhow::{Context, Result, bail};
+use forebay_client::{Client, Fallback, Meta, Path as WirePath, Target};
+use forebay_embed::{At, Layer, LayerConfig, Transport};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Measure the path of a request: direct, the smallest possible forwarder, and Forebay.
+///
+/// Every figure is the median of several repetitions that are interleaved in one run, on a memory
+/// file system, over TCP on loopback. *direct* is the file itself; *limit* is the smallest possible
+/// synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
+/// nothing else); *forebay* is an unmodified program through the preload library and one I/O node.
+/// Latencies and metadata rates are measured with both sides on one processor (an idle virtual
+/// processor wakes slowly, which would measure the hypervisor); throughput without pinning. The
+/// ratio is the median of the repetitions' own ratios: what a machine does to one repetition it
+/// mostly does to all three ways.
+#[derive(Clone, Debug)]
+pub struct PathBench {
+    /// Repetitions of each measurement.
+    pub repeat: usize,
+    /// Where the files are; a memory file system.
+    pub dir: PathBuf,
+    /// A tenth of the work: to see that it runs.
+    pub quick: bool,
+}
+
+impl Default for PathBench {
+    fn default() -> PathBench {
+        PathBench { repeat: 9, dir: "/dev/shm".into(), quick: false }
+    }
+}
+
+/// One kind of measurement, by all three ways; not a number where there is none.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathRow {
+    /// What was measured.
+    pub what: String,
+    /// Of the three.
+    pub unit: &'static str,
+    /// The file itself.
+    pub direct: f64,
+    /// The smallest possible forwarder.
+    pub limit: f64,
+    /// The preload library and an I/O node.
+    pub forebay: f64,
+    /// forebay over limit, median of the repetitions.
+    pub ratio: f64,
+    /// What the ratio is held against.
+    pub target: String,
+    /// Whether it is.
+    pub met: bool,
+}
+
+/// One kind of measurement.
+struct Case {
+    what: &'static str,
+    op: Op,
+    size: usize,
+    processes: usize,
+    count: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Microseconds, at most this many times the limit's.
+    Latency(f64),
+    /// MB/s, at least this share of the limit's.
+    Throughput(f64),
+    /// Operations a second, at least this share of the limit's.
+    Rate(f64),
+}
+
+fn cases(quick: bool) -> Vec<Case> {
+    let n = |full: usize| if quick { (full / 10).max(20) } else { full };
+    let case =
+        |what, op, size, processes, count, kind| Case { what, op, size, processes, count: n(count), kind };
+    vec![
+        case("4 KiB write, p50", Op::Write, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
+        case("4 KiB read, p50", Op::Read, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
+        case("64 KiB write, 1 process", Op::Write, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
+        case("64 KiB read, 1 process", Op::Read, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
+        case("64 KiB write, 8 processes", Op::Write, 64 << 10, 8, 3_000, Kind::Throughput(0.9)),
+        case("64 KiB read, 8 processes", Op::Read, 64 << 10, 8, 3_000, Kind::Throughput(0.9)),
+        case("1 MiB write, 1 process", Op::Write, 1 << 20, 1, 800, Kind::Throughput(0.9)),
+        case("1 MiB read, 1 process", Op::Read, 1 << 20, 1, 800, Kind::Throughput(0.9)),
+        case("1 MiB write, 8 processes", Op::Write, 1 << 20, 8, 150, Kind::Throughput(0.9)),
+        case("1 MiB read, 8 processes", Op::Read, 1 << 20, 8, 150, Kind::Throughput(0.9)),
+        case("stat", Op::Stat, 1, 1, 10_000, Kind::Rate(0.7)),
+        case("create + unlink", Op::Create, 1, 1, 5_000, Kind::Rate(0.7)),
+    ]
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Way {
+    Direct,
+    Limit,
+    Forebay,
+}
+
+const WAYS: [Way; 3] = [Way::Direct, Way::Limit, Way::Forebay];
+
+/// A process of the bench that ends when this value does.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+struct Ground {
+    program: PathBuf,
+    dir: tempfile::TempDir,
+    layer: Layer,
+    library: PathBuf,
+    limit: Server,
+}
+
+impl PathBench {
+    /// Measures.
+    pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
+        let ground = Ground::new(&self.dir)?;
+        let cases = cases(self.quick);
+        let repeat = self.repeat.max(1);
+        progress.begin(cases.len() * repeat * WAYS.len());
+        let mut rows = Vec::new();
+        for case in &cases {
+            progress.doing(case.what);
+            let mut seen = [Vec::new(), Vec::new(), Vec::new()];
+            for round in 0..repeat {
+                // Each repetition in another order, so that no way always follows the same one.
+                for i in 0..3 {
+                    let way = (i + round) % 3;
+                    seen[way].push(ground.measure(case, WAYS[way])?);
+                    progress.advance(1);
+                }
+            }
+            rows.push(row(case, &seen));
+        }
+        rows.push(ground.start_up(if self.quick { 10 } else { 60 })?);
+        rows.extend(ground.memory()?);
+        Ok(rows)
+    }
+}
+
+fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
+    let ratio = median(seen[2].iter().zip(&seen[1]).map(|(forebay, limit)| forebay / limit).collect());
+    let [direct, limit, forebay] = seen.clone().map(median);
+    let (unit, target, met) = match case.kind {
+        Kind::Latency(most) => ("µs", format!("≤ {most}"), ratio <= most),
+        Kind::Throughput(least) => ("MB/s", format!("≥ {least}"), ratio >= least),
+        Kind::Rate(least) => ("1/s", format!("≥ {least}"), ratio >= least),
+    };
+    PathRow { what: case.what.into(), unit, direct, limit, forebay, ratio, target, met }
+}
+
+impl Ground {
+    fn new(base: &Path) -> Result<Ground> {
+        let program = program()?;
+        let dir = scratch::directory(base, "bench")?;
+        let layer = Layer::start(&LayerConfig {
+            program: program.clone(),
+            io_nodes: 1,
+            at: vec![At { dir: dir.path().to_owned(), export: dir.path().to_owned() }],
+            transport: Transport::Tcp,
+            deadline: Duration::from_secs(30),
+            fallback: Fallback::Error,
+            node_args: Vec::new(),
+            job: "bench".into(),
+        })?;
+        let library = layer.write_preload()?;
+        let mut child = Command::new(&program)
+            .args(["bench", "limit-server"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the smallest forwarder")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
+        let port = line.trim().parse().context("the smallest forwarder gave no port")?;
+        Ok(Ground { program, dir, layer, library, limit: Server { child, port } })
+    }
+
+    fn measure(&self, case: &Case, way: Way) -> Result<f64> {
+        let pinned = !matches!(case.kind, Kind::Throughput(_));
+        let cpus: Vec<usize> = if pinned { vec![0] } else { all_cpus() };
+        pin(Some(self.limit.child.id()), &cpus)?;
+        for pid in self.layer.pids() {
+            pin(Some(pid), &cpus)?;
+        }
+        let mut workers = Vec::new();
+        for i in 0..case.processes {
+            let file = self.dir.path().join(format!("file{i}"));
+            if !file.exists() {
+                std::fs::write(&file, vec![1u8; 16 << 20])?;
+            }
+            workers.push(self.worker(case, way, &file, pinned)?);
+        }
+        let mut pipes = Vec::new();
+        for w in &mut workers {
+            let mut out = BufReader::new(w.stdout.take().context("no pipe")?);
+            let mut line = String::new();
+            out.read_line(&mut line)?;
+            if line.trim() != "ready" {
+                bail!("a worker did not start ({way:?}, {})", case.what);
+            }
+            pipes.push(out);
+        }
+        for w in &mut workers {
+            w.stdin.as_mut().context("no pipe")?.write_all(b"g")?;
+        }
+        let mut timings: Vec<Timing> = Vec::new();
+        for (w, out) in workers.iter_mut().zip(&mut pipes) {
+            let mut line = String::new();
+            out.read_line(&mut line)?;
+            timings.push(
+                serde_json::from_str(&line)
+                    .with_context(|| format!("a worker failed ({way:?}, {})", case.what))?,
+            );
+            w.wait()?;
+        }
+        let start = timings.iter().map(|t| t.start).min().unwrap_or(0);
+        let end = timings.iter().map(|t| t.end).max().unwrap_or(0);
+        let seconds = (end.saturating_sub(start)).max(1) as f64 / 1e9;
+        let operations = (case.count * case.processes) as f64;
+        Ok(match case.kind {
+            Kind::Latency(_) => timings[0].p50_ns as f64 / 1e3,
+            Kind::Throughput(_) => operations * case.size as f64 / seconds / 1e6,
+            Kind::Rate(_) => operations / seconds,
+        })
+    }
+
+    fn worker(&self, case: &Case, way: Way, file: &Path, pinned: bool) -> Result<Child> {
+        let mut c = Command::new(&self.program);
+        c.args(["bench", "worker", "--op", case.op.name()]);
+        c.args(["--size", &case.size.to_string(), "--count", &case.count.to_string()]);
+        c.arg("--file").arg(file);
+        if pinned {
+            c.args(["--cpu", "0"]);
+        }
+        match way {
+            Way::Direct => {}
+            Way::Limit => {
+                c.args(["--limit", &self.limit.port.to_string()]);
+            }
+            Way::Forebay => {
+                c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
+            }
+        }
+        c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a worker")
+    }
+
+    /// What the library adds to the shortest program.
+    fn start_up(&self, count: usize) -> Result<PathRow> {
+        let once = |preload: bool| -> Result<f64> {
+            let mut c = Command::new("/bin/true");
+            if preload {
+                c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
+            }
+            let t = Instant::now();
+            c.status().context("cannot run /bin/true")?;
+            Ok(t.elapsed().as_secs_f64() * 1e3)
+        };
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            without.push(once(false)?);
+            with.push(once(true)?);
+        }
+        let (direct, forebay) = (median(without), median(with));
+        let cost = forebay - direct;
+        Ok(PathRow {
+            what: "start-up of /bin/true".into(),
+            unit: "ms",
+            direct,
+            limit: f64::NAN,
+            forebay,
+            ratio: cost,
+            target: "≤ 2 more".into(),
+            met: cost <= 2.0,
+        })
+    }
+
+    /// The memory of an idle I/O node, and with a thousand connections.
+    fn memory(&self) -> Result<Vec<PathRow>> {
+        let layer = Layer::start(&LayerConfig {
+            program: self.program.clone(),
+            io_nodes: 1,
+            at: vec![At { dir: self.dir.path().to_owned(), export: self.dir.path().to_owned() }],
+            transport: Transport::Tcp,
+            deadline: Duration::from_secs(30),
+            fallback: Fallback::Error,
+            node_args: Vec::new(),
+            job: "bench".into(),
+        })?;
+        let pid = *layer.pids().first().context("no I/O node")?;
+        let row = |what: &str, mib: f64, most: f64| PathRow {
+            what: what.into(),
+            unit: "MiB",
+            direct: f64::NAN,
+            limit: f64::NAN,
+            forebay: mib,
+            ratio: f64::NAN,
+            target: format!("≤ {most}"),
+            met: mib <= most,
+        };
+        let idle = resident(pid)?;
+        raise_file_limit()?;
+        let clients: Vec<Client> =
+            (0..1000).map(|_| Client::new(layer.config().clone(), None)).collect::<Result<_, _>>()?;
+        for c in &clients {
+            let path = WirePath { export: forebay_client::ExportId(0), rel: b"" };
+            c.meta(Meta::Stat { target: Target::Path(path) }, |_| Some(()))?;
+        }
+        let busy = resident(pid)?;
+        for c in &clients {
+            c.leave();
+        }
+        Ok(vec![row("I/O node, idle", idle, 20.0), row("I/O node, 1,000 connections", busy, 150.0)])
+    }
+}
+
+fn resident(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
+fn raise_file_limit() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let want = now.maximum.unwrap_or(16384).min(16384);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum })
+        .context("cannot open 1,000 sockets")
+}
+
+fn all_cpus() -> Vec<usize> {
+    (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
+}
+
+/// Lets a process (all its threads; `None`: this one) run on these processors only.
+pub(crate) fn pin(pid: Option<u32>, cpus: &[usize]) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for &c in cpus {
+        set.set(c);
+    }
+    let Some(pid) = pid else {
+        return rustix::thread::sched_setaffinity(None, &set).context("cannot choose a processor");
+    };
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let tid = task?.file_name().to_string_lossy().parse().ok().and_then(rustix::process::Pid::from_raw);
+        // A thread may have ended since it was listed.
+        let _ = rustix::thread::sched_setaffinity(tid, &set);
+    }
+    Ok(())
+}

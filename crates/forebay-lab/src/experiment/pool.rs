@@ -1,0 +1,90 @@
+//! An arbiter and its I/O nodes, for experiments that stop or kill them.
+
+use crate::api::Api;
+use crate::fleet::{ArbiterProcess, Fleet, Listen};
+use crate::scratch;
+use anyhow::{Context, Result};
+use forebay_client::Client;
+use forebay_control::JOBS_PATH;
+use forebay_control::job::{JobGrant, JobRequest, PinRequest};
+use forebay_control::view::NodeView;
+use forebay_types::{Epoch, NodeId};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
+
+/// What the arbiter does by itself: as little as possible.
+const SETTINGS: &str = "policy = \"static\"\n";
+
+/// An arbiter and its I/O nodes, which all export one directory.
+pub(super) struct Pool {
+    arbiter: Option<ArbiterProcess>,
+    port: u16,
+    api: Api,
+    fleet: Fleet,
+    _data: tempfile::TempDir,
+}
+
+impl Pool {
+    /// Starts them and waits until the arbiter knows all nodes.
+    pub(super) fn start(count: usize) -> Result<Pool> {
+        let data = scratch::directory(&scratch::memory(), "experiment")?;
+        let port = ArbiterProcess::free_port()?;
+        let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]");
+        let fleet = Fleet::listening(Listen::Tcp, data.path(), count, &settings)?;
+        let arbiter = ArbiterProcess::start(&fleet, port, SETTINGS)?;
+        Ok(Pool { api: arbiter.api(), arbiter: Some(arbiter), port, fleet, _data: data })
+    }
+
+    /// The nodes as the arbiter sees them.
+    pub(super) fn nodes(&self) -> Result<Vec<NodeView>> {
+        self.api.get("/v1/nodes")
+    }
+
+    /// Registers a job of one compute node, or renews its lease.
+    pub(super) fn register(&self, id: &str, secret: Option<String>) -> Result<JobGrant> {
+        let job = JobRequest {
+            id: id.into(),
+            app: id.into(),
+            user: "experiment".into(),
+            compute_nodes: 1,
+            processes: 2,
+            weight: 1,
+            secret,
+            explore: false,
+            pattern: None,
+        };
+        Ok(self.api.send("POST", JOBS_PATH, &job)?)
+    }
+
+    /// Puts a job on these I/O nodes; the epoch of that mapping.
+    pub(super) fn pin(&self, id: &str, nodes: &[u32]) -> Result<Epoch> {
+        let wanted = PinRequest { nodes: nodes.iter().map(|n| NodeId(*n)).collect() };
+        let path = format!("{JOBS_PATH}/{id}/nodes");
+        Ok(self.api.send::<JobGrant>("PUT", &path, &wanted)?.epoch)
+    }
+
+    /// Kills the arbiter at once, and starts another one where it was.
+    pub(super) fn replace_arbiter(&mut self) -> Result<()> {
+        self.arbiter.take().map_or(Ok(()), ArbiterProcess::kill)?;
+        self.arbiter = Some(ArbiterProcess::launch(&self.fleet, self.port, SETTINGS)?);
+        Ok(())
+    }
+
+    /// Writes a job's client configuration to a file, for processes of its own.
+    pub(super) fn client_config(&self, grant: &JobGrant) -> Result<PathBuf> {
+        let path = self.fleet.dir().join(format!("{}.json", grant.id));
+        std::fs::write(&path, serde_json::to_vec(&self.fleet.granted(grant)?)?)?;
+        Ok(path)
+    }
+
+    /// A client process of a job.
+    pub(super) fn client(&self, grant: &JobGrant) -> Result<Client> {
+        Ok(Client::new(self.fleet.granted(grant)?, None)?)
+    }
+
+    /// Sends a node's process a signal.
+    pub(super) fn signal(&self, node: usize, signal: Signal) -> Result<()> {
+        let pid = self.fleet.pids().nth(node).and_then(|p| Pid::from_raw(i32::try_from(p).ok()?));
+        Ok(kill_process(pid.context("there is no such I/O node")?, signal)?)
+    }
+}

@@ -1,0 +1,47 @@
+//! What detectors are trained on and how good they are: labelled metrics from real I/O nodes or files.
+
+mod measure;
+mod report;
+
+pub use measure::{INTERVAL_MS, Plan, measure};
+pub use report::{DetectorReport, Report, Score, assess};
+
+use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use forebay_pattern::data::{self, Row};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read};
+use std::path::Path;
+
+/// Rows from a CSV file, compressed if its name ends in `.gz`.
+pub fn read(path: &Path) -> Result<Vec<Row>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = BufReader::new(file);
+    let text: Box<dyn Read> = if is_gz(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    data::read_csv(text).with_context(|| {
+        format!(
+            "{} is not a file of labelled metrics (columns: {})",
+            path.display(),
+            data::COLUMNS.join(", ")
+        )
+    })
+}
+
+fn is_gz(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "gz")
+}
+
+/// Writes rows as CSV, compressed if the name ends in `.gz`.
+pub fn write(path: &Path, rows: &[Row]) -> Result<()> {
+    let file = BufWriter::new(File::create(path)?);
+    if is_gz(path) {
+        let mut packed = GzEncoder::new(file, Compression::best());
+        data::write_csv(&mut packed, rows)?;
+        packed.finish()?;
+    } else {
+        data::write_csv(file, rows)?;
+    }
+    Ok(())
+}
