@@ -39,6 +39,14 @@ pub struct Client {
     pub(crate) counters: Option<&'static Counters>,
 }
 
+/// A file that a node has opened.
+pub(crate) struct Opened {
+    pub(crate) node: usize,
+    pub(crate) handle: u64,
+    attr: Attr,
+    identity: u64,
+}
+
 struct PendingClose {
     node: usize,
     id: u64,
@@ -112,10 +120,10 @@ impl Client {
 
     /// Opens or creates a file.
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
-        let (node, handle, attr) = self.open_on(Bound::Free, path, flags, mode, 0, sys::now())?;
+        let opened = self.open_on(Bound::Free, path, flags, mode, 0, sys::now())?;
         let flags = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
-        let file = File::new(path, flags, &attr, self.place(node, handle));
-        Ok((file, attr))
+        let place = self.place(opened.node, opened.handle);
+        Ok((File::new(path, flags, &opened.attr, opened.identity, place), opened.attr))
     }
 
     pub(crate) fn open_on(
@@ -124,16 +132,16 @@ impl Client {
         path: Path<'_>,
         flags: OpenFlags,
         mode: u32,
-        ino: u64,
+        identity: u64,
         started: Nanos,
-    ) -> Result<(usize, u64, Attr), Error> {
-        let op = Meta::Open { path, flags, mode, ino };
+    ) -> Result<Opened, Error> {
+        let op = Meta::Open { path, flags, mode, identity };
         let mut body = Vec::with_capacity(path.rel.len() + 24);
         op.encode(&mut body);
         let request = Request::meta(&op, Body::Bytes(&body));
         self.call(OpIndex::meta(&op), bound, started, request, None, |node, _, answer| {
             match Answer::decode(answer) {
-                Ok(Answer::Opened { handle, attr }) => Ok((node, handle, attr)),
+                Ok(Answer::Opened { handle, attr, identity }) => Ok(Opened { node, handle, attr, identity }),
                 _ => Err(self.nonsense(node)),
             }
         })

@@ -47,7 +47,6 @@ pub(crate) struct Conn {
     fd: OwnedFd,
     address: Address,
     pub(crate) welcome: Welcome,
-    pub(crate) boot: [u8; 16],
     /// Answers that nobody waits for (closes sent along with another request), by id.
     owed: Vec<u64>,
     buffer: Vec<u8>,
@@ -103,7 +102,6 @@ impl Conn {
                 epoch: Epoch(0),
                 resumed: false,
             },
-            boot: [0; 16],
             owed: Vec::new(),
             buffer: vec![0; BUFFER],
             filled: 0..0,
@@ -137,7 +135,6 @@ impl Conn {
         let greeting: Greeting =
             decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
         let version = negotiate(&greeting).map_err(|e| protocol(&address, &e))?;
-        self.boot = greeting.boot;
         let hello = Hello {
             version,
             session: who.session,
@@ -146,6 +143,7 @@ impl Conn {
             pid: sys::pid(),
             proof: who.secret.prove(&greeting.challenge, who.session, who.job),
             epoch: who.epoch,
+            lifeline: false,
         };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);

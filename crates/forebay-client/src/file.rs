@@ -20,6 +20,8 @@ pub struct FileRecord {
     pub flags: OpenFlags,
     /// Its inode number.
     pub ino: u64,
+    /// What tells it from other files that had or will have that number.
+    pub identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
     /// The I/O node that holds it.
@@ -51,6 +53,8 @@ pub struct File {
     flags: AtomicU32,
     /// Its inode number.
     pub ino: u64,
+    /// What tells it from other files that had or will have that number.
+    pub(crate) identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
     place: Published<Place>,
@@ -77,12 +81,13 @@ impl Drop for Moving<'_> {
 }
 
 impl File {
-    pub(crate) fn new(path: Path<'_>, flags: OpenFlags, attr: &Attr, place: Place) -> File {
+    pub(crate) fn new(path: Path<'_>, flags: OpenFlags, attr: &Attr, identity: u64, place: Place) -> File {
         File {
             export: path.export.0,
             rel: Published::new(path.rel.to_vec()),
             flags: AtomicU32::new(flags.0),
             ino: attr.ino,
+            identity,
             mode: attr.mode,
             place: Published::new(place),
             end: AtomicU64::new(attr.size),
@@ -99,11 +104,11 @@ impl File {
     pub fn inherited(record: FileRecord) -> File {
         let path = Path { export: ExportId(record.export), rel: &record.rel };
         let attr = Attr { ino: record.ino, mode: record.mode, ..Attr::default() };
-        let FileRecord { handle, session, .. } = record;
+        let FileRecord { handle, session, identity, .. } = record;
         // As long as the file, and there are only as many as a process is started with.
         let address = Box::leak(Box::new(record.node));
         let place = Place { node: usize::MAX, address, handle, session, lost: false };
-        File::new(path, record.flags, &attr, place)
+        File::new(path, record.flags, &attr, identity, place)
     }
 
     /// What a child process needs.
@@ -114,6 +119,7 @@ impl File {
             rel: self.rel().to_vec(),
             flags: self.flags(),
             ino: self.ino,
+            identity: self.identity,
             mode: self.mode,
             node: place.address.clone(),
             handle: place.handle,
@@ -279,6 +285,7 @@ mod tests {
             rel: b"x".to_vec(),
             flags: OpenFlags::READ,
             ino: 1,
+            identity: 1,
             mode: 0o100644,
             node: Address::Unix("/n".into()),
             handle: 1,

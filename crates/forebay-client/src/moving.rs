@@ -97,7 +97,7 @@ impl Client {
         if !place.lost && place.session != self.session && alive {
             let adopt = Meta::Adopt { session: place.session, handle: place.handle };
             let adopted = self.meta_bound(Bound::Node(place.node), started, adopt, |a| match a {
-                Answer::Opened { handle, attr } => Some((handle, attr)),
+                Answer::Opened { handle, attr, .. } => Some((handle, attr)),
                 _ => None,
             });
             match adopted {
@@ -120,9 +120,9 @@ impl Client {
         let flags = file.flags().without(OpenFlags::NOFOLLOW);
         let known = !old.lost && old.session == self.session;
         let usable = known && !self.nodes.is_down(old.node, sys::now());
-        match self.open_on(Bound::Free, path, flags, 0, file.ino, started) {
-            Ok((node, handle, _)) => {
-                let here = self.place(node, handle);
+        match self.open_on(Bound::Free, path, flags, 0, file.identity, started) {
+            Ok(opened) => {
+                let here = self.place(opened.node, opened.handle);
                 file.set_place(here);
                 if usable {
                     let close = Meta::Close { handle: old.handle };

@@ -153,7 +153,12 @@ fn main() {
     println!("{:<22}{:>12}{:>12}{:>8}", "operation", "limit µs", "node µs", "ratio");
     let stat = meta(&Meta::Stat { target: Target::Path(path("f")) }, 0);
     let create = meta(
-        &Meta::Open { path: path("n"), flags: OpenFlags::WRITE | OpenFlags::CREATE, mode: 0o600, ino: 0 },
+        &Meta::Open {
+            path: path("n"),
+            flags: OpenFlags::WRITE | OpenFlags::CREATE,
+            mode: 0o600,
+            identity: 0,
+        },
         1,
     );
     let unlink = meta(&Meta::Unlink { path: path("n") }, 2);

@@ -70,7 +70,8 @@ impl Client {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
             node: self.node.config.id,
-            boot: self.node.boot,
+            host_boot: self.node.host_boot,
+            incarnation: self.node.incarnation,
             challenge,
         };
         self.send_message(Header::request(Opcode::Greeting, 0, 0), &greeting)?;
@@ -482,7 +483,7 @@ impl Client {
     }
 }
 
-fn getrandom(out: &mut [u8]) -> Result<(), rustix::io::Errno> {
+pub(crate) fn getrandom(out: &mut [u8]) -> Result<(), rustix::io::Errno> {
     let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
     if n == out.len() { Ok(()) } else { Err(rustix::io::Errno::IO) }
 }

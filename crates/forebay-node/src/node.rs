@@ -18,6 +18,7 @@ use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::frame::{Header, Opcode, flag};
+use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::net::TcpListener;
@@ -67,6 +68,9 @@ pub enum StartError {
     /// The other nodes cannot be talked to.
     #[error("peers: {0}")]
     Peers(String),
+    /// The system has no random numbers.
+    #[error("cannot name this I/O node's process: {0}")]
+    Random(Errno),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -83,7 +87,8 @@ pub struct Node {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
     pub(crate) peers: Peers,
-    pub(crate) boot: [u8; 16],
+    pub(crate) host_boot: HostBoot,
+    pub(crate) incarnation: Incarnation,
     started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
@@ -135,6 +140,8 @@ impl Node {
         };
         let site =
             Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
+        let mut incarnation = Incarnation::default();
+        client::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
         let node = Arc::new(Node {
             jobs: Jobs::new(&config),
             sessions: Sessions::default(),
@@ -143,7 +150,8 @@ impl Node {
             storage,
             stats: NodeStats::default(),
             peers: Peers::new(config.id, config.share_threshold),
-            boot: boot_id(),
+            host_boot: HostBoot(boot_id()),
+            incarnation,
             started: sys::now(),
             probing: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),

@@ -7,6 +7,7 @@ use forebay_wire::message::{Attr, Path};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use std::hash::BuildHasher;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
@@ -167,6 +168,11 @@ fn attr(s: &Statx) -> Attr {
         ctime: time(&s.stx_ctime),
         btime: has_btime.then(|| time(&s.stx_btime)),
     }
+}
+
+/// What tells a file from any other that had or will have its inode number.
+pub(crate) fn identity(attr: &Attr) -> u64 {
+    foldhash::quality::FixedState::default().hash_one((attr.ino, attr.btime)).max(1)
 }
 
 /// A name under which the kernel finds what a descriptor stands for, for calls that take no

@@ -212,9 +212,9 @@ fn nothing_leaves_the_export() {
         let t = Target::Path(path(rel));
         let p = path(rel);
         for meta in [
-            Meta::Open { path: p, flags: OpenFlags::READ, mode: 0, ino: 0 },
-            Meta::Open { path: p, flags: RW | OpenFlags::TRUNC, mode: 0, ino: 0 },
-            Meta::Open { path: p, flags: OpenFlags::READ | OpenFlags::PATH, mode: 0, ino: 0 },
+            Meta::Open { path: p, flags: OpenFlags::READ, mode: 0, identity: 0 },
+            Meta::Open { path: p, flags: RW | OpenFlags::TRUNC, mode: 0, identity: 0 },
+            Meta::Open { path: p, flags: OpenFlags::READ | OpenFlags::PATH, mode: 0, identity: 0 },
             Meta::Stat { target: t },
             Meta::Truncate { target: t, size: 0 },
             Meta::Chmod { target: t, mode: 0o777 },
@@ -236,8 +236,8 @@ fn nothing_leaves_the_export() {
     for rel in ["../new", "abs/new", "d/out/new", "/tmp/new", "proc/tmp/new"] {
         let p = path(rel);
         for meta in [
-            Meta::Open { path: p, flags: RW | OpenFlags::CREATE, mode: 0o600, ino: 0 },
-            Meta::Open { path: p, flags: RW | OpenFlags::CREATE | OpenFlags::EXCL, mode: 0o600, ino: 0 },
+            Meta::Open { path: p, flags: RW | OpenFlags::CREATE, mode: 0o600, identity: 0 },
+            Meta::Open { path: p, flags: RW | OpenFlags::CREATE | OpenFlags::EXCL, mode: 0o600, identity: 0 },
             Meta::Mkdir { path: p, mode: 0o700 },
             Meta::Mknod { path: p, mode: 0o600, dev: 0 },
             Meta::Symlink { target: b"x", path: p },

@@ -53,9 +53,12 @@ fn modes_of_opening() {
     let (_, attr) = c.open_attr("f", RW | OpenFlags::TRUNC, 0).unwrap();
     assert_eq!(attr.size, 0);
     // Opening again what was open before.
-    let again = |c: &mut Client, ino| c.meta(&Meta::Open { path: path("f"), flags: RW, mode: 0, ino });
-    assert!(again(&mut c, attr.ino).is_ok());
-    assert_eq!(again(&mut c, attr.ino + 1), Err(libc::ESTALE));
+    let again =
+        |c: &mut Client, identity| c.meta(&Meta::Open { path: path("f"), flags: RW, mode: 0, identity });
+    let body = again(&mut c, 0).unwrap();
+    let Ok(Answer::Opened { identity, .. }) = Answer::decode(&body) else { panic!("not an open file") };
+    assert!(again(&mut c, identity).is_ok());
+    assert_eq!(again(&mut c, identity ^ 2), Err(libc::ESTALE));
     // Directories.
     std::fs::create_dir(node.path("d")).unwrap();
     assert_eq!(c.open("d", RW), Err(libc::EISDIR));
@@ -316,7 +319,8 @@ fn directories_in_pages() {
 fn over_a_unix_socket_too() {
     let node = TestNode::start();
     let stream = std::os::unix::net::UnixStream::connect(&node.unix).unwrap();
-    let mut c = Client::over(Box::new(stream), &SECRET, "job", new_session(), 1).unwrap();
+    let mut c =
+        Client::over(Box::new(stream), &SECRET, "job", new_session(), forebay_wire::VERSION_MAX).unwrap();
     let h = c.create("f");
     let data = vec![3; 300_000];
     assert_eq!(c.write(h, 0, &data), Ok(300_000));

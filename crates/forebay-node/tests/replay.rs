@@ -37,7 +37,7 @@ fn what_was_done_counts_as_done() {
         Meta::Symlink { target: b"to", path: path("sym") },
         Meta::Link { from: Target::Path(path("src")), to: path("hard") },
         Meta::Rename { from: path("moved"), to: path("there"), flags: 0 },
-        Meta::Open { path: path("excl"), flags: excl, mode: 0o600, ino: 0 },
+        Meta::Open { path: path("excl"), flags: excl, mode: 0o600, identity: 0 },
     ];
     for op in &ops {
         assert!(first.meta(op).is_ok(), "{op:?}");
@@ -81,7 +81,7 @@ fn what_others_did_does_not() {
         Meta::Symlink { target: b"elsewhere", path: path("sym") },
         Meta::Symlink { target: b"nowhere", path: path("young-sym") },
         Meta::Link { from: Target::Path(path("old")), to: path("other") },
-        Meta::Open { path: path("old"), flags: excl, mode: 0o600, ino: 0 },
+        Meta::Open { path: path("old"), flags: excl, mode: 0o600, identity: 0 },
     ];
     for op in &exists {
         assert_eq!(c.meta(op), Err(libc::EEXIST), "{op:?}");

@@ -215,7 +215,7 @@ fn adoption() {
     let mut child = node.client();
     let body = child.meta(&Meta::Adopt { session: parent.session, handle: h }).unwrap();
     assert!(
-        matches!(Answer::decode(&body), Ok(Answer::Opened { handle, attr }) if handle == h && attr.size == 15)
+        matches!(Answer::decode(&body), Ok(Answer::Opened { handle, attr, .. }) if handle == h && attr.size == 15)
     );
     parent.close(h).unwrap();
     assert_eq!(child.read(h, 0, 4).unwrap(), b"from");
@@ -283,8 +283,13 @@ fn a_repeated_request_gets_the_same_answer() {
     append.handle = h.into();
     assert_eq!(a.exchange(&append, b"hello").header.offset.get(), 0);
     let mut body = Vec::new();
-    Meta::Open { path: path("new"), flags: RW | OpenFlags::CREATE | OpenFlags::EXCL, mode: 0o600, ino: 0 }
-        .encode(&mut body);
+    Meta::Open {
+        path: path("new"),
+        flags: RW | OpenFlags::CREATE | OpenFlags::EXCL,
+        mode: 0o600,
+        identity: 0,
+    }
+    .encode(&mut body);
     let open = a.header(Opcode::Meta, body.len());
     let opened = a.exchange(&open, &body);
     assert_eq!(opened.status(), 0);
@@ -320,8 +325,8 @@ fn a_silent_client_changes_nothing() {
     for meta in [
         Meta::Unlink { path: path("f") },
         Meta::Truncate { target: Target::Handle(h), size: 0 },
-        Meta::Open { path: path("f"), flags: RW | OpenFlags::TRUNC, mode: 0, ino: 0 },
-        Meta::Open { path: path("g"), flags: RW | OpenFlags::CREATE, mode: 0o600, ino: 0 },
+        Meta::Open { path: path("f"), flags: RW | OpenFlags::TRUNC, mode: 0, identity: 0 },
+        Meta::Open { path: path("g"), flags: RW | OpenFlags::CREATE, mode: 0o600, identity: 0 },
         Meta::Chmod { target: Target::Path(path("f")), mode: 0 },
         Meta::Rename { from: path("f"), to: path("g"), flags: 0 },
         Meta::Mkdir { path: path("d"), mode: 0o700 },
@@ -374,7 +379,13 @@ fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
     assert!(socket.exists());
     let node = TestNode::with(|c| c.listen.push(forebay_node::config::Listen::Unix(socket.clone())));
     let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    assert_eq!(Client::over(Box::new(stream), &SECRET, "job", new_session(), 1).unwrap().ping().status(), 0);
+    assert_eq!(
+        Client::over(Box::new(stream), &SECRET, "job", new_session(), forebay_wire::VERSION_MAX)
+            .unwrap()
+            .ping()
+            .status(),
+        0
+    );
     let config = forebay_node::config::NodeConfig {
         listen: vec![forebay_node::config::Listen::Unix(socket.clone())],
         exports: vec![forebay_node::config::ExportConfig { path: node.path(""), name: "x".into() }],

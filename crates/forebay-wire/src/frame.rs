@@ -91,7 +91,8 @@ pub mod flag {
     /// On a reply: the handle is not known here; open the file again.
     pub const STALE_HANDLE: u16 = 32;
     /// On a close or a goodbye: a process forked from this one may still hold the file; keep it open
-    /// for [`crate::message::Meta::Adopt`] for the node's grace time. Without it, the last close closes.
+    /// for [`crate::message::Meta::Adopt`] while the session has a lifeline, and for the node's grace
+    /// time. Without it, the last close closes.
     pub const LINGER: u16 = 64;
 }
 

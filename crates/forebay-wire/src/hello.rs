@@ -11,6 +11,14 @@ use sha2::Sha256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);
 
+/// One running kernel, and so one page cache: all node processes on it have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostBoot(pub [u8; 16]);
+
+/// One node process, from its start to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Incarnation(pub [u8; 16]);
+
 /// What the node says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
@@ -20,8 +28,10 @@ pub struct Greeting {
     pub version_max: u16,
     /// Which I/O node this is.
     pub node: NodeId,
-    /// The node's boot id: equal to the client's own when both are on one machine.
-    pub boot: [u8; 16],
+    /// The kernel it runs on.
+    pub host_boot: HostBoot,
+    /// Which process of it this is.
+    pub incarnation: Incarnation,
     /// To be answered in [`Hello::proof`].
     pub challenge: [u8; 16],
 }
@@ -43,6 +53,9 @@ pub struct Hello<'a> {
     pub proof: [u8; 32],
     /// The newest mapping the client knows.
     pub epoch: Epoch,
+    /// This connection carries no requests. Children inherit it: while any process holds it, the
+    /// session's open files stay for them to adopt.
+    pub lifeline: bool,
 }
 
 /// What the node replies to a [`Hello`] it accepts.
@@ -150,6 +163,7 @@ mod tests {
             pid: 1,
             proof: secret.prove(&challenge, session, "j"),
             epoch: Epoch(0),
+            lifeline: false,
         };
         assert!(secret.verify(&challenge, &hello).is_ok());
         assert!(secret.verify(&[8; 16], &hello).is_err());
@@ -160,8 +174,14 @@ mod tests {
 
     #[test]
     fn versions() {
-        let mut g =
-            Greeting { version_min: 1, version_max: 9, node: NodeId(0), boot: [0; 16], challenge: [0; 16] };
+        let mut g = Greeting {
+            version_min: 1,
+            version_max: 9,
+            node: NodeId(0),
+            host_boot: HostBoot::default(),
+            incarnation: Incarnation::default(),
+            challenge: [0; 16],
+        };
         assert_eq!(negotiate(&g), Ok(VERSION_MAX));
         g.version_min = 8;
         assert!(negotiate(&g).is_err());

@@ -24,7 +24,7 @@ impl<'a> Call<'a> {
         path: &Path<'_>,
         flags: OpenFlags,
         mode: u32,
-        ino: u64,
+        identity: u64,
     ) -> Outcome<Answer<'static>> {
         let checked = path::check(&self.node.exports, path)?;
         let (raw, mode) = linux_flags(flags, mode);
@@ -33,7 +33,7 @@ impl<'a> Call<'a> {
         }
         let fd = checked.open(raw, mode)?;
         let attr = path::attr_of(fd.as_fd())?;
-        if ino != 0 && attr.ino != ino {
+        if identity != 0 && path::identity(&attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
         self.opened(fd, attr, flags)
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
         let limits = &self.node.config;
         let file = Arc::new(OpenFile::new(fd, &attr, flags));
         let handle = self.session.enter(file, limits.max_handles_per_session, limits.max_handles)?;
-        Ok(Answer::Opened { handle, attr })
+        Ok(Answer::Opened { handle, attr, identity: path::identity(&attr) })
     }
 
     pub(super) fn close(&self, handle: u64) -> Outcome<Answer<'static>> {
@@ -63,7 +63,8 @@ impl<'a> Call<'a> {
 
     pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {
         let file = self.session.adopt(handle, self.node.config.max_handles_per_session)?;
-        Ok(Answer::Opened { handle, attr: path::attr_of(file.fd())? })
+        let attr = path::attr_of(file.fd())?;
+        Ok(Answer::Opened { handle, attr, identity: path::identity(&attr) })
     }
 
     pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {

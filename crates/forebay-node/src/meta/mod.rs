@@ -15,7 +15,7 @@ use crate::replay;
 use crate::session::Session;
 use crate::sys;
 use forebay_wire::frame::{Header, flag};
-use forebay_wire::message::{Answer, Meta, Path, Target};
+use forebay_wire::message::{Answer, Fate, Meta, Path, Target};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
 
     fn once(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let answer = match *meta {
-            Meta::Open { path, flags, mode, ino } => self.open(&path, flags, mode, ino)?,
+            Meta::Open { path, flags, mode, identity } => self.open(&path, flags, mode, identity)?,
             Meta::Close { handle } => self.close(handle)?,
             Meta::Adopt { session: _, handle } => self.adopt(handle)?,
             Meta::Fsync { handle, data_only } => self.fsync(handle, data_only)?,
@@ -82,6 +82,9 @@ impl<'a> Call<'a> {
                 Answer::Mapping { epoch, nodes }.append_to(out);
                 return Ok(());
             }
+            Meta::Verdict { .. } => Answer::Verdict { known: false, dead: false, fate: Fate::Forgotten },
+            Meta::LockWait { .. } => DONE,
+            Meta::LockHolder { .. } => Answer::Lock(None),
         };
         answer.append_to(out);
         Ok(())

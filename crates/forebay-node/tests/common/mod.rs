@@ -128,7 +128,7 @@ impl Client {
         let stream = TcpStream::connect(to).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client::over(Box::new(stream), secret, job, session, 1)
+        Client::over(Box::new(stream), secret, job, session, forebay_wire::VERSION_MAX)
     }
 
     pub fn over(
@@ -141,7 +141,8 @@ impl Client {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let proof = Secret::new(*secret).prove(&g.challenge, session, job);
-        let hello = Hello { version, session, job, host: "here", pid: 4711, proof, epoch: Epoch(0) };
+        let hello =
+            Hello { version, session, job, host: "here", pid: 4711, proof, epoch: Epoch(0), lifeline: false };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);
@@ -217,9 +218,9 @@ impl Client {
     }
 
     pub fn open_attr(&mut self, rel: &str, flags: OpenFlags, mode: u32) -> Result<(u64, Attr), i32> {
-        let body = self.meta(&Meta::Open { path: path(rel), flags, mode, ino: 0 })?;
+        let body = self.meta(&Meta::Open { path: path(rel), flags, mode, identity: 0 })?;
         match Answer::decode(&body) {
-            Ok(Answer::Opened { handle, attr }) => Ok((handle, attr)),
+            Ok(Answer::Opened { handle, attr, .. }) => Ok((handle, attr)),
             other => panic!("{other:?}"),
         }
     }

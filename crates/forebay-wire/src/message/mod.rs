@@ -1,10 +1,15 @@
 //! Metadata operations and their answers. Data (read, write, append) travels in the header and the
 //! raw body instead; everything else is a [`Meta`], encoded with postcard.
 
+mod answer;
+mod lock;
+
+pub use answer::{Answer, Attr, Entry, Fate, FsStat};
+pub use lock::{LockKind, LockOwner, LockRange, LockRecord};
+
 use crate::flags::OpenFlags;
-use crate::hello::SessionId;
+use crate::hello::{Incarnation, SessionId};
 use crate::{MAX_META, MAX_NAME, MAX_PATH, WireError};
-use forebay_types::Epoch;
 use serde::{Deserialize, Serialize};
 
 /// An exported directory, by its place in [`crate::hello::Welcome::exports`].
@@ -46,37 +51,6 @@ pub enum SetTime {
     At(i64, u32),
 }
 
-/// Byte-range lock kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockKind {
-    /// Shared.
-    Read,
-    /// Exclusive.
-    Write,
-    /// Release.
-    Unlock,
-}
-
-/// Who holds a byte-range lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockOwner {
-    /// The client process (`F_SETLK`).
-    Process,
-    /// The open file (`F_OFD_SETLK`).
-    Handle,
-}
-
-/// A byte range; `len` 0 reaches to the end of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockRange {
-    /// What to do with it.
-    pub kind: LockKind,
-    /// First byte.
-    pub start: u64,
-    /// Number of bytes.
-    pub len: u64,
-}
-
 /// Which end of data or hole to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SeekKind {
@@ -90,14 +64,14 @@ pub enum SeekKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the fields are those of the system call of the same name
 pub enum Meta<'a> {
-    /// Open, create; the answer is [`Answer::Opened`]. `ino` is not 0 when the client opens again
+    /// Open, create; the answer is [`Answer::Opened`]. `identity` is not 0 when the client opens again
     /// what it had open before: another file of that name is then `ESTALE`.
     Open {
         #[serde(borrow)]
         path: Path<'a>,
         flags: OpenFlags,
         mode: u32,
-        ino: u64,
+        identity: u64,
     },
     /// Forget the handle.
     Close {
@@ -238,6 +212,28 @@ pub enum Meta<'a> {
     },
     /// Where the clients of this job belong; the answer is [`Answer::Mapping`].
     Mapping,
+    /// What became of a node process of this host and of the request `id` (0: of none) that `session`
+    /// first sent it `age_ms` ago; the answer is [`Answer::Verdict`].
+    Verdict {
+        incarnation: Incarnation,
+        session: SessionId,
+        id: u64,
+        age_ms: u32,
+    },
+    /// To the job's home node: this process waits for `wanted`, while it holds `held`
+    /// ([`LockRecord::encode_all`]). `EDEADLK` if that closes a circle. Refreshed while it waits;
+    /// with [`LockKind::Unlock`] the wait is over.
+    LockWait {
+        wanted: LockRecord,
+        #[serde(with = "serde_bytes")]
+        held: &'a [u8],
+    },
+    /// Who, among the processes this node serves, holds a lock in the way of `range` on the file of
+    /// that identity; the answer is [`Answer::Lock`].
+    LockHolder {
+        identity: u64,
+        range: LockRange,
+    },
 }
 
 impl<'a> Meta<'a> {
@@ -274,6 +270,9 @@ impl<'a> Meta<'a> {
         "seek",
         "setflags",
         "mapping",
+        "verdict",
+        "lockwait",
+        "lockholder",
     ];
 
     /// The operation's place in [`Meta::NAMES`].
@@ -310,6 +309,9 @@ impl<'a> Meta<'a> {
             Meta::Seek { .. } => 28,
             Meta::SetFlags { .. } => 29,
             Meta::Mapping => 30,
+            Meta::Verdict { .. } => 31,
+            Meta::LockWait { .. } => 32,
+            Meta::LockHolder { .. } => 33,
         }
     }
 
@@ -358,7 +360,10 @@ impl<'a> Meta<'a> {
             | Meta::TestLock { .. }
             | Meta::Seek { .. }
             | Meta::SetFlags { .. }
-            | Meta::Mapping => false,
+            | Meta::Mapping
+            | Meta::Verdict { .. }
+            | Meta::LockWait { .. }
+            | Meta::LockHolder { .. } => false,
             Meta::Truncate { .. }
             | Meta::Fallocate { .. }
             | Meta::Unlink { .. }
@@ -412,115 +417,6 @@ impl Path<'_> {
     }
 }
 
-/// Attributes of a file, as `statx` gives them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the fields are statx's
-pub struct Attr {
-    pub dev: u64,
-    pub ino: u64,
-    pub mode: u32,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub rdev: u64,
-    pub size: u64,
-    pub blksize: u32,
-    pub blocks: u64,
-    pub atime: (i64, u32),
-    pub mtime: (i64, u32),
-    pub ctime: (i64, u32),
-    /// Birth time, where the file system knows it.
-    pub btime: Option<(i64, u32)>,
-}
-
-/// One entry of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry<'a> {
-    /// Inode number.
-    pub ino: u64,
-    /// Where the next entry starts: a cookie for [`Meta::Readdir`].
-    pub next: u64,
-    /// `DT_*`.
-    pub kind: u8,
-    /// The name.
-    #[serde(borrow, with = "serde_bytes")]
-    pub name: &'a [u8],
-}
-
-/// File system totals, as `statfs` gives them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the fields are statfs's
-pub struct FsStat {
-    pub bsize: u64,
-    pub frsize: u64,
-    pub blocks: u64,
-    pub bfree: u64,
-    pub bavail: u64,
-    pub files: u64,
-    pub ffree: u64,
-    pub fsid: u64,
-    pub namelen: u64,
-    pub flags: u64,
-    pub kind: u64,
-}
-
-/// The answer to a [`Meta`] that succeeded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer<'a> {
-    /// Done.
-    Done,
-    /// The file is open.
-    Opened {
-        /// Its handle on this node.
-        handle: u64,
-        /// Its attributes.
-        attr: Attr,
-    },
-    /// Attributes.
-    Attr(Attr),
-    /// File system totals.
-    Fs(FsStat),
-    /// A link's target, an attribute's value, a list of names separated by NUL.
-    #[serde(borrow)]
-    Bytes(#[serde(with = "serde_bytes")] &'a [u8]),
-    /// Directory entries.
-    Entries {
-        /// The entries, in order.
-        entries: Vec<Entry<'a>>,
-        /// Whether the directory ends here.
-        end: bool,
-    },
-    /// Where data or a hole begins.
-    Offset(u64),
-    /// The lock in the way, and its owner's process id there; `None` if the range is free.
-    Lock(Option<(LockRange, u32)>),
-    /// The job's I/O nodes.
-    Mapping {
-        /// The version; 0 if nobody has mapped this job.
-        epoch: Epoch,
-        /// Their addresses. Client number i uses the i-th, and around.
-        #[serde(borrow)]
-        nodes: Vec<&'a str>,
-    },
-}
-
-impl<'a> Answer<'a> {
-    /// Decodes a reply's body.
-    pub fn decode(body: &'a [u8]) -> Result<Answer<'a>, WireError> {
-        postcard::from_bytes(body).map_err(|_| WireError::Malformed("answer"))
-    }
-
-    /// Encodes into `out`, replacing what it holds.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        encode_into(self, out);
-    }
-
-    /// Encodes behind what `out` holds, so that a header and its body are one piece.
-    pub fn append_to(&self, out: &mut Vec<u8>) {
-        append_to(self, out);
-    }
-}
-
 /// Decodes a handshake message.
 pub fn decode<'a, T: Deserialize<'a>>(body: &'a [u8], what: &'static str) -> Result<T, WireError> {
     postcard::from_bytes(body).map_err(|_| WireError::Malformed(what))
@@ -550,8 +446,14 @@ mod tests {
     #[test]
     fn round_trip() {
         let ops = [
-            Meta::Open { path: path(b"a/b"), flags: OpenFlags::READ, mode: 0o644, ino: 0 },
+            Meta::Open { path: path(b"a/b"), flags: OpenFlags::READ, mode: 0o644, identity: 0 },
             Meta::Rename { from: path(b"x"), to: path(b"y"), flags: 1 },
+            Meta::Verdict {
+                incarnation: Incarnation([1; 16]),
+                session: SessionId([2; 16]),
+                id: 3,
+                age_ms: 4,
+            },
             Meta::Setxattr { target: Target::Handle(4), name: b"user.a", value: &[0, 255], flags: 0 },
             Meta::Utimens {
                 target: Target::Link(path(b"l")),
