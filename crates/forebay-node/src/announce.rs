@@ -91,29 +91,61 @@ pub(crate) fn start(node: &Arc<Node>, listening: &[Listen]) -> std::io::Result<(
 
 fn announce(node: &Arc<Node>, listening: &[Listen]) {
     let mut nap = NAP.0;
-    for url in node.config.arbiters.iter().cycle() {
+    let mut complaints = Complaints::default();
+    let arbiters = &node.config.arbiters;
+    for (i, url) in arbiters.iter().enumerate().cycle() {
         if node.stopped() {
             return;
         }
-        let connected = Instant::now();
-        let Err(ended) = converse(node, listening, url) else { return };
-        if connected.elapsed() > SILENCE + CONNECT {
+        let mut welcomed = false;
+        let Err(ended) = converse(node, listening, url, &mut welcomed) else { return };
+        if welcomed {
             nap = NAP.0;
+            complaints.clear();
             tracing::warn!("lost the arbiter at {url}: {ended}; going on as it last said");
-        } else {
-            tracing::info!("the arbiter at {url}: {ended}");
+        } else if let Some(all) = complaints.note(url, &ended, i + 1 == arbiters.len()) {
+            tracing::warn!("node {} is known to no arbiter, and tries on: {all}", node.config.id);
         }
         std::thread::sleep(nap);
         nap = (nap * 2).min(NAP.1);
     }
 }
 
+/// What is wrong with each arbiter, so that it is said once and not at every try: of several, all but
+/// one refuse every node.
+#[derive(Default)]
+struct Complaints {
+    round: Vec<String>,
+    said: String,
+}
+
+impl Complaints {
+    /// Notes why there is no arbiter at `url`; after the `last` one, what there is to say, if it is new.
+    fn note(&mut self, url: &str, ended: &Ended, last: bool) -> Option<&str> {
+        self.round.push(format!("{url}: {ended}"));
+        if !last {
+            return None;
+        }
+        let all = std::mem::take(&mut self.round).join("; ");
+        (all != self.said).then(|| {
+            self.said = all;
+            self.said.as_str()
+        })
+    }
+
+    fn clear(&mut self) {
+        *self = Complaints::default();
+    }
+}
+
 /// One connection, until it breaks or (`Ok`) the node has drained.
-fn converse(node: &Arc<Node>, listening: &[Listen], url: &str) -> Result<(), Ended> {
+fn converse(node: &Arc<Node>, listening: &[Listen], url: &str, welcomed: &mut bool) -> Result<(), Ended> {
     let (socket, here) = connect(node, url)?;
     let (answers, probed) = sync_channel(1);
-    let mut talk = Talk {
+    let mut conversation = Conversation {
         node,
+        url,
+        welcomed,
         socket,
         heard: Instant::now(),
         reported: sys::wall_clock(),
@@ -122,8 +154,8 @@ fn converse(node: &Arc<Node>, listening: &[Listen], url: &str) -> Result<(), End
         asked: false,
         leaving: false,
     };
-    talk.say(&ToArbiter::Hello(hello(node, listening, here)))?;
-    talk.run(&probed)
+    conversation.say(&ToArbiter::Hello(hello(node, listening, here)))?;
+    conversation.run(&probed)
 }
 
 fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), Ended> {
@@ -187,8 +219,11 @@ fn hello(node: &Arc<Node>, listening: &[Listen], here: IpAddr) -> NodeHello {
     }
 }
 
-struct Talk<'a> {
+struct Conversation<'a> {
     node: &'a Arc<Node>,
+    url: &'a str,
+    /// The arbiter has taken this node in.
+    welcomed: &'a mut bool,
     socket: WebSocket<TcpStream>,
     heard: Instant,
     /// The end of the last interval that was reported.
@@ -201,7 +236,7 @@ struct Talk<'a> {
     leaving: bool,
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     fn run(&mut self, probed: &Receiver<ToArbiter>) -> Result<(), Ended> {
         loop {
             match self.socket.read() {
@@ -245,7 +280,10 @@ impl Talk<'_> {
 
     fn hear(&mut self, message: ToNode) -> Result<(), Ended> {
         match message {
-            ToNode::Welcome { term } => tracing::info!("the arbiter of term {term} knows this node"),
+            ToNode::Welcome { term } => {
+                *self.welcomed = true;
+                tracing::info!("the arbiter at {} (term {term}) knows this node", self.url);
+            }
             ToNode::Sorry { reason } => return Err(Ended::Refused(reason)),
             ToNode::Mapping { term, complete, jobs, ended } => {
                 let done = self.node.remap(term, complete, &jobs, &ended);
@@ -295,5 +333,25 @@ impl Talk<'_> {
             self.say(&ToArbiter::Report(Box::new(report)))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_once() {
+        let mut complaints = Complaints::default();
+        let refused = |why: &str| Ended::Refused(why.to_owned());
+        assert!(complaints.note("http://a", &refused("standby"), false).is_none());
+        let all = complaints.note("http://b", &Ended::Silent, true).unwrap();
+        assert!(all.contains("http://a") && all.contains("standby") && all.contains("http://b"), "{all}");
+        for _ in 0..3 {
+            assert!(complaints.note("http://a", &refused("standby"), false).is_none());
+            assert!(complaints.note("http://b", &Ended::Silent, true).is_none(), "nothing new");
+        }
+        complaints.note("http://a", &refused("another secret"), false);
+        assert!(complaints.note("http://b", &Ended::Silent, true).is_some(), "something else is wrong now");
     }
 }

@@ -256,6 +256,32 @@ pub fn read_secret(path: &Path) -> Result<Secret, ConfigError> {
 }
 
 impl NodeConfig {
+    /// Refuses settings that no node can work with, and says which are allowed.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        const HOUR: u64 = 3_600_000;
+        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let settings = [
+            ("servers", self.servers.into(), 1, 1 << 20),
+            ("interval-ms", ms(self.interval), 10, HOUR),
+            ("share-threshold-kib", self.share_threshold >> 10, 0, 1 << 30),
+            ("dispatchers", self.dispatchers as u64, 1, 4096),
+            ("credits", self.credits.into(), 1, 4096),
+            ("max-connections", self.max_connections as u64, 1, 1 << 20),
+            ("max-handles-per-session", self.max_handles_per_session as u64, 1, 1 << 24),
+            ("max-handles", self.max_handles as u64, 1, 1 << 24),
+            ("memory-mib", (self.memory >> 20) as u64, 4, 1 << 24),
+            ("lease-ms", ms(self.lease), 10, HOUR),
+            ("grace-ms", ms(self.grace), 1, HOUR),
+            ("stall-timeout-ms", ms(self.stall_timeout), 10, HOUR),
+            ("handshake-timeout-ms", ms(self.handshake_timeout), 10, HOUR),
+            ("drain-timeout-ms", ms(self.drain_timeout), 0, 24 * HOUR),
+        ];
+        match settings.iter().find(|(_, value, min, max)| !(*min..=*max).contains(value)) {
+            Some((name, value, min, max)) => Err(format!("{name} is {value}: it can be {min} to {max}")),
+            None => Ok(()),
+        }
+    }
+
     /// Reads a configuration file; what it does not say is as by default.
     pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
         let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
@@ -297,15 +323,10 @@ impl NodeConfig {
         set(&mut c.scheduler, file.scheduler);
         set(&mut c.servers, file.servers);
         set(&mut c.layout, file.layout);
-        set(&mut c.interval, file.interval_ms.map(|ms| Duration::from_millis(ms.max(10))));
+        set(&mut c.interval, file.interval_ms.map(Duration::from_millis));
         if let Some(model) = file.emulated_storage {
             c.emulated = Some(match file.emulated_storage_socket {
-                Some(path) => {
-                    let path = base.join(path);
-                    EmulatedServers::shared(model, &path).map_err(|e| {
-                        Problem::Here(format!("emulated-storage-socket {}: {e}", path.display()))
-                    })?
-                }
+                Some(path) => EmulatedServers::shared(model, &base.join(path)),
                 None => EmulatedServers::new(model),
             });
         }
@@ -354,6 +375,15 @@ mod tests {
     }
 
     #[test]
+    fn reading_touches_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "emulated-storage-socket = \"servers\"\n[emulated-storage]\nservers = 2\n";
+        let c = NodeConfig::from_toml(text, dir.path()).unwrap();
+        assert!(c.emulated.is_some());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no socket before the node starts");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let wrong = |text: &str| match NodeConfig::from_toml(text, Path::new("/")) {
             Err(Problem::Here(reason)) => reason,
@@ -363,6 +393,17 @@ mod tests {
         assert!(wrong("listen = [\"12\"]").contains("tcp:HOST:PORT"));
         assert!(wrong("scheduler = \"none\"").contains("none"));
         assert!("".parse::<ExportConfig>().is_err());
+        for (text, hint) in [
+            ("lease-ms = 0", "lease-ms is 0: it can be 10 to 3600000"),
+            ("interval-ms = 0", "interval-ms is 0"),
+            ("dispatchers = 0", "dispatchers is 0: it can be 1 to 4096"),
+            ("credits = 0", "credits is 0"),
+            ("memory-mib = 0", "memory-mib is 0"),
+            ("drain-timeout-ms = 999999999999", "drain-timeout-ms"),
+        ] {
+            let read = NodeConfig::from_toml(text, Path::new("/")).unwrap();
+            assert!(read.check().unwrap_err().contains(hint), "{text}");
+        }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         std::fs::write(&path, "abc").unwrap();

@@ -107,14 +107,14 @@ pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
             reply.scheduler = Some(node.scheduler());
         }
         Command::Weight { job, weight } => match node.jobs.flow(&job) {
-            Some(flow) => node.engine.with_queue(node, |queue| queue.set_weight(flow, weight)),
+            Some(flow) => node.engine.with_queue(|queue| queue.set_weight(flow, weight)),
             None => reply.error = Some(format!("this node has not seen a job `{job}`")),
         },
         Command::Peers { set } => reply.error = node.set_peers(&set).err(),
         Command::Served { node: other, since, served } => {
             let served = served.iter().filter_map(|(job, n)| Some((node.jobs.flow(job)?, *n))).collect();
             for (flow, bytes) in node.peers.heard(other, since, served) {
-                node.engine.with_queue(node, |queue| queue.credit_remote(flow, bytes));
+                node.engine.with_queue(|queue| queue.credit_remote(flow, bytes));
             }
         }
         Command::Mapping { term, complete, jobs, ended } => {

@@ -3,18 +3,18 @@
 //! and are carried out by dispatchers, several as one system call where the scheduler merged them.
 
 use crate::buffer::Buffer;
-use crate::conn::{Conn, Frame};
 use crate::file::OpenFile;
-use crate::node::Node;
+use crate::link::Link;
 use crate::session::Session;
+use crate::stats::{Distribution, Histogram};
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
-use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
+use forebay_types::{FileId, Nanos, OpKind, RequestId};
 use forebay_wire::frame::{Header, Opcode};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Several times what it costs to wake another thread, in nanoseconds.
 const HAND_OVER: u64 = 30_000;
@@ -27,7 +27,7 @@ const KEPT_INTERVALS: usize = 64;
 
 /// A request on its own feet: it can be carried out by any thread.
 pub(crate) struct Work {
-    pub(crate) conn: Arc<Conn>,
+    pub(crate) link: Arc<Link>,
     pub(crate) session: Arc<Session>,
     pub(crate) header: Header,
     pub(crate) opcode: Opcode,
@@ -56,8 +56,16 @@ pub(crate) enum Turn {
     Queued,
 }
 
+/// Carries out what the dispatchers take from the queue, and gives the ticket back to
+/// [`Engine::complete`].
+pub(crate) trait Carrier: Send + Sync {
+    /// Carries out what a ticket stands for.
+    fn carry_out(&self, ticket: &Ticket, batch: Vec<Work>);
+}
+
 /// The queue and its dispatchers.
 pub(crate) struct Engine {
+    carrier: Weak<dyn Carrier>,
     state: Mutex<State>,
     wake: Condvar,
     limit: usize,
@@ -66,8 +74,10 @@ pub(crate) struct Engine {
     busy: AtomicBool,
     /// The scheduler wants to see metadata operations too.
     metadata: AtomicBool,
-    /// What a data request takes of late, in nanoseconds.
+    /// What a call at the storage takes of late, in nanoseconds.
     service: AtomicU64,
+    /// How many waited when a request came.
+    queue_length: Histogram,
     /// From the monotonic clock to the time since the Unix epoch, which is what schedulers on several
     /// nodes agree on. Fixed, so that their time never jumps unnoticed.
     epoch: AtomicU64,
@@ -91,13 +101,20 @@ struct State {
 }
 
 impl Engine {
-    pub(crate) fn new(scheduler: SchedulerConfig, site: Site, dispatchers: usize) -> Engine {
+    pub(crate) fn new(
+        scheduler: SchedulerConfig,
+        site: Site,
+        dispatchers: usize,
+        carrier: Weak<dyn Carrier>,
+    ) -> Engine {
         let epoch = sys::epoch();
+        let queue = DispatchQueue::new(scheduler, site);
         Engine {
+            carrier,
             epoch: AtomicU64::new(epoch),
-            metadata: AtomicBool::new(schedules_metadata(&scheduler)),
+            metadata: AtomicBool::new(queue.wants_metadata()),
             state: Mutex::new(State {
-                queue: DispatchQueue::new(scheduler, site),
+                queue,
                 waiting: HashMap::default(),
                 ready: VecDeque::new(),
                 issued: 0,
@@ -115,6 +132,7 @@ impl Engine {
             withholds: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             service: AtomicU64::new(0),
+            queue_length: Histogram::default(),
         }
     }
 
@@ -132,12 +150,13 @@ impl Engine {
         self.withholds.load(Relaxed) || self.busy.load(Relaxed)
     }
 
-    /// Whether a data request takes so long that handing it to another thread costs little against it.
+    /// Whether the storage takes so long that handing a request to another thread costs little
+    /// against it.
     pub(crate) fn is_slow(&self) -> bool {
         self.service.load(Relaxed) > HAND_OVER
     }
 
-    /// A data request took so long.
+    /// A call at the storage took so long.
     pub(crate) fn took(&self, span: Nanos) {
         let before = self.service.load(Relaxed);
         self.service.store(before - before / 8 + span.0 / 8, Relaxed);
@@ -152,8 +171,7 @@ impl Engine {
     /// independent of the caller's buffers; it is called only if the request has to wait, and
     /// `prepared` was not given.
     pub(crate) fn arrive(
-        &self,
-        node: &Arc<Node>,
+        self: &Arc<Engine>,
         mut request: Request,
         access: &Access,
         inline: bool,
@@ -165,7 +183,7 @@ impl Engine {
         s.issued += 1;
         let id = s.issued;
         request.id = RequestId(id);
-        node.stats.queue.record(s.queue.len() as u64);
+        self.queue_length.record(s.queue.len() as u64);
         s.collector.arrive(now, access);
         s.queue.enqueue(now, request);
         // With as many at the storage as may be, whoever is done first looks at the queue.
@@ -194,7 +212,7 @@ impl Engine {
         }
         self.busy.store(true, Relaxed);
         if wanted {
-            self.hand_over(node, s);
+            self.hand_over(s);
         } else {
             drop(s);
         }
@@ -202,13 +220,13 @@ impl Engine {
     }
 
     /// Sees to it that somebody looks at the queue.
-    fn hand_over(&self, node: &Arc<Node>, s: MutexGuard<'_, State>) {
+    fn hand_over(self: &Arc<Engine>, s: MutexGuard<'_, State>) {
         if s.idle > 0 {
             drop(s);
             self.wake.notify_one();
         } else if s.threads < self.limit && !s.stop {
             // If it cannot be started, those that are there already see to it in the end.
-            if let Err(e) = self.start_dispatcher(node, s) {
+            if let Err(e) = self.start_dispatcher(s) {
                 tracing::warn!("cannot start another dispatcher: {e}");
             }
         }
@@ -216,16 +234,16 @@ impl Engine {
 
     /// Starts the first dispatcher: without any, a thread that cannot be started later would leave
     /// requests waiting for ever.
-    pub(crate) fn start(&self, node: &Arc<Node>) -> std::io::Result<()> {
-        self.start_dispatcher(node, self.lock())
+    pub(crate) fn start(self: &Arc<Engine>) -> std::io::Result<()> {
+        self.start_dispatcher(self.lock())
     }
 
-    fn start_dispatcher(&self, node: &Arc<Node>, mut s: MutexGuard<'_, State>) -> std::io::Result<()> {
+    fn start_dispatcher(self: &Arc<Engine>, mut s: MutexGuard<'_, State>) -> std::io::Result<()> {
         s.threads += 1;
         drop(s);
-        let node = Arc::clone(node);
+        let engine = Arc::clone(self);
         let dispatcher = std::thread::Builder::new().name("dispatcher".into()).stack_size(256 << 10);
-        let started = dispatcher.spawn(move || node.engine.dispatcher(&node)).map(drop);
+        let started = dispatcher.spawn(move || engine.dispatcher()).map(drop);
         if started.is_err() {
             self.lock().threads -= 1;
         }
@@ -234,14 +252,11 @@ impl Engine {
 
     /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told);
     /// lets the next ones go.
-    pub(crate) fn complete(&self, node: &Arc<Node>, ticket: &Ticket, moved: Option<u64>) {
+    pub(crate) fn complete(self: &Arc<Engine>, ticket: &Ticket, moved: Option<u64>) {
         let mut s = self.lock();
         if self.completed(&mut s, ticket, moved) {
-            self.hand_over(node, s);
-        } else {
-            drop(s);
+            self.hand_over(s);
         }
-        node.peers.served(&ticket.batch);
     }
 
     /// Whether there is something for a dispatcher to do afterwards.
@@ -269,12 +284,12 @@ impl Engine {
 
     /// Follows the machine's clock if somebody has set it: what waits for a time of the old clock is
     /// put in anew.
-    pub(crate) fn follow_clock(&self, node: &Arc<Node>) {
+    pub(crate) fn follow_clock(self: &Arc<Engine>) {
         let (old, new) = (self.epoch.load(Relaxed), sys::epoch());
         if new.abs_diff(old) > STEP.0 {
             tracing::info!("the clock was set, by {} ms", new.abs_diff(old) / 1_000_000);
             self.epoch.store(new, Relaxed);
-            self.with_queue(node, |queue| queue.restart(self.now()));
+            self.with_queue(|queue| queue.restart(self.now()));
         }
     }
 
@@ -304,7 +319,7 @@ impl Engine {
         self.intervals(Nanos::ZERO)
     }
 
-    fn dispatcher(&self, node: &Arc<Node>) {
+    fn dispatcher(self: &Arc<Engine>) {
         sys::precise_timers();
         let mut s = self.lock();
         loop {
@@ -328,11 +343,14 @@ impl Engine {
                         .collect();
                     // More may go now; somebody else can see to it.
                     if !s.ready.is_empty() || !s.queue.is_empty() && s.active < self.limit {
-                        self.hand_over(node, s);
+                        self.hand_over(s);
                     } else {
                         drop(s);
                     }
-                    node.serve_batch(&ticket, batch);
+                    // Without its node nobody waits for an answer any more.
+                    if let Some(carrier) = self.carrier.upgrade() {
+                        carrier.carry_out(&ticket, batch);
+                    }
                     s = self.lock();
                 }
                 None if s.stop => break,
@@ -368,15 +386,20 @@ impl Engine {
     }
 
     /// Looks at the scheduler's queue; for statistics and parameters.
-    pub(crate) fn with_queue<T>(&self, node: &Arc<Node>, f: impl FnOnce(&mut DispatchQueue) -> T) -> T {
+    pub(crate) fn with_queue<T>(self: &Arc<Engine>, f: impl FnOnce(&mut DispatchQueue) -> T) -> T {
         let mut s = self.lock();
         let result = f(&mut s.queue);
         self.withholds.store(false, Relaxed);
-        self.metadata.store(schedules_metadata(s.queue.config()), Relaxed);
+        self.metadata.store(s.queue.wants_metadata(), Relaxed);
         if !s.queue.is_empty() && s.active < self.limit {
-            self.hand_over(node, s);
+            self.hand_over(s);
         }
         result
+    }
+
+    /// How many requests waited whenever one came.
+    pub(crate) fn queue_length(&self) -> Distribution {
+        self.queue_length.report()
     }
 
     /// Lets the dispatchers end once nothing waits.
@@ -399,65 +422,4 @@ impl State {
 pub(crate) fn meta_access(session: &Session) -> Access {
     let (flow, client) = (session.job.flow(), session.client);
     Access { flow, client, file: FileId(0), op: OpKind::Metadata, offset: 0, len: 0 }
-}
-
-/// The fair-queueing schedulers share metadata operations out, too.
-fn schedules_metadata(config: &SchedulerConfig) -> bool {
-    config.name().starts_with("sfq")
-}
-
-/// A metadata operation as the scheduler sees it.
-pub(crate) fn describe_meta(node: &Node, session: &Session) -> Request {
-    Request {
-        id: RequestId(0),
-        arrival: node.engine.now(),
-        file: FileId(0),
-        offset: 0,
-        len: 0,
-        flow: session.job.flow(),
-        server: ServerId(0),
-        op: OpKind::Metadata,
-    }
-}
-
-/// The request as the scheduler and as the pattern metrics see it. Appends go where the end is: they
-/// are never contiguous to anything, so to the scheduler each is a file of its own.
-pub(crate) fn describe(
-    node: &Node,
-    session: &Session,
-    file: &OpenFile,
-    header: &Header,
-    opcode: Opcode,
-) -> (Request, Access) {
-    let (op, len) = match opcode {
-        Opcode::Read => (OpKind::Read, header.length.get()),
-        _ => (OpKind::Write, header.body_len() as u64),
-    };
-    let (id, offset, flow) = (file.file_id(), header.offset.get(), session.job.flow());
-    let access = Access { flow, client: session.client, file: id, op, offset, len };
-    let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let request = Request {
-        id: RequestId(0),
-        arrival: node.engine.now(),
-        file: if appends(file, opcode) { FileId(id.0 ^ unique) } else { id },
-        offset,
-        len,
-        flow,
-        server: node.config.layout.server(file, offset),
-        op,
-    };
-    (request, access)
-}
-
-/// Whether the data goes to the end of the file, wherever that is.
-pub(crate) fn appends(file: &OpenFile, opcode: Opcode) -> bool {
-    let append = forebay_wire::flags::OpenFlags::APPEND;
-    opcode == Opcode::Append || opcode == Opcode::Write && file.flags().has(append)
-}
-
-/// A reply that carries its payload in a buffer.
-pub(crate) fn with_payload(mut payload: Buffer, mut header: Header, len: usize) -> Frame {
-    header.set_body_len(len as u32);
-    payload.set_header(header.as_bytes());
-    Frame::Buffer(payload, len)
 }

@@ -8,12 +8,14 @@ use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos};
 use forebay_wire::WireError;
 use forebay_wire::hello::{Hello, Secret};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// More jobs than this at a time are no jobs.
 const MAX_JOBS: usize = 4096;
 const MAX_NAME: usize = 256;
+/// Of so many jobs that have ended the counters are kept, for whoever asks afterwards.
+const KEPT: usize = 64;
 
 /// The node's jobs by name.
 pub(crate) struct Jobs {
@@ -27,6 +29,8 @@ struct State {
     /// Jobs with secrets of their own.
     named: HashMap<String, Named>,
     table: HashMap<String, Arc<Job>>,
+    /// Jobs of the table that have ended, oldest first.
+    ended: VecDeque<String>,
     /// The last number that was given to a flow; 0 is nobody's.
     last_flow: u32,
     /// The newest arbiter whose orders were followed.
@@ -35,8 +39,18 @@ struct State {
 
 struct Named {
     secret: Secret,
-    /// An arbiter told of it, and will tell when it has ended.
-    mapped: bool,
+    life: Life,
+}
+
+/// How long a job with a secret of its own is let in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// As long as the node lives.
+    Configured,
+    /// Until the arbiter says that it has ended.
+    Mapped,
+    /// As long as it has processes here, whatever the arbiter has heard of it.
+    Ending,
 }
 
 impl State {
@@ -50,8 +64,16 @@ impl State {
         }
         self.last_flow += 1;
         let job = Arc::new(Job::new(FlowId(self.last_flow), name));
+        tracing::info!("job {name} begins here");
         self.table.insert(name.to_owned(), Arc::clone(&job));
         Ok(job)
+    }
+
+    /// The arbiter no longer knows the job: its processes that are here may go on, and start others.
+    fn end(&mut self, name: &str) {
+        if let Some(named) = self.named.get_mut(name).filter(|n| n.life == Life::Mapped) {
+            named.life = Life::Ending;
+        }
     }
 }
 
@@ -59,7 +81,9 @@ impl Jobs {
     pub(crate) fn new(config: &NodeConfig) -> Jobs {
         let mut state = State::default();
         for job in &config.jobs {
-            state.named.insert(job.name.clone(), Named { secret: job.secret.clone(), mapped: false });
+            state
+                .named
+                .insert(job.name.clone(), Named { secret: job.secret.clone(), life: Life::Configured });
             let _ = state.enter(&job.name);
         }
         Jobs { node: config.secret.clone().map(|s| (s, config.job.clone())), state: Mutex::new(state) }
@@ -117,20 +141,16 @@ impl Jobs {
             match state.enter(&mapping.job) {
                 Ok(job) => {
                     job.remap(mapping.epoch, &mapping.nodes);
-                    state.named.insert(mapping.job.clone(), Named { secret, mapped: true });
+                    state.named.insert(mapping.job.clone(), Named { secret, life: Life::Mapped });
                     weights.push((job.flow(), mapping.weight));
                 }
                 Err(e) => tracing::warn!("job {}: {e}", mapping.job),
             }
         }
-        if complete {
-            let live: HashSet<&str> = jobs.iter().map(|j| j.job.as_str()).collect();
-            state.named.retain(|name, n| !n.mapped || live.contains(name.as_str()));
-        }
-        for name in ended {
-            if state.named.get(name).is_some_and(|n| n.mapped) {
-                state.named.remove(name);
-            }
+        let live: HashSet<&str> = jobs.iter().map(|j| j.job.as_str()).collect();
+        let unknown = state.named.keys().filter(|name| complete && !live.contains(name.as_str()));
+        for name in unknown.chain(ended).cloned().collect::<Vec<_>>() {
+            state.end(&name);
         }
         weights
     }
@@ -145,34 +165,114 @@ impl Jobs {
         self.lock().table.values().find(|j| j.flow() == flow).map(|j| j.stats.job.clone())
     }
 
-    fn all(&self) -> Vec<Arc<Job>> {
-        self.lock().table.values().cloned().collect()
+    /// Looks at all jobs. Their references must not leave: they tell whether a job has processes here.
+    fn with_all<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Job>) -> T) -> T {
+        look(&mut self.lock().table.values().map(|job| &**job))
     }
 
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
-        flow_reports(self.all().iter().map(|j| &j.stats))
+        self.with_all(|jobs| flow_reports(jobs.map(|j| &j.stats)))
     }
 
     /// How long reads and writes have taken since the start.
     pub(crate) fn latencies(&self) -> Latencies {
-        Latencies::of(self.all().iter().map(|j| &j.stats))
+        self.with_all(|jobs| Latencies::of(jobs.map(|j| &j.stats)))
     }
 
     pub(crate) fn open_files(&self) -> usize {
-        self.all().iter().map(|j| j.handles.len()).sum()
+        self.with_all(|jobs| jobs.map(|j| j.handles.len()).sum())
     }
 
-    /// Gives up the files that lingered long enough. When the table is getting full, also the jobs
-    /// that have ended and hold nothing any more.
+    /// Gives up the files that lingered long enough.
     pub(crate) fn expire(&self, now: Nanos) -> Vec<Arc<OpenFile>> {
+        self.with_all(|jobs| jobs.flat_map(|job| job.handles.expire(now)).collect())
+    }
+
+    /// Notes which jobs have ended: nobody is to come, no process of theirs is here, none of their files
+    /// is open. The last few remain in the table; the flows of the others, which do not.
+    pub(crate) fn drop_ended(&self) -> Vec<FlowId> {
         let mut state = self.lock();
-        if state.table.len() > MAX_JOBS / 2 {
-            let State { named, table, .. } = &mut *state;
-            table.retain(|name, job| {
-                named.contains_key(name) || Arc::strong_count(job) > 1 || job.handles.len() > 0
-            });
+        let State { named, table, ended, .. } = &mut *state;
+        let idle = |job: &Arc<Job>| Arc::strong_count(job) == 1 && job.handles.len() == 0;
+        named.retain(|name, n| n.life != Life::Ending || table.get(name).is_some_and(|job| !idle(job)));
+        ended.retain(|name| table.get(name).is_some_and(idle) && !named.contains_key(name));
+        for (name, job) in table.iter().filter(|(_, job)| idle(job)) {
+            if !named.contains_key(name) && !ended.contains(name) {
+                let (requests, bytes) = job.stats.totals();
+                tracing::info!("job {name} has ended here: {requests} requests, {bytes} bytes");
+                ended.push_back(name.clone());
+            }
         }
-        drop(state);
-        self.all().iter().flat_map(|job| job.handles.expire(now)).collect()
+        let surplus = ended.len().saturating_sub(KEPT);
+        ended.drain(..surplus).filter_map(|name| table.remove(&name)).map(|job| job.flow()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello<'a>(secret: &Secret, challenge: &[u8; 16], job: &'a str) -> Hello<'a> {
+        let session = forebay_wire::hello::SessionId([1; 16]);
+        let proof = secret.prove(challenge, session, job);
+        Hello {
+            version: 1,
+            session,
+            job,
+            host: "h",
+            pid: 1,
+            proof,
+            epoch: forebay_types::Epoch(0),
+            lifeline: false,
+        }
+    }
+
+    #[test]
+    fn of_ended_jobs_only_the_last_are_kept() {
+        let secret = Secret::new([1; 32]);
+        let jobs = Jobs::new(&NodeConfig { secret: Some(secret.clone()), ..NodeConfig::default() });
+        let challenge = [2; 16];
+        let mut dropped = Vec::new();
+        for n in 0..3 * KEPT {
+            let name = format!("job-{n}");
+            let (job, admin) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
+            assert!(admin);
+            assert!(!jobs.drop_ended().contains(&job.flow()), "it is here");
+            drop(job);
+            dropped.extend(jobs.drop_ended());
+        }
+        assert_eq!(dropped.len(), 2 * KEPT);
+        assert_eq!(jobs.with_all(|jobs| jobs.count()), KEPT);
+        // One that comes again has not ended.
+        let name = format!("job-{}", 3 * KEPT - 1);
+        let (job, _) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
+        assert!(jobs.drop_ended().is_empty());
+        assert_eq!(jobs.lock().ended.len(), KEPT - 1);
+        drop(job);
+    }
+
+    #[test]
+    fn a_job_lives_as_long_as_its_processes() {
+        let jobs = Jobs::new(&NodeConfig { secret: Some(Secret::new([1; 32])), ..NodeConfig::default() });
+        let secret = Secret::new([3; 32]);
+        let mapping = JobMapping {
+            job: "j".into(),
+            epoch: forebay_types::Epoch(1),
+            nodes: vec!["tcp:127.0.0.1:1".into()],
+            secret: secret.to_hex(),
+            weight: 1,
+        };
+        jobs.remap(&[mapping], true, &[]);
+        let challenge = [2; 16];
+        let come = || jobs.authenticate(&challenge, &hello(&secret, &challenge, "j"));
+        let (first, admin) = come().unwrap();
+        assert!(!admin);
+        // Its launcher was stopped, and the arbiter forgot it.
+        jobs.remap(&[], true, &["j".into()]);
+        jobs.drop_ended();
+        let second = come().expect("another process of a job that is still running");
+        drop((first, second));
+        jobs.drop_ended();
+        assert!(come().is_err(), "it has ended");
     }
 }

@@ -1,28 +1,29 @@
 //! The I/O node: it listens, admits clients, schedules their requests and carries them out on the
 //! file system it has mounted.
 //!
-//! One blocking thread serves each connection ([`client`]); what the scheduler lets go at once it
+//! One blocking thread serves each connection ([`connection`]); what the scheduler lets go at once it
 //! carries out itself, what has to wait is carried out by dispatchers ([`engine`], [`serve`]). Paths
 //! are resolved in [`path`] and nowhere else; `unsafe` lives in [`sys`] and nowhere else.
 
 mod announce;
 mod buffer;
-mod client;
 pub mod config;
-mod conn;
+mod connection;
 pub mod control;
 mod engine;
 mod fail;
 mod file;
 mod jobs;
 mod layout;
+mod link;
 mod meta;
 mod node;
 mod path;
 mod peers;
 mod probe;
+mod receiver;
 mod replay;
-mod rx;
+mod reply;
 mod serve;
 mod session;
 pub mod stats;

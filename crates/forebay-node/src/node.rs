@@ -2,12 +2,12 @@
 
 use crate::announce;
 use crate::buffer::Pool;
-use crate::client;
 use crate::config::{Listen, NodeConfig};
-use crate::conn::Conn;
+use crate::connection;
 use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
+use crate::link::Link;
 use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
@@ -17,7 +17,7 @@ use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
 use forebay_types::{Epoch, Nanos};
-use forebay_wire::frame::{Header, Opcode, flag};
+use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A connection's thread needs little stack.
@@ -49,6 +49,9 @@ pub enum StartError {
     /// Nobody could ever connect.
     #[error("no secret: clients could not prove who they are")]
     NoSecret,
+    /// A setting that no node can work with.
+    #[error("{0}")]
+    Setting(String),
     /// A directory cannot be exported.
     #[error("cannot export {path}: {reason}")]
     Export {
@@ -65,6 +68,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The emulated data servers cannot be shared.
+    #[error("emulated-storage-socket: {0}")]
+    Emulated(std::io::Error),
     /// The other nodes cannot be talked to.
     #[error("peers: {0}")]
     Peers(String),
@@ -82,7 +88,7 @@ pub struct Node {
     pub(crate) exports: Vec<Export>,
     pub(crate) jobs: Jobs,
     pub(crate) sessions: Sessions,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
@@ -96,7 +102,7 @@ pub struct Node {
     rescheduled: AtomicU64,
     draining: AtomicBool,
     drain_begun: (Mutex<()>, Condvar),
-    connections: Mutex<Vec<Arc<Conn>>>,
+    connections: Mutex<Vec<Arc<Link>>>,
     connection_count: AtomicUsize,
 }
 
@@ -110,6 +116,7 @@ impl Node {
         if config.secret.is_none() && config.jobs.is_empty() {
             return Err(StartError::NoSecret);
         }
+        config.check().map_err(StartError::Setting)?;
         rustix::process::umask(rustix::fs::Mode::empty());
         raise_descriptor_limit();
         sys::ignore_file_size_signal();
@@ -133,6 +140,7 @@ impl Node {
         }
         let storage: Box<dyn Storage> = match &config.emulated {
             Some(servers) => {
+                servers.find().map_err(StartError::Emulated)?;
                 config.layout = LayoutSource::Stripe(servers.layout());
                 Box::new(Emulated::new(servers.clone(), config.id))
             }
@@ -141,11 +149,16 @@ impl Node {
         let site =
             Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
         let mut incarnation = Incarnation::default();
-        client::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
-        let node = Arc::new(Node {
+        connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
+        let node = Arc::new_cyclic(|node: &Weak<Node>| Node {
             jobs: Jobs::new(&config),
             sessions: Sessions::default(),
-            engine: Engine::new(config.scheduler.clone(), site, config.dispatchers),
+            engine: Arc::new(Engine::new(
+                config.scheduler.clone(),
+                site,
+                config.dispatchers,
+                Weak::<Node>::clone(node),
+            )),
             pool: Arc::new(Pool::new(config.memory)),
             storage,
             stats: NodeStats::default(),
@@ -164,7 +177,7 @@ impl Node {
         });
         for job in &node.config.jobs {
             if let Some(flow) = node.jobs.flow(&job.name) {
-                node.engine.with_queue(&node, |q| q.set_weight(flow, job.weight));
+                node.engine.with_queue(|q| q.set_weight(flow, job.weight));
             }
         }
         Ok(node)
@@ -206,7 +219,7 @@ impl Node {
                 }
             }
         }
-        node.engine.start(&node).map_err(StartError::Thread)?;
+        node.engine.start().map_err(StartError::Thread)?;
         for acceptor in acceptors {
             spawn("acceptor", acceptor).map_err(StartError::Thread)?;
         }
@@ -214,6 +227,8 @@ impl Node {
         announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
         let n = Arc::clone(&node);
         spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
+        let at: Vec<String> = running.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!("node {} listens on {}", node.config.id, at.join(", "));
         Ok(running)
     }
 
@@ -238,42 +253,42 @@ impl Node {
 
     /// Serves one connected socket in a thread of its own.
     pub fn serve(self: &Arc<Node>, socket: OwnedFd) {
-        let conn = Arc::new(Conn::new(socket, self.config.stall_timeout));
+        let link = Arc::new(Link::new(socket, self.config.stall_timeout));
         if self.connection_count.fetch_add(1, Relaxed) >= self.config.max_connections {
             self.connection_count.fetch_sub(1, Relaxed);
             self.stats.refused.fetch_add(1, Relaxed);
             let why = "this I/O node has as many connections as it takes";
             let header = self.reply(Epoch(0), Opcode::Goodbye, 0, libc::EUSERS as u32, why.len() as u32);
-            let _ = conn.send(&[&header.as_bytes()[..], why.as_bytes()].concat());
+            let _ = link.send(&[&header.as_bytes()[..], why.as_bytes()].concat());
             return;
         }
         self.stats.accepted.fetch_add(1, Relaxed);
-        self.connections().push(Arc::clone(&conn));
+        self.connections().push(Arc::clone(&link));
         // Whatever becomes of the thread, even if it is never started: the connection is taken off.
-        let entered = Entered { node: Arc::clone(self), conn };
+        let entered = Entered { node: Arc::clone(self), link };
         let spawned = spawn("connection", move || {
             sys::precise_timers();
-            client::serve(Arc::clone(&entered.node), Arc::clone(&entered.conn));
+            connection::serve(Arc::clone(&entered.node), Arc::clone(&entered.link));
         });
         if let Err(e) = spawned {
             tracing::warn!("cannot start a connection's thread: {e}");
         }
     }
 
-    fn closed(&self, conn: &Arc<Conn>) {
-        conn.cut();
+    fn closed(&self, link: &Arc<Link>) {
+        link.cut();
         let mut all = self.connections();
-        if let Some(at) = all.iter().position(|c| Arc::ptr_eq(c, conn)) {
+        if let Some(at) = all.iter().position(|c| Arc::ptr_eq(c, link)) {
             all.swap_remove(at);
         }
         self.connection_count.fetch_sub(1, Relaxed);
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<Arc<Conn>>> {
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn housekeep(self: &Arc<Node>) {
+    fn housekeep(&self) {
         let grace = Nanos::from(self.config.grace);
         let mut ticks = 0u32;
         while !self.stopped() {
@@ -281,13 +296,16 @@ impl Node {
             let now = sys::now();
             let left = self.sessions.expire(now, grace);
             let lingered = self.jobs.expire(now);
+            for flow in self.jobs.drop_ended() {
+                self.engine.with_queue(|queue| queue.forget(flow));
+            }
             if !left.is_empty() || !lingered.is_empty() {
                 // Closing may take its time, and others wait for a sign of life.
                 let _ = spawn("closer", move || drop((left, lingered)));
             }
             self.reassure(now);
             self.engine.observe(now, self.config.interval.into());
-            self.engine.follow_clock(self);
+            self.engine.follow_clock();
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(16) {
                 self.pool.trim();
@@ -300,10 +318,10 @@ impl Node {
     /// with it and cannot answer their pings.
     fn reassure(&self, now: Nanos) {
         let sign = self.reply(Epoch(0), Opcode::Ping, 0, 0, 0);
-        for conn in self.connections().iter() {
-            let since = conn.busy_since.load(Relaxed);
+        for link in self.connections().iter() {
+            let since = link.busy_since.load(Relaxed);
             if since != 0 && now.since(Nanos(since)) >= LONG {
-                conn.send_if_free(sign.as_bytes());
+                link.send_if_free(sign.as_bytes());
             }
         }
     }
@@ -312,21 +330,10 @@ impl Node {
         self.draining() && self.connection_count.load(Relaxed) == 0
     }
 
-    /// A reply's header, with what every reply tells: the epoch of the job's mapping (0 to those
-    /// who have none), and whether to move.
-    pub(crate) fn reply(&self, epoch: Epoch, opcode: Opcode, id: u64, status: u32, body: u32) -> Header {
-        let mut header = Header::reply(opcode, id, status, body);
-        header.stamp = epoch.0.into();
-        if self.draining() {
-            header.set(flag::MOVE);
-        }
-        header
-    }
-
     /// Takes in where the clients of jobs belong, from an arbiter that has not been replaced; else
     /// says what the newest one's term is.
     pub(crate) fn remap(
-        self: &Arc<Node>,
+        &self,
         term: Term,
         complete: bool,
         jobs: &[JobMapping],
@@ -334,7 +341,7 @@ impl Node {
     ) -> Result<(), Term> {
         self.jobs.obey(term)?;
         let weights = self.jobs.remap(jobs, complete, ended);
-        self.engine.with_queue(self, |queue| {
+        self.engine.with_queue(|queue| {
             for (flow, weight) in weights {
                 queue.set_weight(flow, weight.max(1));
             }
@@ -343,13 +350,13 @@ impl Node {
     }
 
     /// The scheduler in force.
-    pub(crate) fn scheduler(self: &Arc<Node>) -> SchedulerConfig {
-        self.engine.with_queue(self, |queue| queue.config().clone())
+    pub(crate) fn scheduler(&self) -> SchedulerConfig {
+        self.engine.with_queue(|queue| queue.config().clone())
     }
 
     /// From now on this scheduler.
-    pub(crate) fn set_scheduler(self: &Arc<Node>, config: SchedulerConfig) {
-        self.engine.with_queue(self, |queue| {
+    pub(crate) fn set_scheduler(&self, config: SchedulerConfig) {
+        self.engine.with_queue(|queue| {
             if *queue.config() != config {
                 let now = self.engine.now();
                 self.rescheduled.store(now.0, Relaxed);
@@ -359,8 +366,8 @@ impl Node {
     }
 
     /// How many requests wait, and the scheduler if it has been the same since `start`.
-    pub(crate) fn at_work(self: &Arc<Node>, start: Nanos) -> (u64, Option<SchedulerConfig>) {
-        self.engine.with_queue(self, |queue| {
+    pub(crate) fn at_work(&self, start: Nanos) -> (u64, Option<SchedulerConfig>) {
+        self.engine.with_queue(|queue| {
             let same = self.rescheduled.load(Relaxed) <= start.0;
             (queue.len() as u64, same.then(|| queue.config().clone()))
         })
@@ -377,7 +384,9 @@ impl Node {
     /// Takes no more connections and tells clients to move.
     pub fn begin_drain(&self) {
         let _guard = self.drain_begun.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.draining.store(true, Relaxed);
+        if !self.draining.swap(true, Relaxed) {
+            tracing::info!("node {} drains: its clients are told to move", self.config.id);
+        }
         self.drain_begun.1.notify_all();
     }
 
@@ -390,8 +399,8 @@ impl Node {
     }
 
     /// The statistics since the start.
-    pub fn report(self: &Arc<Node>) -> Report {
-        let (scheduler, waiting, jain, service) = self.engine.with_queue(self, |q| {
+    pub fn report(&self) -> Report {
+        let (scheduler, waiting, jain, service) = self.engine.with_queue(|q| {
             let service = q.accounts().flows().into_iter().map(|(f, s)| (f.0, s)).collect();
             (q.config().to_string(), q.len() as u64, q.accounts().jain(), service)
         });
@@ -408,7 +417,7 @@ impl Node {
             merged_requests: s.merged.load(Relaxed),
             inline_requests: s.inline.load(Relaxed),
             dispatched_requests: s.dispatched.load(Relaxed),
-            queue_length: s.queue.report(),
+            queue_length: self.engine.queue_length(),
             waiting,
             connections: self.connection_count.load(Relaxed) as u64,
             sessions: self.sessions.len() as u64,
@@ -427,12 +436,12 @@ impl Node {
 /// A connection in the node's list, until dropped.
 struct Entered {
     node: Arc<Node>,
-    conn: Arc<Conn>,
+    link: Arc<Link>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.node.closed(&self.conn);
+        self.node.closed(&self.link);
     }
 }
 
@@ -471,22 +480,26 @@ impl Running {
         }
         while self.node.connection_count.load(Relaxed) > 0 && Instant::now() < deadline {
             let now = sys::now();
-            for conn in self.node.connections().iter() {
-                let quiet = now.since(Nanos(conn.heard.load(Relaxed))) >= QUIET;
-                if quiet && conn.unanswered.load(Relaxed) == 0 {
-                    conn.stop_receiving();
+            for link in self.node.connections().iter() {
+                let quiet = now.since(Nanos(link.heard.load(Relaxed))) >= QUIET;
+                if quiet && link.unanswered.load(Relaxed) == 0 {
+                    link.stop_receiving();
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let clean = self.node.connection_count.load(Relaxed) == 0;
-        for conn in self.node.connections().iter() {
-            conn.cut();
+        let left = self.node.connection_count.load(Relaxed);
+        match left {
+            0 => tracing::info!("node {} has drained", self.node.config.id),
+            _ => tracing::warn!("node {} ends though {left} connections are open", self.node.config.id),
+        }
+        for link in self.node.connections().iter() {
+            link.cut();
         }
         self.node.engine.stop();
         // Lets the threads end that talk to other nodes.
         let _ = self.node.set_peers(&[]);
-        clean
+        left == 0
     }
 }
 

@@ -1,18 +1,19 @@
-//! Carrying data requests out: alone, where they were received, or as a batch.
+//! Carrying requests out: alone, where they were received, or as a batch.
 
-use crate::conn::{Conn, Frame};
-use crate::engine::{Work, appends, with_payload};
+use crate::engine::{Carrier, Work, meta_access};
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::link::{Frame, Link};
 use crate::meta::Call;
 use crate::node::Node;
 use crate::replay;
 use crate::session::Session;
 use crate::stats::Op;
-use crate::storage::Target;
+use crate::storage::{Storage, Target};
 use crate::sys;
-use forebay_sched::{Segment, Ticket};
-use forebay_types::{Epoch, OpKind};
+use forebay_pattern::Access;
+use forebay_sched::{Request, Segment, Ticket};
+use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::message::Meta;
@@ -33,6 +34,11 @@ pub(crate) fn permitted(file: &OpenFile, opcode: Opcode) -> Outcome<()> {
     if file.directory { Err(Errno::ISDIR.into()) } else { Ok(()) }
 }
 
+/// Whether the data goes to the end of the file, wherever that is.
+fn appends(file: &OpenFile, opcode: Opcode) -> bool {
+    opcode == Opcode::Append || opcode == Opcode::Write && file.flags().has(OpenFlags::APPEND)
+}
+
 /// A request that was carried out and is to be answered.
 enum Done {
     Data(Work, Moved),
@@ -41,6 +47,64 @@ enum Done {
 }
 
 impl Node {
+    /// A metadata operation as the scheduler and as the pattern metrics see it.
+    pub(crate) fn describe_meta(&self, session: &Session) -> (Request, Access) {
+        let request = Request {
+            id: RequestId(0),
+            arrival: self.engine.now(),
+            file: FileId(0),
+            offset: 0,
+            len: 0,
+            flow: session.job.flow(),
+            server: ServerId(0),
+            op: OpKind::Metadata,
+        };
+        (request, meta_access(session))
+    }
+
+    /// The request as the scheduler and as the pattern metrics see it. Appends go where the end is:
+    /// they are never contiguous to anything, so to the scheduler each is a file of its own.
+    pub(crate) fn describe(
+        &self,
+        session: &Session,
+        file: &OpenFile,
+        header: &Header,
+        opcode: Opcode,
+    ) -> (Request, Access) {
+        let (op, len) = match opcode {
+            Opcode::Read => (OpKind::Read, header.length.get()),
+            _ => (OpKind::Write, header.body_len() as u64),
+        };
+        let (id, offset, flow) = (file.file_id(), header.offset.get(), session.job.flow());
+        let access = Access { flow, client: session.client, file: id, op, offset, len };
+        let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let request = Request {
+            id: RequestId(0),
+            arrival: self.engine.now(),
+            file: if appends(file, opcode) { FileId(id.0 ^ unique) } else { id },
+            offset,
+            len,
+            flow,
+            server: self.config.layout.server(file, offset),
+            op,
+        };
+        (request, access)
+    }
+
+    /// Asks the storage, and notes how long it takes of late.
+    fn at_storage<T>(&self, ask: impl FnOnce(&dyn Storage) -> T) -> T {
+        let began = sys::now();
+        let done = ask(&*self.storage);
+        self.engine.took(sys::now().since(began));
+        done
+    }
+
+    /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told).
+    pub(crate) fn complete(&self, ticket: &Ticket, moved: Option<u64>) {
+        self.engine.complete(ticket, moved);
+        self.peers.served(&ticket.batch);
+    }
+
     fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
         Target { fd: file.fd(), offset, file: file.file_id() }
     }
@@ -51,7 +115,7 @@ impl Node {
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
-        let n = self.storage.read(self.target(file, offset), &mut [IoSliceMut::new(into)])?;
+        let n = self.at_storage(|s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
         self.stats.issued_read.record(n as u64);
         Ok((n, offset))
     }
@@ -59,7 +123,7 @@ impl Node {
     /// Writes or appends `data`.
     pub(crate) fn write(
         &self,
-        conn: &Conn,
+        link: &Link,
         session: &Session,
         file: &OpenFile,
         header: &Header,
@@ -71,8 +135,8 @@ impl Node {
             return Err(Errno::INVAL.into());
         }
         if !appends(file, opcode) {
-            session.begin_write(conn, header, sys::now())?;
-            let written = self.storage.write(self.target(file, offset), &[IoSlice::new(data)]);
+            session.begin_write(link, header, sys::now())?;
+            let written = self.at_storage(|s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
             session.end_write(header);
             let n = written?;
             self.stats.issued_write.record(n as u64);
@@ -85,82 +149,10 @@ impl Node {
         {
             return Ok((data.len(), at));
         }
-        session.may_change(conn, sys::now())?;
-        let (n, end) = self.storage.append(self.target(file, offset), data)?;
+        session.may_change(link, sys::now())?;
+        let (n, end) = self.at_storage(|s| s.append(self.target(file, offset), data))?;
         self.stats.issued_write.record(n as u64);
         Ok((n, end.saturating_sub(n as u64)))
-    }
-
-    /// The header that answers a data request.
-    pub(crate) fn data_reply(&self, epoch: Epoch, request: &Header, opcode: Opcode, moved: &Moved) -> Header {
-        match moved {
-            Ok((n, offset)) => {
-                let mut h = self.reply(epoch, opcode, request.id.get(), 0, 0);
-                h.length = (*n as u64).into();
-                h.offset = (*offset).into();
-                h
-            }
-            Err(failure) => self.failed(epoch, opcode, request.id.get(), failure),
-        }
-    }
-
-    /// The header of a reply that says no; the reason's text is its body.
-    pub(crate) fn failed(&self, epoch: Epoch, opcode: Opcode, id: u64, failure: &Failure) -> Header {
-        let status = failure.errno.raw_os_error().unsigned_abs();
-        let mut h = self.reply(epoch, opcode, id, status, failure.why.len() as u32);
-        h.set(failure.flags);
-        if failure.flags & flag::EXPIRED != 0 {
-            self.stats.expired.fetch_add(1, Relaxed);
-        }
-        h
-    }
-
-    /// Remembers an append's answer, so that it is not done twice.
-    pub(crate) fn remember(&self, session: &Session, opcode: Opcode, reply: &Header, moved: &Moved) {
-        if opcode == Opcode::Append {
-            let tried = !moved.as_ref().is_err_and(Failure::not_tried);
-            // What is remembered stands alone, without a reason's text.
-            let mut header = *reply;
-            header.set_body_len(0);
-            session.end(header.id.get(), tried.then_some(&header.as_bytes()[..]));
-        }
-    }
-
-    /// Carries out what a ticket stands for, and gives the ticket back.
-    pub(crate) fn serve_batch(self: &Arc<Node>, ticket: &Ticket, mut batch: Vec<Work>) {
-        self.stats.dispatched.fetch_add(batch.len() as u64, Relaxed);
-        // What can no longer be merged is done one by one.
-        let mergeable = batch.len() > 1
-            && batch.len() == ticket.batch.requests().len()
-            && batch.windows(2).all(|w| match (&w[0].file, &w[1].file) {
-                (Some(a), Some(b)) => a.same(b),
-                _ => false,
-            });
-        let together = match ticket.batch.op() {
-            _ if !mergeable => batch.iter().map(|_| None).collect(),
-            OpKind::Read => self.read_together(ticket, &mut batch),
-            _ => self.write_together(ticket, &batch),
-        };
-        if mergeable {
-            self.stats.merged.fetch_add(batch.len() as u64, Relaxed);
-        }
-        // What was not, or not wholly, done together gets its own try and its own error.
-        let done: Vec<Done> = batch
-            .into_iter()
-            .zip(together)
-            .map(|(work, moved)| match moved {
-                Some(moved) => Done::Data(work, moved),
-                None => self.carry_out(work),
-            })
-            .collect();
-        // Whoever has an answer finds the work booked.
-        self.engine.complete(self, ticket, None);
-        for done in done {
-            match done {
-                Done::Data(work, moved) => self.answer_data(work, moved),
-                Done::Meta(work, frame) => work.conn.post(Frame::Bytes(frame)),
-            }
-        }
     }
 
     /// One `preadv` for all; gaps between the requests are read into memory nobody looks at.
@@ -189,7 +181,7 @@ impl Node {
             }
         }
         let start = ticket.batch.offset();
-        let Ok(n) = self.storage.read(self.target(&file, start), &mut vector) else {
+        let Ok(n) = self.at_storage(|s| s.read(self.target(&file, start), &mut vector)) else {
             return vec![None; lens.len()];
         };
         self.stats.issued_read.record(n as u64);
@@ -205,7 +197,7 @@ impl Node {
         let none = || batch.iter().map(|_| None).collect();
         let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
         let allowed =
-            batch.iter().take_while(|w| w.session.begin_write(&w.conn, &w.header, now).is_ok()).count();
+            batch.iter().take_while(|w| w.session.begin_write(&w.link, &w.header, now).is_ok()).count();
         let end = || batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));
         if allowed < batch.len() {
             end();
@@ -213,7 +205,7 @@ impl Node {
         }
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
-        let written = self.storage.write(self.target(&file, ticket.batch.offset()), &vector);
+        let written = self.at_storage(|s| s.write(self.target(&file, ticket.batch.offset()), &vector));
         end();
         let Ok(n) = written else { return none() };
         self.stats.issued_write.record(n as u64);
@@ -227,18 +219,16 @@ impl Node {
             .collect()
     }
 
-    fn carry_out(&self, mut work: Work) -> Done {
+    fn carry_out_one(&self, mut work: Work) -> Done {
         let len = work.len();
         let Some(file) = work.file.clone() else { return self.carry_out_meta(work) };
-        let start = sys::now();
         let moved = match work.opcode {
             Opcode::Read => self.read(&file, &work.header, work.payload.payload_mut(len)),
             opcode => {
                 let data = work.payload.payload(len);
-                self.write(&work.conn, &work.session, &file, &work.header, opcode, data)
+                self.write(&work.link, &work.session, &file, &work.header, opcode, data)
             }
         };
-        self.engine.took(sys::now().since(start));
         Done::Data(work, moved)
     }
 
@@ -246,37 +236,34 @@ impl Node {
         let mut frame = Vec::with_capacity(256);
         // It was decoded once already, when it came.
         if let Ok(meta) = Meta::decode(work.payload.payload(work.header.body_len())) {
-            let failed = self.run_meta(&work.conn, &work.session, &work.header, &meta, &mut frame);
-            let latency = sys::now().since(work.received);
-            work.session.job.stats.record(Op::meta(&meta), 0, latency, failed);
+            self.run_meta(&work.link, &work.session, &work.header, &meta, work.received, &mut frame);
         }
         Done::Meta(work, frame)
     }
 
-    fn answer_data(self: &Arc<Node>, work: Work, moved: Moved) {
-        let Work { conn, session, header, opcode, payload, received, .. } = work;
-        let reply = self.data_reply(session.job.epoch(), &header, opcode, &moved);
-        self.remember(&session, opcode, &reply, &moved);
-        let frame = match &moved {
-            Ok((n, _)) if opcode == Opcode::Read => with_payload(payload, reply, *n),
-            Ok(_) => Frame::Bytes(reply.as_bytes().to_vec()),
-            Err(failure) => Frame::Bytes([&reply.as_bytes()[..], failure.why.as_bytes()].concat()),
-        };
-        let n = moved.as_ref().map_or(0, |m| m.0);
-        session.job.stats.record(data_op(opcode), n as u64, sys::now().since(received), moved.is_err());
-        conn.post(frame);
-    }
-
-    /// Carries out a metadata operation and leaves the reply frame in `frame`; whether it failed.
+    /// Carries out a metadata operation and leaves the reply frame in `frame`.
     pub(crate) fn run_meta(
         &self,
-        conn: &Conn,
+        link: &Link,
+        session: &Arc<Session>,
+        header: &Header,
+        meta: &Meta<'_>,
+        received: Nanos,
+        frame: &mut Vec<u8>,
+    ) {
+        let failed = self.meta_once(link, session, header, meta, frame);
+        session.job.stats.record(Op::meta(meta), 0, sys::now().since(received), failed);
+    }
+
+    /// As [`Node::run_meta`], unless it was done before: then the answer it had. Whether it failed.
+    fn meta_once(
+        &self,
+        link: &Link,
         session: &Arc<Session>,
         header: &Header,
         meta: &Meta<'_>,
         frame: &mut Vec<u8>,
     ) -> bool {
-        frame.clear();
         let (id, epoch) = (header.id.get(), session.job.epoch());
         let cached = meta.needs_reply_cache();
         if cached {
@@ -288,31 +275,71 @@ impl Node {
                     return false;
                 }
                 Err(failure) => {
-                    frame.extend_from_slice(self.failed(epoch, Opcode::Meta, id, &failure).as_bytes());
-                    frame.extend_from_slice(failure.why.as_bytes());
+                    self.refusal(epoch, Opcode::Meta, id, &failure, frame);
                     return true;
                 }
             }
         }
+        frame.clear();
         frame.extend_from_slice(&[0; HEADER_LEN]);
-        let done = Call { node: self, conn, session, header }.run(meta, frame);
+        let done = Call { node: self, via: link, session, header }.run(meta, frame);
         if !matches!(meta, Meta::Close { .. } | Meta::Adopt { .. } | Meta::SetFlags { .. } | Meta::Mapping) {
             self.storage.metadata();
         }
-        let reply = match &done {
-            Ok(()) => self.reply(epoch, Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32),
-            Err(failure) => {
-                frame.truncate(HEADER_LEN);
-                frame.extend_from_slice(failure.why.as_bytes());
-                self.failed(epoch, Opcode::Meta, id, failure)
+        match &done {
+            Ok(()) => {
+                let reply = self.reply(epoch, Opcode::Meta, id, 0, (frame.len() - HEADER_LEN) as u32);
+                frame[..HEADER_LEN].copy_from_slice(reply.as_bytes());
             }
-        };
-        frame[..HEADER_LEN].copy_from_slice(reply.as_bytes());
+            Err(failure) => self.refusal(epoch, Opcode::Meta, id, failure, frame),
+        }
         if cached {
             let tried = !done.as_ref().is_err_and(Failure::not_tried);
             session.end(id, tried.then_some(&frame[..]));
         }
         done.is_err()
+    }
+}
+
+impl Carrier for Node {
+    fn carry_out(&self, ticket: &Ticket, mut batch: Vec<Work>) {
+        self.stats.dispatched.fetch_add(batch.len() as u64, Relaxed);
+        // What can no longer be merged is done one by one.
+        let mergeable = batch.len() > 1
+            && batch.len() == ticket.batch.requests().len()
+            && batch.windows(2).all(|w| match (&w[0].file, &w[1].file) {
+                (Some(a), Some(b)) => a.same(b),
+                _ => false,
+            });
+        let together = match ticket.batch.op() {
+            _ if !mergeable => batch.iter().map(|_| None).collect(),
+            OpKind::Read => self.read_together(ticket, &mut batch),
+            _ => self.write_together(ticket, &batch),
+        };
+        if mergeable {
+            self.stats.merged.fetch_add(batch.len() as u64, Relaxed);
+        }
+        // What was not, or not wholly, done together gets its own try and its own error.
+        let done: Vec<Done> = batch
+            .into_iter()
+            .zip(together)
+            .map(|(work, moved)| match moved {
+                Some(moved) => Done::Data(work, moved),
+                None => self.carry_out_one(work),
+            })
+            .collect();
+        // Whoever has an answer finds the work booked.
+        self.complete(ticket, None);
+        for done in done {
+            match done {
+                Done::Data(work, moved) => {
+                    let reply =
+                        self.data_reply(&work.session, &work.header, work.opcode, &moved, work.received);
+                    work.link.post(reply.into_frame(work.payload));
+                }
+                Done::Meta(work, frame) => work.link.post(Frame::Bytes(frame)),
+            }
+        }
     }
 }
 

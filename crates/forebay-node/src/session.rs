@@ -1,9 +1,9 @@
 //! Sessions: what one client process holds on this node, across its connections, and the jobs they
 //! belong to.
 
-use crate::conn::Conn;
 use crate::fail::{Failure, Outcome};
 use crate::file::{Handles, LockFile, OpenFile};
+use crate::link::Link;
 use crate::stats::FlowStats;
 use forebay_types::{ClientId, Epoch, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
@@ -90,7 +90,7 @@ struct State {
     tries: VecDeque<(u64, u64)>,
     /// How many threads wait on `answered`: waking nobody would cost a system call, too.
     waiting: u32,
-    connections: Vec<Weak<Conn>>,
+    connections: Vec<Weak<Link>>,
     /// When the last connection broke.
     alone_since: Option<Nanos>,
     gone: bool,
@@ -101,7 +101,7 @@ struct State {
 pub(crate) struct Left {
     _files: Vec<Arc<OpenFile>>,
     _locks: Vec<Arc<LockFile>>,
-    pub(crate) connections: Vec<Arc<Conn>>,
+    pub(crate) connections: Vec<Arc<Link>>,
 }
 
 impl Session {
@@ -126,22 +126,22 @@ impl Session {
         self.lock().files.get(&handle).cloned().ok_or(Failure::STALE)
     }
 
-    /// Says that a change that came by `conn` may be made now, or why not. To be asked right before
+    /// Says that a change that came by `link` may be made now, or why not. To be asked right before
     /// making it.
-    pub(crate) fn may_change(&self, conn: &Conn, now: Nanos) -> Outcome<()> {
-        if self.lock().lease.holds(now, conn.newest_stamp()) { Ok(()) } else { Err(Failure::EXPIRED) }
+    pub(crate) fn may_change(&self, link: &Link, now: Nanos) -> Outcome<()> {
+        if self.lock().lease.holds(now, link.newest_stamp()) { Ok(()) } else { Err(Failure::EXPIRED) }
     }
 
     /// As [`Session::may_change`] for a write, which [`Session::end_write`] must follow. A write whose
     /// connection broke is sent again: an older try that is found in a buffer after that is not
     /// carried out, and one that is being carried out is waited for. Otherwise it could overwrite
     /// what its client has written since.
-    pub(crate) fn begin_write(&self, conn: &Conn, header: &Header, now: Nanos) -> Outcome<()> {
+    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<()> {
         let id = header.id.get();
         // Later tries are older requests; the first one has no age.
         let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
         let mut s = self.lock();
-        if !s.lease.holds(now, conn.newest_stamp()) {
+        if !s.lease.holds(now, link.newest_stamp()) {
             return Err(Failure::EXPIRED);
         }
         if s.tries.iter().any(|&(other, newest)| other == id && newest > this) {
@@ -277,9 +277,9 @@ impl Session {
     }
 
     /// A connection ended.
-    pub(crate) fn disconnected(&self, conn: &Arc<Conn>, now: Nanos) {
+    pub(crate) fn disconnected(&self, link: &Arc<Link>, now: Nanos) {
         let mut s = self.lock();
-        s.connections.retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(conn)));
+        s.connections.retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(link)));
         if s.connections.is_empty() {
             s.alone_since = Some(now);
         }
@@ -324,13 +324,13 @@ impl Sessions {
     }
 
     /// Joins a connection to its session, which is new (`false`) or was still here (`true`).
-    pub(crate) fn join(&self, who: Arrival, conn: &Arc<Conn>, now: Nanos) -> (Arc<Session>, bool) {
+    pub(crate) fn join(&self, who: Arrival, link: &Arc<Link>, now: Nanos) -> (Arc<Session>, bool) {
         let mut table = self.lock();
         let key = (who.job.flow(), who.id);
         if let Some(session) = table.get(&key) {
             let mut s = session.lock();
             s.lease.observe(now, Nanos(who.stamp));
-            s.connections.push(Arc::downgrade(conn));
+            s.connections.push(Arc::downgrade(link));
             s.alone_since = None;
             drop(s);
             return (Arc::clone(session), true);
@@ -348,7 +348,7 @@ impl Sessions {
                 waiting: 0,
                 writing: Vec::new(),
                 tries: VecDeque::new(),
-                connections: vec![Arc::downgrade(conn)],
+                connections: vec![Arc::downgrade(link)],
                 alone_since: None,
                 gone: false,
             }),

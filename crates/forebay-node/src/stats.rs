@@ -59,6 +59,10 @@ impl Histogram {
         }
     }
 
+    fn count(&self) -> u64 {
+        self.buckets.iter().map(|b| b.load(Relaxed)).sum()
+    }
+
     pub(crate) fn report(&self) -> Distribution {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
         let count: u64 = counts.iter().sum();
@@ -196,6 +200,12 @@ impl FlowStats {
         }
     }
 
+    /// How many operations were answered, and how many bytes they moved.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let all = self.ops.iter().filter_map(OnceLock::get);
+        all.fold((0, 0), |(n, bytes), op| (n + op.latency.count(), bytes + op.bytes.load(Relaxed)))
+    }
+
     fn report(&self) -> FlowReport {
         let mut operations = BTreeMap::new();
         for (i, slot) in self.ops.iter().enumerate() {
@@ -252,8 +262,6 @@ pub(crate) struct NodeStats {
     /// Requests served where they were received, and by the dispatchers.
     pub(crate) inline: AtomicU64,
     pub(crate) dispatched: AtomicU64,
-    /// How many waited when a request came.
-    pub(crate) queue: Histogram,
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) cut_off: AtomicU64,

@@ -14,6 +14,7 @@ use crate::sw::{Sw, SwConfig};
 use crate::twins::{Twins, TwinsConfig};
 use crate::wfq::{Wfq, WfqConfig};
 use crate::{Scheduler, units};
+use forebay_types::Nanos;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -59,6 +60,37 @@ pub enum Algorithm {
     SfqDPlus(SfqPlusConfig),
     /// A bandwidth of its own for every flow.
     Capped(CappedConfig),
+}
+
+impl Algorithm {
+    /// Refuses parameters that make no scheduler.
+    fn check(&self) -> Result<(), String> {
+        const TIB: u64 = 1 << 40;
+        const HOUR: u64 = 3_600_000_000_000;
+        let count = |key, n: u32, max| within(key, n.into(), max, |n| n.to_string());
+        let size = |key, n| within(key, n, TIB, units::size::show);
+        let span = |key, n: Nanos| within(key, n.0, HOUR, |n| units::span::show(Nanos(n)));
+        match self {
+            Algorithm::Noop(_) | Algorithm::Fifo(_) | Algorithm::Sfq(_) => Ok(()),
+            Algorithm::Hbrr(c) => count("quantum", c.quantum, 1 << 20),
+            Algorithm::Aioli(c) => size("quantum", c.quantum),
+            Algorithm::Sjf(c) => count("patience", c.patience, 1 << 20),
+            Algorithm::Mlf(c) => size("quantum", c.quantum),
+            Algorithm::Sw(c) => span("window", c.window),
+            Algorithm::Wfq(c) => size("quantum", c.quantum),
+            Algorithm::Twins(c) => span("window", c.window),
+            Algorithm::SfqD(c) => count("depth", c.depth, 1 << 20),
+            Algorithm::SfqDPlus(c) => count("depth", c.depth, 1 << 20),
+            Algorithm::Capped(c) => size("rate", c.rate),
+        }
+    }
+}
+
+fn within(key: &str, value: u64, max: u64, show: impl Fn(u64) -> String) -> Result<(), String> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("`{key}={}` is out of range: {} to {}", show(value), show(1), show(max)))
 }
 
 /// No parameters.
@@ -142,7 +174,9 @@ impl SchedulerConfig {
         if name == "noop" && merge.count > 1 {
             return Err(fail("it never merges; `fifo` is arrival order with merging".to_owned()));
         }
-        let algorithm = serde_json::from_value(Value::Object(map)).map_err(|e| fail(e.to_string()))?;
+        let algorithm: Algorithm =
+            serde_json::from_value(Value::Object(map)).map_err(|e| fail(e.to_string()))?;
+        algorithm.check().map_err(fail)?;
         Ok(SchedulerConfig { algorithm, merge })
     }
 
@@ -262,7 +296,6 @@ pub fn build(config: &SchedulerConfig, site: Site) -> Box<dyn Scheduler> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_types::Nanos;
 
     #[test]
     fn a_line_a_toml_table_and_a_json_object_say_the_same() {
@@ -306,6 +339,16 @@ mod tests {
             ("fifo:merge-bytes=lots", "`merge-bytes`: `lots` is no size"),
             ("fifo:depth=4", "unknown field `depth`"),
             ("noop:merge=4", "never merges"),
+            ("hbrr:quantum=0", "`quantum=0` is out of range: 1 to 1048576"),
+            ("aioli:quantum=0", "`quantum=0B` is out of range: 1B to 1024GiB"),
+            ("mlf:quantum=2000GiB", "out of range"),
+            ("wfq:quantum=0", "out of range"),
+            ("sjf:patience=0", "out of range"),
+            ("sw:window=0ms", "`window=0ns` is out of range: 1ns to 3600s"),
+            ("twins:window=2000000s", "out of range"),
+            ("sfq-d:depth=0", "out of range"),
+            ("sfq-d-plus:depth=0", "out of range"),
+            ("capped:rate=0", "out of range"),
             ("fifo:merge=2,merge=3", "given twice"),
         ] {
             let error = text.parse::<SchedulerConfig>().unwrap_err().to_string();

@@ -79,6 +79,11 @@ impl DispatchQueue {
         self.scheduler.is_empty()
     }
 
+    /// Whether metadata operations go through the queue; see [`Scheduler::wants_metadata`].
+    pub fn wants_metadata(&self) -> bool {
+        self.scheduler.wants_metadata()
+    }
+
     /// The scheduler in force.
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
@@ -92,14 +97,6 @@ impl DispatchQueue {
             self.rebuild(now, config, waiting);
         } else {
             self.config = config;
-        }
-    }
-
-    /// Takes note of a new place among the I/O nodes or another number of data servers.
-    pub fn relocate(&mut self, now: Nanos, site: Site) {
-        if site != self.site {
-            self.site = site;
-            self.restart(now);
         }
     }
 

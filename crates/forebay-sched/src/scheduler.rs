@@ -31,6 +31,11 @@ pub trait Scheduler: Send {
         self.len() == 0
     }
 
+    /// Whether metadata operations are to wait here, too. Schedulers of bytes let them pass.
+    fn wants_metadata(&self) -> bool {
+        false
+    }
+
     /// Gives a flow another weight (1 unless told), from its next request on. Schedulers that know
     /// no weights ignore it.
     fn set_weight(&mut self, _flow: FlowId, _weight: u32) {}

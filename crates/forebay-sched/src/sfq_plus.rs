@@ -127,6 +127,10 @@ impl Scheduler for SfqPlus {
         self.queue.len()
     }
 
+    fn wants_metadata(&self) -> bool {
+        true
+    }
+
     fn set_weight(&mut self, flow: FlowId, weight: u32) {
         self.queue.set_weight(flow, weight);
     }

@@ -6,9 +6,9 @@ mod files;
 mod locks;
 mod names;
 
-use crate::conn::Conn;
 use crate::fail::Outcome;
 use crate::file::OpenFile;
+use crate::link::Link;
 use crate::node::Node;
 use crate::path::{self, Checked};
 use crate::replay;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// One metadata request and who asks.
 pub(crate) struct Call<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) conn: &'a Conn,
+    pub(crate) via: &'a Link,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) header: &'a Header,
 }
@@ -100,7 +100,7 @@ impl<'a> Call<'a> {
 
     /// To be asked right before a change.
     pub(crate) fn may_change(&self) -> Outcome<()> {
-        self.session.may_change(self.conn, sys::now())
+        self.session.may_change(self.via, sys::now())
     }
 
     /// What the operation is about, as a descriptor that may be of `O_PATH` kind.

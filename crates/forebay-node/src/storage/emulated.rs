@@ -19,8 +19,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug)]
 pub struct EmulatedServers {
     model: Arc<Mutex<Model>>,
-    /// Where the servers are, if others use them too, and the way to them if they are elsewhere.
-    shared: Option<Arc<(PathBuf, Mutex<Option<UnixStream>>)>>,
+    /// Where the servers are, if other processes use them too, and the way to them.
+    shared: Option<Arc<(PathBuf, Mutex<Way>)>>,
+}
+
+/// The way to servers at a path.
+#[derive(Debug)]
+enum Way {
+    /// Nobody has looked yet.
+    Unknown,
+    /// They are in this process.
+    Here,
+    /// Another process holds them.
+    There(UnixStream),
 }
 
 impl EmulatedServers {
@@ -29,18 +40,31 @@ impl EmulatedServers {
         EmulatedServers { model: Arc::new(Mutex::new(Model::new(model))), shared: None }
     }
 
-    /// The servers that whoever came first put at the path; idle ones if there are none yet.
+    /// The servers that whoever comes first puts at the path; nobody is asked before
+    /// [`EmulatedServers::find`].
+    pub fn shared(model: StorageModel, path: &Path) -> EmulatedServers {
+        let shared = Some(Arc::new((path.to_owned(), Mutex::new(Way::Unknown))));
+        EmulatedServers { shared, ..EmulatedServers::new(model) }
+    }
+
+    /// Finds the servers, or holds them for others from now on if nobody does.
     ///
     /// # Errors
-    /// If the path can be neither connected to nor listened on.
-    pub fn shared(model: StorageModel, path: &Path) -> std::io::Result<EmulatedServers> {
-        let mut servers = EmulatedServers::new(model);
-        let way = match shared::find(path, &servers.model)? {
-            Found::There(stream) => Some(stream),
-            Found::Here => None,
-        };
-        servers.shared = Some(Arc::new((path.to_owned(), Mutex::new(way))));
-        Ok(servers)
+    /// If their path can be neither connected to nor listened on.
+    pub(crate) fn find(&self) -> std::io::Result<()> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let mut way = shared.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*way, Way::Unknown) {
+            *way = self.look(&shared.0)?;
+        }
+        Ok(())
+    }
+
+    fn look(&self, path: &Path) -> std::io::Result<Way> {
+        Ok(match shared::find(path, &self.model)? {
+            Found::There(stream) => Way::There(stream),
+            Found::Here => Way::Here,
+        })
     }
 
     /// How files lie on them.
@@ -53,18 +77,13 @@ impl EmulatedServers {
         let Some(shared) = &self.shared else { return shared::submit(&self.model, ask) };
         let (path, way) = &**shared;
         let mut way = way.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(stream) = way.as_mut() else {
-            drop(way);
-            return shared::submit(&self.model, ask);
-        };
-        if let Ok(done) = shared::ask(stream, ask) {
-            return done;
+        if let Way::There(stream) = &mut *way {
+            if let Ok(done) = shared::ask(stream, ask) {
+                return done;
+            }
+            // Whoever held them is gone: somebody else does now, perhaps this process.
+            *way = self.look(path).unwrap_or(Way::Here);
         }
-        // Whoever held them is gone: somebody else does now, perhaps this process.
-        *way = match shared::find(path, &self.model) {
-            Ok(Found::There(stream)) => Some(stream),
-            Ok(Found::Here) | Err(_) => None,
-        };
         drop(way);
         shared::submit(&self.model, ask)
     }

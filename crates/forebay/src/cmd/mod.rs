@@ -19,6 +19,7 @@ mod table;
 mod train;
 
 use anyhow::Context;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -92,8 +93,11 @@ fn begin_service(die_with_parent: bool) -> anyhow::Result<()> {
     if die_with_parent {
         forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
     }
-    let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // A service of its own tells its admin what happens; one that belongs to a command, what goes wrong.
+    let level = if die_with_parent { "warn" } else { "info" };
+    let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Only the first one counts, and there is no other.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = log.with_ansi(std::io::stderr().is_terminal()).try_init();
     Ok(())
 }

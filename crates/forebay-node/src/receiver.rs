@@ -2,7 +2,7 @@
 //! page boundary and usually comes with its header in one system call.
 
 use crate::buffer::{Buffer, Pool};
-use crate::conn::Stop;
+use crate::link::Stop;
 use crate::sys::{Map, PAGE};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use rustix::event::{PollFd, PollFlags};
@@ -22,7 +22,7 @@ const ALIGN_FROM: usize = 512;
 const SLOWEST: u64 = 256 << 10;
 
 /// The receiving side of a connection.
-pub(crate) struct Rx {
+pub(crate) struct Receiver {
     map: Map,
     start: usize,
     end: usize,
@@ -40,9 +40,16 @@ pub(crate) enum Body {
     Own(Buffer),
 }
 
-impl Rx {
-    pub(crate) fn new(stall: Duration) -> Result<Rx, Errno> {
-        Ok(Rx { map: Map::new(PAGE + ROOM)?, start: HEAD, end: HEAD, stall, deadline: None, large: false })
+impl Receiver {
+    pub(crate) fn new(stall: Duration) -> Result<Receiver, Errno> {
+        Ok(Receiver {
+            map: Map::new(PAGE + ROOM)?,
+            start: HEAD,
+            end: HEAD,
+            stall,
+            deadline: None,
+            large: false,
+        })
     }
 
     /// Whether nothing is buffered: the buffer may be used for something else until the next receive.

@@ -1,15 +1,15 @@
 //! The thread of one connection: handshake, then frame after frame until it ends.
 
 use crate::buffer::Buffer;
-use crate::conn::{Conn, SEND_SLICE, Stop};
-use crate::engine::{self, Turn, Work};
+use crate::engine::{Turn, Work};
 use crate::fail::Failure;
 use crate::file::OpenFile;
+use crate::link::{Link, SEND_SLICE, Stop};
 use crate::node::Node;
-use crate::rx::{Body, ROOM, Rx};
+use crate::receiver::{Body, ROOM, Receiver};
+use crate::reply::ReplyBody;
 use crate::serve::{self, data_op};
 use crate::session::{Arrival, Session};
-use crate::stats::Op;
 use crate::{control, sys};
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 const HELLO_LIMIT: usize = 4096;
 
 /// One connection, as its thread sees it.
-pub(crate) struct Client {
+pub(crate) struct Connection {
     node: Arc<Node>,
-    conn: Arc<Conn>,
-    rx: Rx,
+    link: Arc<Link>,
+    rx: Receiver,
     /// The reply being made.
     frame: Vec<u8>,
     /// Answers that nobody waits for yet: they go out with the next one.
@@ -39,30 +39,31 @@ pub(crate) struct Client {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(node: Arc<Node>, conn: Arc<Conn>) {
+pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
     let stall = node.config.stall_timeout;
     let tick = (stall / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
-    let ready = set_socket_timeout(conn.fd(), Timeout::Recv, Some(tick))
-        .and_then(|()| set_socket_timeout(conn.fd(), Timeout::Send, Some(SEND_SLICE)))
-        .and_then(|()| Rx::new(stall));
+    let ready = set_socket_timeout(link.fd(), Timeout::Recv, Some(tick))
+        .and_then(|()| set_socket_timeout(link.fd(), Timeout::Send, Some(SEND_SLICE)))
+        .and_then(|()| Receiver::new(stall));
     let rx = match ready {
         Ok(rx) => rx,
         Err(e) => return tracing::warn!("cannot set a connection up: {e}"),
     };
     let current = (Opcode::Goodbye, 0);
-    let mut client = Client { node, conn, rx, frame: Vec::with_capacity(256), held: Vec::new(), current };
-    let session = match client.shake_hands() {
+    let mut connection =
+        Connection { node, link, rx, frame: Vec::with_capacity(256), held: Vec::new(), current };
+    let session = match connection.shake_hands() {
         Ok(session) => session,
-        Err(stop) => return client.end(&stop),
+        Err(stop) => return connection.end(&stop),
     };
-    let stop = client.requests(&session);
+    let stop = connection.requests(&session);
     if !matches!(stop, Stop::Goodbye) {
-        session.disconnected(&client.conn, sys::now());
+        session.disconnected(&connection.link, sys::now());
     }
-    client.end(&stop);
+    connection.end(&stop);
 }
 
-impl Client {
+impl Connection {
     fn shake_hands(&mut self) -> Result<Arc<Session>, Stop> {
         let mut challenge = [0u8; 16];
         getrandom(&mut challenge).map_err(Stop::Broken)?;
@@ -86,7 +87,7 @@ impl Client {
                 WireError::TooLong { opcode: opcode.name(), length, limit: HELLO_LIMIT as u64 }.into()
             );
         }
-        let body = self.rx.body(self.conn.fd(), &header, opcode, &self.node.pool)?;
+        let body = self.rx.body(self.link.fd(), &header, opcode, &self.node.pool)?;
         let Body::Here(at, len) = body else { return Err(WireError::Malformed("hello").into()) };
         let hello: Hello<'_> = decode(self.rx.bytes(at, len), "hello")?;
         if !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
@@ -105,7 +106,7 @@ impl Client {
             lease: self.node.config.lease.into(),
         };
         let (flow, epoch) = (who.job.flow(), who.job.epoch());
-        let (session, resumed) = self.node.sessions.join(who, &self.conn, sys::now());
+        let (session, resumed) = self.node.sessions.join(who, &self.link, sys::now());
         let welcome = Welcome {
             version,
             flow,
@@ -118,7 +119,7 @@ impl Client {
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         if let Err(stop) = sent {
-            session.disconnected(&self.conn, sys::now());
+            session.disconnected(&self.link, sys::now());
             return Err(stop);
         }
         Ok(session)
@@ -130,11 +131,11 @@ impl Client {
         append_to(message, &mut self.frame);
         header.set_body_len((self.frame.len() - HEADER_LEN) as u32);
         self.frame[..HEADER_LEN].copy_from_slice(header.as_bytes());
-        self.conn.send(&self.frame)
+        self.link.send(&self.frame)
     }
 
     fn next_header(&mut self) -> Result<(Header, Opcode), Stop> {
-        let raw = self.rx.header(self.conn.fd())?;
+        let raw = self.rx.header(self.link.fd())?;
         let decoded = Header::decode(&raw);
         self.current = match &decoded {
             Ok((header, opcode)) => (*opcode, header.id.get()),
@@ -148,7 +149,7 @@ impl Client {
     fn requests(&mut self, session: &Arc<Session>) -> Stop {
         loop {
             let done = self.request(session);
-            self.conn.busy_since.store(0, Relaxed);
+            self.link.busy_since.store(0, Relaxed);
             if let Err(stop) = done {
                 return stop;
             }
@@ -158,14 +159,14 @@ impl Client {
     fn request(&mut self, session: &Arc<Session>) -> Result<(), Stop> {
         let (header, opcode) = self.next_header()?;
         let received = sys::now();
-        self.conn.heard.store(received.0, Relaxed);
-        self.conn.stamped(header.stamp.get());
-        self.conn.busy_since.store(received.0, Relaxed);
+        self.link.heard.store(received.0, Relaxed);
+        self.link.stamped(header.stamp.get());
+        self.link.busy_since.store(received.0, Relaxed);
         if header.has(flag::REPLY) {
             return Err(WireError::Unexpected("a client sends no replies").into());
         }
         let credits = self.node.config.credits;
-        if self.conn.unanswered.fetch_add(1, Relaxed) >= credits {
+        if self.link.unanswered.fetch_add(1, Relaxed) >= credits {
             return Err(Stop::Credits(credits));
         }
         match opcode {
@@ -182,7 +183,7 @@ impl Client {
                 let grace = Nanos::from(self.node.config.grace);
                 let linger = header.has(flag::LINGER).then(|| received + grace);
                 let left = self.node.sessions.leave(session, linger);
-                for other in left.connections.iter().filter(|c| !Arc::ptr_eq(c, &self.conn)) {
+                for other in left.connections.iter().filter(|c| !Arc::ptr_eq(c, &self.link)) {
                     other.stop_receiving();
                 }
                 drop(left);
@@ -196,12 +197,12 @@ impl Client {
     /// Sends the reply that stands in `self.frame`, and what was held back.
     fn send_frame(&mut self) -> Result<(), Stop> {
         let sent = if self.held.is_empty() {
-            self.conn.send(&self.frame)
+            self.link.send(&self.frame)
         } else {
             self.held.extend_from_slice(&self.frame);
             self.flush()
         };
-        self.conn.unanswered.fetch_sub(1, Relaxed);
+        self.link.unanswered.fetch_sub(1, Relaxed);
         sent
     }
 
@@ -210,7 +211,7 @@ impl Client {
     }
 
     fn flush(&mut self) -> Result<(), Stop> {
-        let sent = self.conn.send(&self.held);
+        let sent = self.link.send(&self.held);
         self.held.clear();
         sent
     }
@@ -222,15 +223,12 @@ impl Client {
     }
 
     fn refuse(&mut self, session: &Session, opcode: Opcode, id: u64, failure: &Failure) -> Result<(), Stop> {
-        let header = self.node.failed(session.job.epoch(), opcode, id, failure);
-        self.frame.clear();
-        self.frame.extend_from_slice(header.as_bytes());
-        self.frame.extend_from_slice(failure.why.as_bytes());
+        self.node.refusal(session.job.epoch(), opcode, id, failure, &mut self.frame);
         self.send_frame()
     }
 
     fn skip_body(&mut self, header: &Header, opcode: Opcode) -> Result<(), Stop> {
-        self.rx.body(self.conn.fd(), header, opcode, &self.node.pool).map(drop)
+        self.rx.body(self.link.fd(), header, opcode, &self.node.pool).map(drop)
     }
 
     fn data(
@@ -240,7 +238,7 @@ impl Client {
         opcode: Opcode,
         received: Nanos,
     ) -> Result<(), Stop> {
-        let body = self.rx.body(self.conn.fd(), header, opcode, &self.node.pool)?;
+        let body = self.rx.body(self.link.fd(), header, opcode, &self.node.pool)?;
         let found = session
             .observe_and_find(received, header.stamp.get(), header.handle.get())
             .and_then(|file| serve::permitted(&file, opcode).map(|()| file));
@@ -262,11 +260,11 @@ impl Client {
                 Err(failure) => return self.refuse(session, opcode, header.id.get(), &failure),
             }
         }
-        let (request, access) = engine::describe(&self.node, session, &file, header, opcode);
+        let (request, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
             Box::new(Work {
-                conn: Arc::clone(&self.conn),
+                link: Arc::clone(&self.link),
                 session: Arc::clone(session),
                 header: *header,
                 opcode,
@@ -279,7 +277,7 @@ impl Client {
         let size = if opcode == Opcode::Read { header.length.get() as usize } else { header.body_len() };
         let (mut at, mut prepared) = (0, None);
         // A client that pipelines wants its requests at the storage together.
-        let inline = !(node.engine.is_slow() && self.rx.more(self.conn.fd()));
+        let inline = !(node.engine.is_slow() && self.rx.more(self.link.fd()));
         match body {
             Body::Own(payload) => prepared = Some(own(payload)),
             Body::Here(start, _) => {
@@ -296,7 +294,7 @@ impl Client {
             }
         }
         let rx = &self.rx;
-        let turn = node.engine.arrive(&node, request, &access, inline, prepared, || {
+        let turn = node.engine.arrive(request, &access, inline, prepared, || {
             let mut payload = node.pool.take_over_budget(size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
@@ -338,47 +336,37 @@ impl Client {
                 }
             }
             (Some(work), _) => {
-                node.write(&self.conn, session, file, header, opcode, work.payload.payload(work.len()))
+                node.write(&self.link, session, file, header, opcode, work.payload.payload(work.len()))
             }
             (None, _) => {
-                node.write(&self.conn, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
+                node.write(&self.link, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
             }
         };
-        node.engine.complete(&node, ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
-        let mut reply = node.data_reply(session.job.epoch(), header, opcode, &moved);
-        node.remember(session, opcode, &reply, &moved);
-        let n = moved.as_ref().map_or(0, |m| m.0);
-        let took = sys::now().since(received);
-        node.engine.took(took);
-        session.job.stats.record(data_op(opcode), n as u64, took, moved.is_err());
-        match (&moved, opcode, prepared) {
-            (Ok((n, _)), Opcode::Read, Some(mut work)) => {
-                reply.set_body_len(*n as u32);
-                work.payload.set_header(reply.as_bytes());
+        node.complete(ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
+        let reply = node.data_reply(session, header, opcode, &moved, received);
+        let sent = match (reply.body, prepared) {
+            (ReplyBody::Read(n), Some(mut work)) => {
+                work.payload.set_header(reply.header.as_bytes());
                 self.flush_held()?;
-                let sent = self.conn.send(work.payload.frame(*n));
-                self.conn.unanswered.fetch_sub(1, Relaxed);
-                sent
+                self.link.send(work.payload.frame(n))
             }
-            (Ok((n, _)), Opcode::Read, None) => {
-                reply.set_body_len(*n as u32);
+            (ReplyBody::Read(n), None) => {
                 self.flush_held()?;
-                let sent = self.conn.send(self.rx.scratch_frame(reply.as_bytes(), *n));
-                self.conn.unanswered.fetch_sub(1, Relaxed);
-                sent
+                self.link.send(self.rx.scratch_frame(reply.header.as_bytes(), n))
             }
-            (Ok(_), ..) => self.reply(reply),
-            (Err(failure), ..) => {
+            (ReplyBody::Text(text), _) => {
                 self.frame.clear();
-                self.frame.extend_from_slice(reply.as_bytes());
-                self.frame.extend_from_slice(failure.why.as_bytes());
-                self.send_frame()
+                self.frame.extend_from_slice(reply.header.as_bytes());
+                self.frame.extend_from_slice(text.as_bytes());
+                return self.send_frame();
             }
-        }
+        };
+        self.link.unanswered.fetch_sub(1, Relaxed);
+        sent
     }
 
     fn meta(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.rx.body(self.conn.fd(), header, Opcode::Meta, &self.node.pool)?;
+        let body = self.rx.body(self.link.fd(), header, Opcode::Meta, &self.node.pool)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),
@@ -394,7 +382,7 @@ impl Client {
                 let mut payload = node.pool.take_over_budget(bytes.len()).ok()?;
                 payload.payload_mut(bytes.len()).copy_from_slice(bytes);
                 Some(Box::new(Work {
-                    conn: Arc::clone(&self.conn),
+                    link: Arc::clone(&self.link),
                     session: Arc::clone(session),
                     header: *header,
                     opcode: Opcode::Meta,
@@ -403,14 +391,8 @@ impl Client {
                     received,
                 }))
             };
-            match node.engine.arrive(
-                &node,
-                engine::describe_meta(&node, session),
-                &engine::meta_access(session),
-                true,
-                None,
-                own,
-            ) {
+            let (request, access) = node.describe_meta(session);
+            match node.engine.arrive(request, &access, true, None, own) {
                 Ok(Turn::Queued) => return self.flush_held(),
                 Ok(Turn::Inline(granted, _)) => ticket = Some(granted),
                 Err(e) => return Err(Stop::NoMemory(e)),
@@ -419,23 +401,22 @@ impl Client {
         if ticket.is_none() {
             node.engine.meta_arrives(session);
         }
-        let failed = node.run_meta(&self.conn, session, header, &meta, &mut self.frame);
+        node.run_meta(&self.link, session, header, &meta, received, &mut self.frame);
         match &ticket {
-            Some(ticket) => node.engine.complete(&node, ticket, None),
+            Some(ticket) => node.complete(ticket, None),
             None => node.engine.meta_done(session),
         }
-        session.job.stats.record(Op::meta(&meta), 0, sys::now().since(received), failed);
         // Clients send a close along with their next request and wait only for that.
         if matches!(meta, Meta::Close { .. }) && self.rx.holds_frame() {
             self.held.extend_from_slice(&self.frame);
-            self.conn.unanswered.fetch_sub(1, Relaxed);
+            self.link.unanswered.fetch_sub(1, Relaxed);
             return Ok(());
         }
         self.send_frame()
     }
 
     fn control(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.rx.body(self.conn.fd(), header, Opcode::Control, &self.node.pool)?;
+        let body = self.rx.body(self.link.fd(), header, Opcode::Control, &self.node.pool)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),
@@ -455,7 +436,7 @@ impl Client {
     /// Tells the client why, if it can still hear it, and closes.
     fn end(&mut self, stop: &Stop) {
         let Some(errno) = stop.errno() else {
-            return self.conn.cut();
+            return self.link.cut();
         };
         tracing::info!("connection cut off: {stop}");
         self.node.stats.cut_off.fetch_add(1, Relaxed);
@@ -466,20 +447,20 @@ impl Client {
         let header =
             self.node.reply(Epoch(0), opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
         let frame = [&header.as_bytes()[..], why.as_bytes()].concat();
-        if self.conn.send(&frame).is_ok() {
+        if self.link.send(&frame).is_ok() {
             // Closing with unread bytes would reset the connection and take the sentence with it.
-            let _ = shutdown(self.conn.fd(), Shutdown::Write);
+            let _ = shutdown(self.link.fd(), Shutdown::Write);
             let until = Instant::now() + Duration::from_millis(500);
             let mut sink = [0u8; 4096];
             while Instant::now() < until {
-                match recv(self.conn.fd(), &mut sink[..], RecvFlags::empty()) {
+                match recv(self.link.fd(), &mut sink[..], RecvFlags::empty()) {
                     Ok((0, _)) => break,
                     Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                     Err(_) => break,
                 }
             }
         }
-        self.conn.cut();
+        self.link.cut();
     }
 }
 

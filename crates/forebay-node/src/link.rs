@@ -75,7 +75,7 @@ impl Frame {
 }
 
 /// The shared part of a connection.
-pub(crate) struct Conn {
+pub(crate) struct Link {
     socket: OwnedFd,
     out: Mutex<Out>,
     out_free: Condvar,
@@ -102,9 +102,9 @@ struct Out {
     queue: VecDeque<(Frame, usize)>,
 }
 
-impl Conn {
-    pub(crate) fn new(socket: OwnedFd, patience: Duration) -> Conn {
-        Conn {
+impl Link {
+    pub(crate) fn new(socket: OwnedFd, patience: Duration) -> Link {
+        Link {
             socket,
             out: Mutex::default(),
             out_free: Condvar::new(),
@@ -220,7 +220,7 @@ impl Conn {
     }
 
     /// Sends a few bytes if nobody else is sending and the socket takes them at once.
-    pub(crate) fn send_if_free(self: &Arc<Conn>, frame: &[u8]) {
+    pub(crate) fn send_if_free(self: &Arc<Link>, frame: &[u8]) {
         let mut out = self.lock();
         if out.busy || self.dead.load(Relaxed) {
             return;
@@ -236,7 +236,7 @@ impl Conn {
     }
 
     /// From any other thread: sends the answer to a request, or has it sent. Never waits long.
-    pub(crate) fn post(self: &Arc<Conn>, frame: Frame) {
+    pub(crate) fn post(self: &Arc<Link>, frame: Frame) {
         let mut out = self.lock();
         if self.dead.load(Relaxed) {
             self.unanswered.fetch_sub(1, Relaxed);
@@ -257,8 +257,8 @@ impl Conn {
                 }
                 Ok(n) => {
                     self.lock().queue.push_front((frame, from + n));
-                    let conn = Arc::clone(self);
-                    let flusher = move || drop(conn.send_queued(Ok(())));
+                    let link = Arc::clone(self);
+                    let flusher = move || drop(link.send_queued(Ok(())));
                     let spawned = std::thread::Builder::new()
                         .name("flusher".into())
                         .stack_size(64 << 10)
