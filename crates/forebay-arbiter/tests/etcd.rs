@@ -1,15 +1,17 @@
 //! Election and control state on a real etcd cluster of three members.
 
-mod cluster;
-
-use cluster::{Cluster, signal, skip};
 use forebay_arbiter::ha::{Campaign, Candidate, Etcd, EtcdStore, Guarded, Tenure};
 use forebay_arbiter::store::{Change, ControlStore, Kept, StoreError, StoredJob, StoredNode};
 use forebay_control::job::JobRequest;
+use forebay_testkit::Cluster;
 use forebay_types::{Epoch, NodeId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+fn client(cluster: &Cluster) -> Arc<Etcd> {
+    Arc::new(Etcd::new(&cluster.url().parse().expect("a URL")))
+}
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(5)
@@ -60,11 +62,10 @@ fn job(id: &str, epoch: u64) -> Change {
 
 #[test]
 fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
-    if skip("one_leads_and_the_next_has_a_larger_term_and_the_same_state") {
+    let Some(cluster) = Cluster::start("one_leads_and_the_next_has_a_larger_term_and_the_same_state") else {
         return;
-    }
-    let cluster = Cluster::start();
-    let etcd = Arc::new(cluster.etcd());
+    };
+    let etcd = client(&cluster);
     let (first, _over) = elect(&etcd, "http://first");
     let other = Candidate::new(etcd.clone(), "http://second".into());
     assert!(matches!(other.campaign(|_| ()), Ok(Campaign::Lost(url)) if url == "http://first"));
@@ -98,11 +99,8 @@ fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
 
 #[test]
 fn what_an_old_leader_writes_is_refused() {
-    if skip("what_an_old_leader_writes_is_refused") {
-        return;
-    }
-    let cluster = Cluster::start();
-    let etcd = Arc::new(cluster.etcd());
+    let Some(cluster) = Cluster::start("what_an_old_leader_writes_is_refused") else { return };
+    let etcd = client(&cluster);
     let (old, over) = elect(&etcd, "http://old");
     let term = old.term();
     let mut store = EtcdStore::new(etcd.clone(), Arc::new(old));
@@ -129,11 +127,8 @@ fn what_an_old_leader_writes_is_refused() {
 
 #[test]
 fn a_member_dies_and_the_leader_goes_on() {
-    if skip("a_member_dies_and_the_leader_goes_on") {
-        return;
-    }
-    let mut cluster = Cluster::start();
-    let etcd = Arc::new(cluster.etcd());
+    let Some(mut cluster) = Cluster::start("a_member_dies_and_the_leader_goes_on") else { return };
+    let etcd = client(&cluster);
     let (tenure, _over) = elect(&etcd, "http://a");
     let mut store = EtcdStore::new(etcd.clone(), Arc::new(tenure));
     let mut count = 0;
@@ -167,15 +162,15 @@ fn a_member_dies_and_the_leader_goes_on() {
 
 #[test]
 fn a_leader_without_etcd_steps_down_before_its_lease_can_have_ended() {
-    if skip("a_leader_without_etcd_steps_down_before_its_lease_can_have_ended") {
+    let Some(cluster) = Cluster::start("a_leader_without_etcd_steps_down_before_its_lease_can_have_ended")
+    else {
         return;
-    }
-    let cluster = Cluster::start();
-    let etcd = Arc::new(cluster.etcd());
+    };
+    let etcd = client(&cluster);
     let (tenure, over) = elect(&etcd, "http://a");
     let begin = Instant::now();
     for n in 0..3 {
-        signal(cluster.pid(n), "STOP");
+        cluster.freeze(n);
     }
     let stopped = begin.elapsed();
     let why = over.recv_timeout(Duration::from_secs(20)).expect("it steps down");
@@ -184,7 +179,7 @@ fn a_leader_without_etcd_steps_down_before_its_lease_can_have_ended() {
     assert!(took < stopped + Duration::from_secs(3), "{took:?}: {why}");
     assert!(tenure.holds().is_err());
     for n in 0..3 {
-        signal(cluster.pid(n), "CONT");
+        cluster.thaw(n);
     }
     let (next, _over) = elect(&etcd, "http://b");
     assert!(next.term() > tenure.term());

@@ -1,4 +1,4 @@
-//! Why an embedded layer could not be started.
+//! Why something could not be started.
 
 use std::path::PathBuf;
 
@@ -23,11 +23,11 @@ pub enum EmbedError {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// A node did not come up.
-    #[error("I/O node {node} did not start: {why}")]
-    Node {
-        /// Its number.
-        node: usize,
+    /// A node or an arbiter did not come up.
+    #[error("{what} did not start: {why}")]
+    Start {
+        /// Which.
+        what: String,
         /// What was seen.
         why: String,
     },

@@ -1,21 +1,19 @@
 //! Starting, describing and stopping the I/O nodes of a run.
 
-use crate::EmbedError;
+use crate::files::write_private;
+use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::rundir::RunDir;
-use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
+use crate::{EmbedError, write_config};
+use forebay_client::{Config, Counters, ExportMap, Fallback, OpTotals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a node may take to listen.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long a node may take to end, beyond its own drain time-out, before it is killed.
-const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// No run starts more I/O nodes than this.
+const MOST: usize = 256;
 
 /// `DIR[=EXPORT]`: a path that programs use, and the directory that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +68,6 @@ pub struct LayerConfig {
     pub job: String,
 }
 
-struct NodeProcess {
-    child: Child,
-    address: Address,
-    stats: PathBuf,
-}
-
 /// Running I/O nodes. Dropping it stops them and removes their directory.
 pub struct Layer {
     run_dir: RunDir,
@@ -113,49 +105,40 @@ pub struct Note {
     pub count: u64,
 }
 
-#[derive(Deserialize)]
-struct Ready {
-    addresses: Vec<String>,
-}
-
 impl Layer {
     /// Starts the nodes and waits until they listen.
     pub fn start(config: &LayerConfig) -> Result<Layer, EmbedError> {
-        if config.io_nodes == 0 || config.io_nodes > 256 {
-            return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to 256", config.io_nodes)));
+        if config.io_nodes == 0 || config.io_nodes > MOST {
+            return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to {MOST}", config.io_nodes)));
         }
-        let secret = random_secret().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
-        let mut layer = Layer::prepare(Config {
-            exports: exports(&config.at)?,
+        let exports = exports(&config.at)?;
+        let run_dir = RunDir::create(&std::env::temp_dir())?;
+        let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
+        let mut more = vec!["--job".into(), config.job.clone(), "--drain-timeout".into(), "1".into()];
+        more.extend(config.node_args.iter().cloned());
+        let nodes = launcher.nodes((0..config.io_nodes as u32).map(|id| NodeSpec {
+            id,
+            listen: (config.transport == Transport::Tcp).then(|| "tcp:127.0.0.1:0".into()),
+            exports: exports.iter().map(|e| e.export.clone()).collect(),
+            more: more.clone(),
+        }))?;
+        let addresses = nodes.iter().filter_map(|n| n.addresses().first().cloned()).collect();
+        let config = Config {
+            exports,
             deadline_ms: config.deadline.as_millis() as u64,
             fallback: config.fallback,
-            ..Config::new(&config.job, secret, Vec::new())
-        })?;
-        let secret_file = layer.run_dir.path().join("secret");
-        write_private(&secret_file, layer.config.secret.as_bytes())?;
-        for node in 0..config.io_nodes {
-            let started = layer.spawn(config, node, &secret_file)?;
-            layer.nodes.push(started);
-        }
-        for node in 0..config.io_nodes {
-            let address = layer.await_ready(node)?;
-            layer.nodes[node].address = address.clone();
-            layer.config.nodes.push(address);
-        }
-        layer.write_config()?;
-        Ok(layer)
+            ..Config::new(&config.job, launcher.secret(), addresses)
+        };
+        Layer::prepare(run_dir, nodes, config)
     }
 
     /// For I/O nodes that run already: everything that clients need but nodes.
     pub fn attach(config: Config) -> Result<Layer, EmbedError> {
-        let layer = Layer::prepare(config)?;
-        layer.write_config()?;
-        Ok(layer)
+        Layer::prepare(RunDir::create(&std::env::temp_dir())?, Vec::new(), config)
     }
 
-    /// The run's directory, with counters and notes.
-    fn prepare(config: Config) -> Result<Layer, EmbedError> {
-        let run_dir = RunDir::create()?;
+    /// The run's directory, with counters, notes and the clients' configuration.
+    fn prepare(run_dir: RunDir, nodes: Vec<NodeProcess>, config: Config) -> Result<Layer, EmbedError> {
         let counters_path = run_dir.path().join("counters");
         let counters =
             Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
@@ -163,61 +146,9 @@ impl Layer {
         let placeholder = placeholder();
         let path = |fd: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into();
         let config = Config { placeholder: placeholder.as_ref().map(path), ..config };
-        Ok(Layer { nodes: Vec::new(), config, counters, _placeholder: placeholder, run_dir })
-    }
-
-    fn write_config(&self) -> Result<(), EmbedError> {
-        write_config(&self.client_config(), &self.config)
-    }
-
-    fn spawn(&self, config: &LayerConfig, node: usize, secret: &Path) -> Result<NodeProcess, EmbedError> {
-        let dir = self.run_dir.path();
-        let stats = dir.join(format!("node{node}.stats"));
-        let socket = dir.join(format!("node{node}.sock"));
-        let mut command = Command::new(&config.program);
-        command.arg("node").arg("--id").arg(node.to_string()).arg("--secret-file").arg(secret);
-        command
-            .arg("--ready-file")
-            .arg(dir.join(format!("node{node}.ready")))
-            .arg("--stats-file")
-            .arg(&stats);
-        command.arg("--die-with-parent").arg("--job").arg(&config.job).arg("--drain-timeout").arg("1");
-        match config.transport {
-            Transport::Unix => command.arg("--listen").arg(format!("unix:{}", socket.display())),
-            Transport::Tcp => command.arg("--listen").arg("tcp:127.0.0.1:0"),
-        };
-        for export in &self.config.exports {
-            command.arg("--export").arg(&export.export);
-        }
-        command.args(&config.node_args);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        command.env_remove("LD_PRELOAD").env_remove("FOREBAY_CONFIG");
-        // A terminal's Ctrl-C is for the job; the nodes are told to end when it has.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = command.spawn().map_err(|e| EmbedError::Node { node, why: e.to_string() })?;
-        Ok(NodeProcess { child, address: Address::Unix(socket), stats })
-    }
-
-    fn await_ready(&mut self, node: usize) -> Result<Address, EmbedError> {
-        let ready = self.run_dir.path().join(format!("node{node}.ready"));
-        let failed = |why: String| EmbedError::Node { node, why };
-        let started = Instant::now();
-        loop {
-            if let Ok(bytes) = std::fs::read(&ready) {
-                let ready: Ready = serde_json::from_slice(&bytes).map_err(|e| failed(e.to_string()))?;
-                let first = ready.addresses.first().ok_or_else(|| failed("it listens nowhere".into()))?;
-                return first.parse().map_err(|e: forebay_client::ConfigError| failed(e.to_string()));
-            }
-            match self.nodes[node].child.try_wait() {
-                Ok(None) => {}
-                Ok(Some(status)) => return Err(failed(format!("it ended with {status}"))),
-                Err(e) => return Err(failed(e.to_string())),
-            }
-            if started.elapsed() > START_LIMIT {
-                return Err(failed(format!("it was not ready after {} s", START_LIMIT.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let layer = Layer { nodes, config, counters, _placeholder: placeholder, run_dir };
+        write_config(&layer.client_config(), &layer.config)?;
+        Ok(layer)
     }
 
     /// The directory of the run.
@@ -237,7 +168,7 @@ impl Layer {
 
     /// The processes of the nodes.
     pub fn pids(&self) -> Vec<u32> {
-        self.nodes.iter().map(|n| n.child.id()).collect()
+        self.nodes.iter().map(|n| n.process.id()).collect()
     }
 
     /// What the clients on this machine counted so far.
@@ -259,48 +190,23 @@ impl Layer {
 
     /// Stops the nodes and returns what they counted.
     pub fn stop(&mut self) -> Vec<NodeReport> {
-        for node in &self.nodes {
-            signal(&node.child, rustix::process::Signal::TERM);
-        }
-        let until = Instant::now() + STOP_LIMIT;
-        let mut reports = Vec::new();
-        for (i, node) in self.nodes.iter_mut().enumerate() {
-            let status = loop {
-                match node.child.try_wait() {
-                    Ok(Some(status)) => break Some(status),
-                    Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-                    _ => {
-                        // It is our own child and does not end: no other way is left.
-                        let _ = node.child.kill();
-                        break node.child.wait().ok();
-                    }
-                }
-            };
-            let problem = match status {
-                Some(s) if s.success() => None,
-                Some(s) => {
-                    Some(s.signal().map_or_else(|| s.to_string(), |n| format!("killed by signal {n}")))
-                }
-                None => Some("its end was not seen".into()),
-            };
-            let stats = std::fs::read(&node.stats).ok().and_then(|b| serde_json::from_slice(&b).ok());
-            reports.push(NodeReport { node: i, address: node.address.to_string(), problem, stats });
-        }
-        self.nodes.clear();
-        reports
+        let ended = NodeProcess::end_all(&mut self.nodes);
+        let address = |n: &NodeProcess| n.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let nodes = std::mem::take(&mut self.nodes);
+        let both = nodes.iter().zip(ended).enumerate();
+        both.map(|(node, (n, end))| NodeReport {
+            node,
+            address: address(n),
+            problem: end.problem,
+            stats: end.stats,
+        })
+        .collect()
     }
 }
 
 impl Drop for Layer {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-fn signal(child: &Child, signal: rustix::process::Signal) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-        // A node that has ended already needs no signal.
-        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
@@ -348,33 +254,4 @@ fn placeholder() -> Option<OwnedFd> {
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&fd, all).ok()?;
     Some(fd)
-}
-
-fn random_secret() -> std::io::Result<String> {
-    let mut bytes = [0u8; 32];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
-}
-
-/// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
-/// finds the old one or the new one.
-pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {
-    let json = serde_json::to_vec_pretty(config)
-        .map_err(|e| EmbedError::Argument(format!("the configuration for clients cannot be written: {e}")))?;
-    let new = path.with_extension("new");
-    let _ = std::fs::remove_file(&new);
-    write_private(&new, &json)?;
-    std::fs::rename(&new, path).map_err(EmbedError::io("cannot write", path))
-}
-
-fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EmbedError> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut f| f.write_all(bytes))
-        .map_err(EmbedError::io("cannot write", path))
 }

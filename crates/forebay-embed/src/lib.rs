@@ -1,14 +1,25 @@
-//! The embedded layer: I/O nodes as child processes on this machine, and what their clients need to
-//! find them, for the time of one run. A run has one directory that holds everything (sockets, the
-//! client configuration, counters) and that goes away with it.
+//! Starting Forebay's own processes on this machine: I/O nodes and arbiters are given directories,
+//! secrets and configurations, made ready, and ended here and nowhere else. The embedded layer is the I/O
+//! nodes of one run and what their clients need to find them. What is started and made here goes with
+//! the program that started it.
 
 mod error;
+mod files;
+mod interrupt;
+mod launcher;
 mod layer;
 #[cfg(feature = "preload")]
 mod preload;
+mod process;
 mod rundir;
+mod sys;
 
 pub use error::EmbedError;
-pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport, write_config};
+pub use files::write_config;
+pub use interrupt::tidy_when_interrupted;
+pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
+pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::PRELOAD;
+pub use process::Process;
+pub use rundir::{RunDir, memory};

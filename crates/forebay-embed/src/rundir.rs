@@ -1,22 +1,29 @@
-//! The directory of one run.
+//! Directories that go with this program, also when it is interrupted.
 
 use crate::EmbedError;
+use crate::interrupt::{remove, started};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long to try to remove one.
+const REMOVAL: Duration = Duration::from_millis(100);
 
 /// A private directory that is removed when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct RunDir(PathBuf);
+pub struct RunDir(PathBuf);
 
 impl RunDir {
-    /// Makes one below the system's directory for temporary files. Names are short: a Unix socket's
-    /// path may have 107 bytes.
-    pub(crate) fn create() -> Result<RunDir, EmbedError> {
-        let base = std::env::temp_dir();
-        for attempt in 0..100u32 {
+    /// Makes one below `base`. Names are short: a Unix socket's path may have 107 bytes.
+    pub fn create(base: &Path) -> Result<RunDir, EmbedError> {
+        for attempt in 0..10_000u32 {
             let path = base.join(format!("forebay-{}-{attempt}", std::process::id()));
-            use std::os::unix::fs::DirBuilderExt;
+            let mut all = started();
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(RunDir(path)),
+                Ok(()) => {
+                    all.directories.insert(path.clone());
+                    return Ok(RunDir(path));
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(EmbedError::io("cannot make the directory", path)(e)),
             }
@@ -27,7 +34,13 @@ impl RunDir {
         )))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// One in memory if there is a memory file system, so that nothing but what is measured takes time.
+    pub fn in_memory() -> Result<RunDir, EmbedError> {
+        RunDir::create(&memory())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -35,11 +48,13 @@ impl RunDir {
 impl Drop for RunDir {
     fn drop(&mut self) {
         // A process of the job that lives on may still write here; what cannot be removed now stays.
-        for _ in 0..3 {
-            if std::fs::remove_dir_all(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        remove(&self.0, Instant::now() + REMOVAL);
+        started().directories.remove(&self.0);
     }
+}
+
+/// A memory file system if there is one, or else where temporary files go.
+pub fn memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }

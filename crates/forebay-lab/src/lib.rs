@@ -10,7 +10,6 @@ mod machine;
 mod outcome;
 pub mod profile;
 mod progress;
-pub mod scratch;
 pub mod train;
 
 pub use outcome::{Finding, Outcome, Table, Verdict};

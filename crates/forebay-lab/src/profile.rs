@@ -1,9 +1,10 @@
 //! Storage profiles: how many requests a storage system takes at once, and what large ones cost.
 
+use crate::Progress;
 use crate::experiment::Experiment;
 use crate::outcome::{Outcome, Table};
-use crate::{Progress, scratch};
 use anyhow::{Context, Result, bail};
+use forebay_embed::RunDir;
 use forebay_plot::{Axis, Line, Series, bytes, seconds};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::slots::SlotCosts;
@@ -67,7 +68,7 @@ impl Experiment for Profile {
         };
         progress.begin(OPS.len() * (OUTSTANDING.len() + SIZES.len()));
         progress.doing("writing the file");
-        let dir = scratch::directory(&self.dir, "profile")?;
+        let dir = RunDir::create(&self.dir)?;
         let target = Target::create(&dir.path().join("file"), size)?;
         let mut curves = Curves { throughput: Default::default(), latency: Default::default() };
         for (o, (name, op)) in OPS.into_iter().enumerate() {

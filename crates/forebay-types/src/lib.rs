@@ -1,6 +1,10 @@
 //! The words every Forebay crate shares: who (flow, node, server, job), when ([`Nanos`]) and how
 //! much ([`Bandwidth`]). No behaviour beyond arithmetic lives here, and no I/O.
 
+mod ready;
+
+pub use ready::Ready;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -4,12 +4,7 @@
 //! `FOREBAY_ROUNDS` sets how many deaths the long test sees (the full test has 20), `FOREBAY_SEED`
 //! repeats a run's random choices.
 
-mod layer;
-#[path = "layer/proxy.rs"]
-mod proxy;
-
-use layer::{AT, ClientOptions, Layer, Load, Signal, Talker, seed, setting};
-use proxy::Proxy;
+use forebay_testkit::{AT, ClientOptions, Layer, Proxy, Talker, Workers, seed, setting};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
@@ -26,7 +21,7 @@ fn nodes_die_and_freeze_under_load() {
     let seed = seed();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
-    let load = Load::start(&layer, seed);
+    let load = Workers::start(&layer, seed);
     for round in 0..setting("FOREBAY_ROUNDS", 8) {
         pause(&mut rng, 100..700);
         let n = rng.random_range(0..2);
@@ -36,9 +31,9 @@ fn nodes_die_and_freeze_under_load() {
             layer.restart(n);
         } else {
             // Short ones are sat out, long ones are left: both, and the moment between.
-            layer.signal(n, Signal::STOP);
+            layer.freeze(n);
             pause(&mut rng, 50..3500);
-            layer.signal(n, Signal::CONT);
+            layer.thaw(n);
         }
     }
     pause(&mut rng, 300..600);
@@ -50,7 +45,7 @@ fn drains_are_not_noticed() {
     let seed = seed();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
-    let load = Load::start(&layer, seed);
+    let load = Workers::start(&layer, seed);
     for round in 0..4 {
         pause(&mut rng, 200..600);
         layer.drain(round % 2);
@@ -96,7 +91,7 @@ fn without_any_node_calls_fail_in_time() {
     assert_eq!(driver.ask("write 0 10 5"), "10 0");
     for frozen in [false, true] {
         for n in 0..2 {
-            if frozen { layer.signal(n, Signal::STOP) } else { layer.kill(n) }
+            if frozen { layer.freeze(n) } else { layer.kill(n) }
         }
         for call in CALLS {
             let since = std::time::Instant::now();
@@ -109,7 +104,7 @@ fn without_any_node_calls_fail_in_time() {
             );
         }
         for n in 0..2 {
-            if frozen { layer.signal(n, Signal::CONT) } else { layer.restart(n) }
+            if frozen { layer.thaw(n) } else { layer.restart(n) }
         }
         assert_eq!(driver.ask("pwrite 0 10 0 5"), "10 0", "the open file goes on where it was");
         assert_eq!(driver.ask("open 1 old 0"), "0 0");
@@ -212,10 +207,10 @@ fn a_frozen_node_does_not_write_old_data() {
         assert_eq!(program.receive(), "ready");
         // It is on one of them: whichever does not answer.
         let n = round % 2;
-        layer.signal(n, Signal::STOP);
+        layer.freeze(n);
         program.send("go");
         assert_eq!(program.receive(), "moved");
-        layer.signal(n, Signal::CONT);
+        layer.thaw(n);
         std::thread::sleep(Duration::from_millis(500));
         let file = std::fs::read(layer.export().join("fenced")).expect("the file");
         let newest = file.chunks(8).all(|word| word == 3u64.to_le_bytes());

@@ -1,11 +1,8 @@
 //! One of four I/O nodes is stopped for nine tenths of the time: it is screened out, its jobs are moved,
 //! and it is used again after it behaves. `forebay experiment failslow` measures the same.
 
-mod pool;
-
 use forebay_control::view::NodeState;
-use pool::{Load, Place, until};
-use rustix::process::Signal;
+use forebay_testkit::{ArbiterSpec, Signal, Site, Verifiers, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,15 +10,14 @@ const NODES: usize = 4;
 
 #[test]
 fn a_slow_node_is_screened_out_and_taken_back() {
-    let place = Place::new();
+    let site = Site::new();
     // It need not behave for as long as in earnest.
-    let config = place.path().join("arbiter.toml");
-    std::fs::write(&config, "[health]\nprobation = 3.0\n").expect("a file");
-    let (_arbiter, url) =
-        place.arbiter("arbiter", "127.0.0.1:0", &["--config", config.to_str().expect("UTF-8")]);
-    let nodes: Vec<_> = (0..NODES).map(|n| place.node(n, &url)).collect();
+    let settings = "policy = \"static\"\n[health]\nprobation = 3.0\n".into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+    let url = arbiter.url();
+    let nodes: Vec<_> = (0..NODES).map(|n| site.node(n, url)).collect();
     let state = |n: u32| {
-        let all = place.nodes(&url)?;
+        let all = site.nodes(url)?;
         all.into_iter().find(|v| v.id.0 == n)
     };
     for n in 0..NODES as u32 {
@@ -30,17 +26,17 @@ fn a_slow_node_is_screened_out_and_taken_back() {
         });
     }
     let grants: Vec<_> = (0..NODES)
-        .map(|n| place.register(&url, &format!("job-{n}"), None).expect("an answer").expect("a grant"))
+        .map(|n| site.register(url, &format!("job-{n}"), None).expect("an answer").expect("a grant"))
         .collect();
     let clients = grants.iter().flat_map(|g| {
         let secret = g.secret.as_deref().expect("a secret");
-        [place.client(g, secret), place.client(g, secret)]
+        [site.client(g, secret), site.client(g, secret)]
     });
-    let load = Load::start(clients.collect());
+    let load = Verifiers::start(clients.collect());
     std::thread::sleep(Duration::from_secs(5));
     let victim = grants[1].nodes[0];
     let on_it = || {
-        let mapping = place.mapping(&url)?;
+        let mapping = site.mapping(url)?;
         Some(mapping.jobs.iter().filter(|j| j.nodes.contains(&victim)).count())
     };
     assert!(on_it().is_some_and(|n| n > 0), "the node serves jobs");
@@ -50,9 +46,9 @@ fn a_slow_node_is_screened_out_and_taken_back() {
         let node = &nodes[victim.0 as usize];
         s.spawn(|| {
             while slow.load(Ordering::Relaxed) {
-                node.signal(Signal::STOP);
+                node.process.signal(Signal::STOP).expect("it runs");
                 std::thread::sleep(Duration::from_millis(180));
-                node.signal(Signal::CONT);
+                node.process.signal(Signal::CONT).expect("it runs");
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -64,7 +60,7 @@ fn a_slow_node_is_screened_out_and_taken_back() {
         println!("screened out after {:?}: {:?}", since.elapsed(), verdict.reason);
         assert!(verdict.reason.is_some_and(|r| r.contains("probes wait")), "it says why");
         until(Duration::from_secs(5), "its jobs are not moved", || on_it().filter(|n| *n == 0));
-        let others = place.nodes(&url).expect("the nodes");
+        let others = site.nodes(url).expect("the nodes");
         assert!(others.iter().all(|v| v.id == victim || v.state == NodeState::Admitted), "{others:?}");
         std::thread::sleep(Duration::from_secs(3));
         slow.store(false, Ordering::Relaxed);

@@ -1,9 +1,7 @@
 //! One file under hundreds of thousands of random operations by two processes in turn, each through
 //! its own I/O node, every byte checked. `FOREBAY_OPERATIONS` sets how many, `FOREBAY_SEED` repeats.
 
-mod layer;
-
-use layer::{AT, ClientOptions, Layer, Talker, seed, setting};
+use forebay_testkit::{AT, ClientOptions, Layer, Talker, seed, setting};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
@@ -34,7 +32,7 @@ fn take_turns(layer: &mut Layer, operations: u64, largest: usize, seed: u64) {
     let file = std::fs::read(layer.export().join("file")).expect("the file");
     assert!(file == copy[4096..4096 + size], "what is on disk is what was written");
     for n in 0..2 {
-        let stats = layer.stats(n);
+        let stats = layer.drain(n);
         assert!(stats["issued_write"]["count"].as_u64().expect("a count") > 0, "node {n} was used");
     }
 }

@@ -3,13 +3,11 @@
 //!
 //! `FOREBAY_MOVES` sets how often the mapping changes, every 200 ms (the full test has 300).
 
-mod layer;
-
 use forebay_client::{Client, Config};
 use forebay_control::node::{JobMapping, Term};
 use forebay_node::control::{Command, Reply};
+use forebay_testkit::{AT, ClientOptions, Layer, Talker, Workers, seed, setting};
 use forebay_types::Epoch;
-use layer::{AT, ClientOptions, Layer, Load, Talker, seed, setting};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -73,7 +71,7 @@ fn every_byte_stays_right_while_the_mapping_changes() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let layer = Layer::start(NODES, 2000, &ClientOptions::default());
     let mut mapper = Mapper::of(&layer, NODES);
-    let load = Load::start(&layer, seed);
+    let load = Workers::start(&layer, seed);
     let mut all: Vec<usize> = (0..NODES).collect();
     for _ in 0..setting("FOREBAY_MOVES", 25) {
         all.shuffle(&mut rng);

@@ -1,10 +1,15 @@
 //! Where processes run: on this machine, or on those that a launcher (`srun`, `mpirun`) gave us.
 
-use super::program::Program;
 use super::protocol::{Channel, Order, Report};
+use forebay_embed::Process;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long a process may take to end before it is made to.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which place a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +43,7 @@ pub trait Machine {
 /// This machine.
 #[derive(Default)]
 pub struct Local {
-    programs: Vec<Program>,
+    processes: Vec<Process>,
 }
 
 impl Machine for Local {
@@ -63,16 +68,24 @@ impl Machine for Local {
     }
 
     fn start(&mut self, _: Place, args: &[String], env: &[(String, String)]) -> io::Result<()> {
-        self.programs.push(Program::start(args, env)?);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(args).envs(env.iter().map(|(k, v)| (k, v))).stdin(Stdio::null());
+        self.processes.push(Process::start(&mut command)?);
         Ok(())
     }
 
     fn casualty(&mut self) -> Option<String> {
-        self.programs.iter_mut().find_map(Program::failed)
+        self.processes.iter_mut().find_map(|p| match p.try_wait() {
+            Ok(Some(status)) if !status.success() => Some(status.to_string()),
+            _ => None,
+        })
     }
 
     fn end_all(&mut self) {
-        self.programs.drain(..).for_each(Program::end);
+        self.processes.iter().for_each(Process::ask_to_end);
+        for mut process in self.processes.drain(..) {
+            process.end(END_PATIENCE);
+        }
     }
 }
 

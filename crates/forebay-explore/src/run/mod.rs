@@ -12,7 +12,6 @@ pub mod machine;
 mod nodes;
 mod plan;
 mod posix;
-mod program;
 pub mod protocol;
 mod record;
 mod results;

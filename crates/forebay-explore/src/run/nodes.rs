@@ -3,17 +3,16 @@
 use super::machine::{Machine, Place};
 use crate::scenario::Scenario;
 use forebay_client::{Address, Client, Config};
-use serde::Deserialize;
+use forebay_embed::{EmbedError, Launcher, Log, NodeSpec, await_ready};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name under which the directory is exported.
 const EXPORT: &str = "explore";
-/// How long I/O nodes may take to start.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether a process has failed: on other hosts that takes a message.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// I/O nodes that are there before and after the study.
 #[derive(Clone, Debug)]
@@ -45,38 +44,44 @@ impl Nodes {
         scratch: &Path,
         stop: &AtomicBool,
     ) -> io::Result<Nodes> {
-        let secret: String = (0..4).map(|_| format!("{:016x}", rand::random::<u64>())).collect();
-        let secret_file = scratch.join("secret");
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&secret_file)?;
-        io::Write::write_all(&mut file, secret.as_bytes())?;
-        let text = |p: &Path| p.to_string_lossy().into_owned();
-        let root = text(root);
-        let ready = |i: u32| scratch.join(format!("node{i}.ready"));
-        for i in 0..count {
-            let mut args: Vec<String> = vec!["node".into(), "--die-with-parent".into()];
-            let mut give = |key: &str, value: String| args.extend([key.to_owned(), value]);
-            give("--id", i.to_string());
-            give("--listen", machine.listen().into());
-            give("--export", format!("{root}={EXPORT}"));
-            give("--secret-file", text(&secret_file));
-            give("--ready-file", text(&ready(i)));
-            if let Some(s) = &scenario.scheduler {
-                give("--scheduler", s.clone());
-            }
-            if let Some(n) = scenario.dispatchers {
-                give("--dispatchers", n.to_string());
-            }
-            machine.start(Place::IoNode(i), &args, &[])?;
+        let launcher =
+            Launcher::new(&std::env::current_exe()?, scratch, Log::Here).map_err(io::Error::other)?;
+        let root = root.to_string_lossy().into_owned();
+        let mut more = Vec::new();
+        let mut give = |key: &str, value: String| more.extend([key.to_owned(), value]);
+        if let Some(s) = &scenario.scheduler {
+            give("--scheduler", s.clone());
+        }
+        if let Some(n) = scenario.dispatchers {
+            give("--dispatchers", n.to_string());
+        }
+        for id in 0..count {
+            let args = launcher.node_args(&NodeSpec {
+                id,
+                listen: Some(machine.listen().into()),
+                exports: vec![format!("{root}={EXPORT}")],
+                more: more.clone(),
+            });
+            machine.start(Place::IoNode(id), &args, &[])?;
         }
         let mut addresses = Vec::new();
-        for i in 0..count {
-            let port = await_ready(&ready(i), machine, stop).map_err(|e| match e.kind() {
-                io::ErrorKind::Interrupted => e,
-                _ => io::Error::other(format!("I/O node {i} did not start: {e}")),
-            })?;
-            addresses.push(Address::Tcp(machine.io_node(i, port)));
+        for id in 0..count {
+            let mut look_again = Instant::now() + LOOK;
+            let gone = || match stop.load(Ordering::Relaxed) {
+                true => Some("interrupted".into()),
+                false if Instant::now() < look_again => None,
+                false => {
+                    look_again = Instant::now() + LOOK;
+                    machine.casualty()
+                }
+            };
+            let listens = await_ready(id, &launcher.ready_file(id), gone);
+            match listens.map_err(|e: EmbedError| io::Error::other(e))?.first() {
+                Some(Address::Tcp(at)) => addresses.push(Address::Tcp(machine.io_node(id, at.port()))),
+                _ => return Err(io::Error::other(format!("I/O node {id} listens nowhere"))),
+            }
         }
+        let secret = launcher.secret().to_owned();
         Ok(Nodes { addresses, secret, export: EXPORT.into(), root })
     }
 
@@ -120,37 +125,5 @@ impl Nodes {
             all.push(reply["stats"].take());
         }
         Ok(all)
-    }
-}
-
-/// What an I/O node writes once it listens.
-#[derive(Deserialize)]
-struct Ready {
-    addresses: Vec<String>,
-}
-
-/// The port of the I/O node that writes `file`.
-fn await_ready(file: &Path, machine: &mut dyn Machine, stop: &AtomicBool) -> io::Result<u16> {
-    let deadline = Instant::now() + START_PATIENCE;
-    let mut look_again = Instant::now() + Duration::from_millis(200);
-    loop {
-        if let Ok(text) = std::fs::read(file) {
-            let ready: Ready = serde_json::from_slice(&text)?;
-            let port = ready.addresses.first().and_then(|a| a.rsplit(':').next()?.parse().ok());
-            return port.ok_or_else(|| io::Error::other("it listens nowhere"));
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        if Instant::now() > look_again {
-            if let Some(how) = machine.casualty() {
-                return Err(io::Error::other(how));
-            }
-            look_again = Instant::now() + Duration::from_millis(200);
-        }
-        if Instant::now() > deadline {
-            return Err(io::Error::other(format!("it was not ready after {} s", START_PATIENCE.as_secs())));
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -2,15 +2,15 @@
 //! possible forwarder.
 
 use super::worker::{Op, Timing};
+use crate::Progress;
 use crate::machine::{median, program};
-use crate::{Progress, scratch};
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Fallback, Meta, Path as WirePath, Target};
-use forebay_embed::{At, Layer, LayerConfig, Transport};
+use forebay_embed::{At, Layer, LayerConfig, Process, RunDir, Transport};
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Measure the path of a request: direct, the smallest possible forwarder, and Forebay.
@@ -111,20 +111,13 @@ const WAYS: [Way; 3] = [Way::Direct, Way::Limit, Way::Forebay];
 
 /// A process of the bench that ends when this value does.
 struct Server {
-    child: Child,
+    process: Process,
     port: u16,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
 }
 
 struct Ground {
     program: PathBuf,
-    dir: tempfile::TempDir,
+    dir: RunDir,
     layer: Layer,
     library: PathBuf,
     limit: Server,
@@ -171,7 +164,7 @@ fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
 impl Ground {
     fn new(base: &Path) -> Result<Ground> {
         let program = program()?;
-        let dir = scratch::directory(base, "bench")?;
+        let dir = RunDir::create(base)?;
         let layer = Layer::start(&LayerConfig {
             program: program.clone(),
             io_nodes: 1,
@@ -183,22 +176,19 @@ impl Ground {
             job: "bench".into(),
         })?;
         let library = layer.write_preload()?;
-        let mut child = Command::new(&program)
-            .args(["bench", "limit-server"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the smallest forwarder")?;
+        let mut command = Command::new(&program);
+        command.args(["bench", "limit-server"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command).context("cannot start the smallest forwarder")?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
+        BufReader::new(process.output().context("no pipe")?).read_line(&mut line)?;
         let port = line.trim().parse().context("the smallest forwarder gave no port")?;
-        Ok(Ground { program, dir, layer, library, limit: Server { child, port } })
+        Ok(Ground { program, dir, layer, library, limit: Server { process, port } })
     }
 
     fn measure(&self, case: &Case, way: Way) -> Result<f64> {
         let pinned = !matches!(case.kind, Kind::Throughput(_));
         let cpus: Vec<usize> = if pinned { vec![0] } else { all_cpus() };
-        pin(Some(self.limit.child.id()), &cpus)?;
+        pin(Some(self.limit.process.id()), &cpus)?;
         for pid in self.layer.pids() {
             pin(Some(pid), &cpus)?;
         }
@@ -212,7 +202,7 @@ impl Ground {
         }
         let mut pipes = Vec::new();
         for w in &mut workers {
-            let mut out = BufReader::new(w.stdout.take().context("no pipe")?);
+            let mut out = BufReader::new(w.output().context("no pipe")?);
             let mut line = String::new();
             out.read_line(&mut line)?;
             if line.trim() != "ready" {
@@ -221,7 +211,7 @@ impl Ground {
             pipes.push(out);
         }
         for w in &mut workers {
-            w.stdin.as_mut().context("no pipe")?.write_all(b"g")?;
+            w.input().context("no pipe")?.write_all(b"g")?;
         }
         let mut timings: Vec<Timing> = Vec::new();
         for (w, out) in workers.iter_mut().zip(&mut pipes) {
@@ -244,7 +234,7 @@ impl Ground {
         })
     }
 
-    fn worker(&self, case: &Case, way: Way, file: &Path, pinned: bool) -> Result<Child> {
+    fn worker(&self, case: &Case, way: Way, file: &Path, pinned: bool) -> Result<Process> {
         let mut c = Command::new(&self.program);
         c.args(["bench", "worker", "--op", case.op.name()]);
         c.args(["--size", &case.size.to_string(), "--count", &case.count.to_string()]);
@@ -261,7 +251,7 @@ impl Ground {
                 c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
             }
         }
-        c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a worker")
+        Process::start(c.stdin(Stdio::piped()).stdout(Stdio::piped())).context("cannot start a worker")
     }
 
     /// What the library adds to the shortest program.

@@ -6,12 +6,12 @@ mod crowd;
 use super::Experiment;
 use super::storage;
 use super::workload::Workload;
-use crate::fleet::{ArbiterProcess, Fleet};
+use crate::fleet::{Arbiter, Fleet};
 use crate::machine::{load, median};
 use crate::outcome::{Outcome, Table, csv};
-use crate::scratch;
 use crate::{Progress, Size};
 use anyhow::Result;
+use forebay_embed::RunDir;
 use forebay_plot::{Axis, Line, Series};
 use forebay_tune::Arms;
 use std::time::Duration;
@@ -74,16 +74,16 @@ impl Announcers {
         progress: &dyn Progress,
     ) -> Result<()> {
         let arms = Arms::twins_windows();
-        let dir = scratch::directory(&scratch::memory(), "announcers")?;
+        let dir = RunDir::in_memory()?;
         let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 1000);
         let (quiet_dir, loud_dir) = (dir.path().join("quiet"), dir.path().join("loud"));
         std::fs::create_dir(&quiet_dir)?;
         std::fs::create_dir(&loud_dir)?;
         let quiet = Fleet::start(&quiet_dir, NODES, &settings)?;
-        let port = ArbiterProcess::free_port()?;
+        let port = Arbiter::free_port()?;
         let url = format!("arbiters = [\"http://127.0.0.1:{port}\"]\n{settings}");
         let loud = Fleet::start(&loud_dir, NODES, &url)?;
-        let arbiter = ArbiterProcess::start(&loud, port, "[tune]\nmode = \"shadow\"\n")?;
+        let arbiter = Arbiter::start(&loud, port, "[tune]\nmode = \"shadow\"\n")?;
         let span = Duration::from_millis(self.size.full_or(5000, 1000));
         let scenarios = Workload::twelve(PROCESSES);
         let turns = self.turns;
@@ -134,14 +134,14 @@ impl Announcers {
         rows: &mut Vec<[String; 4]>,
         progress: &dyn Progress,
     ) -> Result<Vec<f64>> {
-        let dir = scratch::directory(&scratch::memory(), "announcers")?;
+        let dir = RunDir::in_memory()?;
         // No nodes of its own: the connections play them.
         let fleet = Fleet::start(dir.path(), 0, "")?;
         // Any window at any time, so that nearly every round has something to tell; and nobody is given up
         // while all connect.
         let restless = "node-grace-ms = 60000\n[tune]\nmode = \"on\"\npolicy = { name = \"epsilon-greedy\", epsilon = 1.0 }\n\
                         guard = { floor = 0.0, window = 10000, margin = 0.99 }\n";
-        let arbiter = ArbiterProcess::start(&fleet, ArbiterProcess::free_port()?, restless)?;
+        let arbiter = Arbiter::start(&fleet, Arbiter::free_port()?, restless)?;
         progress.begin(self.rounds);
         progress.doing(&format!("{ANNOUNCERS} connections report"));
         let times = crowd::run(&arbiter, ANNOUNCERS, self.rounds, &|| progress.advance(1))?;

@@ -7,9 +7,9 @@ use super::Experiment;
 use crate::fleet::Fleet;
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
-use crate::scratch;
 use crate::{Progress, Size};
 use anyhow::Result;
+use forebay_embed::RunDir;
 use forebay_explore::analysis::Facts;
 use forebay_explore::curves::{Curve, Curves, Level};
 use forebay_plot::{Axis, Gantt, Hold};
@@ -68,7 +68,7 @@ impl Experiment for ArbiterQueue {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let scale = self.size.full_or(4, 1);
         progress.begin(KINDS.len() * COUNTS.len() + self.policies.len() * QUEUE.len());
-        let work = scratch::directory(&scratch::memory(), "arbiter")?;
+        let work = RunDir::in_memory()?;
         let curves = calibrate(work.path(), scale, progress)?;
         let mut played = Vec::new();
         for policy in &self.policies {

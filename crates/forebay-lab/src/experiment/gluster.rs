@@ -5,10 +5,10 @@ use super::Experiment;
 use super::ground::{at, processes};
 use crate::machine::{load, median, program};
 use crate::outcome::{Outcome, Table, csv};
-use crate::scratch;
 use crate::{Progress, Size};
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Fallback, File, OpenFlags};
+use forebay_embed::RunDir;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
 use forebay_node::stats::{Distribution, Report};
 use forebay_plot::{Axis, BarSeries, Bars};
@@ -207,7 +207,7 @@ struct Seen {
 impl Experiment for Gluster {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let requests = self.size.choose(4, 256, 2048);
-        let dir = scratch::directory(&self.mount, "experiment")?;
+        let dir = RunDir::create(&self.mount)?;
         let name = dir.path().file_name().context("a temporary directory has a name")?;
         let mounts = std::iter::once(&self.mount).chain(&self.node_mounts);
         let caches = Caches { dirs: mounts.map(|m| m.join(name)).collect(), bricks: self.bricks.clone() };

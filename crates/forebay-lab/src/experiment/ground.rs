@@ -2,9 +2,9 @@
 //! emulated data servers over a socket; clients reach the nodes over Unix sockets as ever.
 
 use crate::fleet::Fleet;
-use crate::scratch;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
+use forebay_embed::RunDir;
 use forebay_node::control::Command as Order;
 use forebay_sched::emulate::StorageModel;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// Running I/O nodes, and the directory they export.
 pub(super) struct Ground {
     fleet: Fleet,
-    _data: tempfile::TempDir,
+    _data: RunDir,
 }
 
 /// What the nodes' configuration files hold beyond the usual.
@@ -32,7 +32,7 @@ struct Settings<'a> {
 impl Ground {
     /// Starts `count` nodes that store in memory, no faster than the model says if there is one.
     pub(super) fn start(count: usize, model: Option<&StorageModel>, dispatchers: usize) -> Result<Ground> {
-        let data = scratch::directory(&scratch::memory(), "experiment")?;
+        let data = RunDir::in_memory()?;
         let settings = Settings {
             dispatchers,
             memory_mib: 2048,

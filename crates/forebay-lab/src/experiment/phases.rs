@@ -6,9 +6,9 @@ use super::workload::Workload;
 use crate::fleet::Fleet;
 use crate::machine::{load, wall_clock};
 use crate::outcome::{Outcome, Table, csv};
-use crate::scratch;
 use crate::{Progress, Size};
 use anyhow::Result;
+use forebay_embed::RunDir;
 use forebay_pattern::{Detection, Model, Pattern};
 use forebay_plot::{Axis, Gantt, Hold};
 use forebay_types::{Nanos, OpKind};
@@ -64,7 +64,7 @@ struct Second {
 impl Experiment for Phases {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let span = Duration::from_secs(self.size.full_or(30, 6));
-        let dir = scratch::directory(&scratch::memory(), "phases")?;
+        let dir = RunDir::in_memory()?;
         let fleet = Fleet::start(dir.path(), NODES, "interval-ms = 1000")?;
         let model = Model::builtin();
         progress.begin(PHASES.len());

@@ -1,15 +1,15 @@
 //! An arbiter and its I/O nodes, for experiments that stop or kill them.
 
 use crate::api::Api;
-use crate::fleet::{ArbiterProcess, Fleet, Listen};
-use crate::scratch;
-use anyhow::{Context, Result};
+use crate::fleet::{Arbiter, Fleet};
+use anyhow::Result;
 use forebay_client::Client;
 use forebay_control::JOBS_PATH;
 use forebay_control::job::{JobGrant, JobRequest, PinRequest};
 use forebay_control::view::NodeView;
+use forebay_embed::{RunDir, Transport};
 use forebay_types::{Epoch, NodeId};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::path::PathBuf;
 
 /// What the arbiter does by itself: as little as possible.
@@ -17,21 +17,21 @@ const SETTINGS: &str = "policy = \"static\"\n";
 
 /// An arbiter and its I/O nodes, which all export one directory.
 pub(super) struct Pool {
-    arbiter: Option<ArbiterProcess>,
+    arbiter: Option<Arbiter>,
     port: u16,
     api: Api,
     fleet: Fleet,
-    _data: tempfile::TempDir,
+    _data: RunDir,
 }
 
 impl Pool {
     /// Starts them and waits until the arbiter knows all nodes.
     pub(super) fn start(count: usize) -> Result<Pool> {
-        let data = scratch::directory(&scratch::memory(), "experiment")?;
-        let port = ArbiterProcess::free_port()?;
+        let data = RunDir::in_memory()?;
+        let port = Arbiter::free_port()?;
         let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]");
-        let fleet = Fleet::listening(Listen::Tcp, data.path(), count, &settings)?;
-        let arbiter = ArbiterProcess::start(&fleet, port, SETTINGS)?;
+        let fleet = Fleet::listening(Transport::Tcp, data.path(), count, &settings)?;
+        let arbiter = Arbiter::start(&fleet, port, SETTINGS)?;
         Ok(Pool { api: arbiter.api(), arbiter: Some(arbiter), port, fleet, _data: data })
     }
 
@@ -65,8 +65,10 @@ impl Pool {
 
     /// Kills the arbiter at once, and starts another one where it was.
     pub(super) fn replace_arbiter(&mut self) -> Result<()> {
-        self.arbiter.take().map_or(Ok(()), ArbiterProcess::kill)?;
-        self.arbiter = Some(ArbiterProcess::launch(&self.fleet, self.port, SETTINGS)?);
+        if let Some(arbiter) = self.arbiter.take() {
+            arbiter.kill();
+        }
+        self.arbiter = Some(Arbiter::launch(&self.fleet, self.port, SETTINGS)?);
         Ok(())
     }
 
@@ -84,7 +86,6 @@ impl Pool {
 
     /// Sends a node's process a signal.
     pub(super) fn signal(&self, node: usize, signal: Signal) -> Result<()> {
-        let pid = self.fleet.pids().nth(node).and_then(|p| Pid::from_raw(i32::try_from(p).ok()?));
-        Ok(kill_process(pid.context("there is no such I/O node")?, signal)?)
+        Ok(self.fleet.node(node)?.process.signal(signal)?)
     }
 }

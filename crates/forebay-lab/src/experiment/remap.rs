@@ -8,6 +8,7 @@ use crate::outcome::{Outcome, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Config, ExportId, OpenFlags, Path as WirePath};
+use forebay_embed::Process;
 use forebay_plot::{Axis, Line, Series};
 use forebay_types::Epoch;
 use rand::seq::SliceRandom;
@@ -16,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const NODES: usize = 4;
@@ -146,7 +147,7 @@ impl RemapWorker {
 
 /// A worker under way.
 struct Worker {
-    child: Child,
+    process: Process,
     input: Option<ChildStdin>,
     lines: std::thread::JoinHandle<Vec<Said>>,
 }
@@ -156,18 +157,18 @@ impl Worker {
         let mut command = Command::new(program()?);
         command.args(["experiment", "remap-worker", "--number", &number.to_string(), "--config"]).arg(config);
         command.env("OMPI_COMM_WORLD_RANK", number.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().context("a worker's output")?);
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let input = process.input();
+        let output = BufReader::new(process.output().context("a worker's output")?);
         let lines = std::thread::spawn(move || {
             output.lines().map_while(Result::ok).filter_map(|l| serde_json::from_str(&l).ok()).collect()
         });
-        Ok(Worker { child, input, lines })
+        Ok(Worker { process, input, lines })
     }
 
     fn finish(mut self) -> Result<Vec<Said>> {
         drop(self.input.take());
-        let status = self.child.wait()?;
+        let status = self.process.wait()?;
         let lines = self.lines.join().ok().context("a worker's output")?;
         if !status.success() {
             bail!("a process of the job failed ({status}): see above");

@@ -4,13 +4,13 @@
 use super::Experiment;
 use super::storage;
 use super::workload::Workload;
-use crate::fleet::{ArbiterProcess, Fleet};
+use crate::fleet::{Arbiter, Fleet};
 use crate::machine::{load, median, wall_clock};
 use crate::outcome::{Outcome, Table, csv};
-use crate::scratch;
 use crate::{Progress, Size};
 use anyhow::{Context, Result};
 use forebay_control::council::{COUNCIL_PATH, CouncilDecision, CouncilView};
+use forebay_embed::RunDir;
 use forebay_pattern::Pattern;
 use forebay_plot::{Axis, StepSeries, Steps};
 use forebay_sched::SchedulerConfig;
@@ -90,9 +90,9 @@ impl Experiment for Tuning {
         };
         let arms = Arms::twins_windows();
         let default = arms.all()[arms.default_arm()].clone();
-        let dir = scratch::directory(&scratch::memory(), "tuning")?;
+        let dir = RunDir::in_memory()?;
         let settings = storage::DISTINCT.settings(&default, scale.interval_ms);
-        let port = ArbiterProcess::free_port()?;
+        let port = Arbiter::free_port()?;
         let url = format!("http://127.0.0.1:{port}");
         // The arbiter is started later: the nodes keep trying.
         let fleet = Fleet::start(dir.path(), NODES, &format!("arbiters = [\"{url}\"]\n{settings}"))?;
@@ -129,7 +129,7 @@ impl Experiment for Tuning {
         bench.fleet.schedule(&default)?;
 
         let tune = "[tune]\nmode = \"on\"\n";
-        let mut arbiter = ArbiterProcess::start(&bench.fleet, port, tune)?;
+        let mut arbiter = Arbiter::start(&bench.fleet, port, tune)?;
         let mut decisions = BTreeMap::new();
         let mut played = Vec::new();
         for cycle in 0..tuned {

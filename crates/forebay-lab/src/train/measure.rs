@@ -1,10 +1,11 @@
 //! Labelled metrics from real I/O nodes: the explorer's processes play every pattern through node
 //! processes, and what the nodes saw is labelled with what was played.
 
+use crate::Progress;
 use crate::fleet::Fleet;
 use crate::machine::wall_clock;
-use crate::{Progress, scratch};
 use anyhow::{Context, Result};
+use forebay_embed::RunDir;
 use forebay_explore::run::machine::Local;
 use forebay_explore::run::{Run, Study, Via};
 use forebay_explore::scenario::{Data, Fsync, Job, Layout, Scenario, SizeShare, Spatiality, Step, Target};
@@ -156,7 +157,7 @@ impl Plan {
 
 /// Plays `plan` with files below `at` and gives what the I/O nodes saw, and in how many runs.
 pub fn measure(plan: &Plan, at: &Path, seed: u64, progress: &dyn Progress) -> Result<(Vec<Row>, usize)> {
-    let dir = scratch::directory(at, "train").context("where the files of the scenarios go (see --at)")?;
+    let dir = RunDir::create(at).context("where the files of the scenarios go (see --at)")?;
     let nodes = plan.io_nodes.iter().max().copied().unwrap_or(1) as usize;
     let fleet = Fleet::start(dir.path(), nodes, &format!("interval-ms = {INTERVAL_MS}"))?;
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -3,7 +3,7 @@
 use super::table;
 use anyhow::{Context, Result};
 use forebay_lab::experiment::Experiment;
-use forebay_lab::{Finding, Outcome, Progress, Verdict, scratch};
+use forebay_lab::{Finding, Outcome, Progress, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ impl Drop for Bar {
 
 /// Runs something, with its progress on the terminal. Whoever interrupts it finds nothing left behind.
 pub(super) fn watched<T>(run: impl FnOnce(&dyn Progress) -> Result<T>) -> Result<T> {
-    scratch::tidy_when_interrupted()?;
+    forebay_embed::tidy_when_interrupted().context("cannot watch for Ctrl-C")?;
     run(&Bar::new())
 }
 

@@ -7,8 +7,7 @@ use clap::{Args, ValueHint};
 use forebay_node::config::{ExportConfig, Listen, NodeConfig, read_secret};
 use forebay_node::{Node, Running};
 use forebay_sched::SchedulerConfig;
-use forebay_types::NodeId;
-use serde::Serialize;
+use forebay_types::{NodeId, Ready};
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -86,14 +85,6 @@ pub(crate) struct NodeArgs {
     /// End when the process that started this one ends.
     #[arg(long)]
     die_with_parent: bool,
-}
-
-/// What is told once the node listens.
-#[derive(Serialize)]
-struct Ready {
-    pid: u32,
-    node: u32,
-    addresses: Vec<String>,
 }
 
 impl NodeArgs {

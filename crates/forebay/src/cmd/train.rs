@@ -3,8 +3,8 @@
 use super::lab::watched;
 use super::table;
 use anyhow::{Context, bail};
+use forebay_lab::Progress;
 use forebay_lab::train::{self, INTERVAL_MS, Plan, Report, Score, assess, measure};
-use forebay_lab::{Progress, scratch};
 use forebay_pattern::data::{self, Row, Split};
 use forebay_pattern::train::Trainer;
 use forebay_pattern::{Feature, Model, Pattern, synthetic};
@@ -165,7 +165,7 @@ impl Train {
         }
         if self.files.is_empty() {
             let plan = if self.small { Plan::small() } else { Plan::full() };
-            let at = self.at.clone().unwrap_or_else(scratch::memory);
+            let at = self.at.clone().unwrap_or_else(forebay_embed::memory);
             let (rows, runs) = watched(|progress| measure(&plan, &at, self.seed, progress))?;
             let n = rows.len();
             let source = format!("{n} intervals of {INTERVAL_MS} ms from {runs} runs through real I/O nodes");

@@ -1,6 +1,6 @@
 //! Very many connections that report to an arbiter as I/O nodes do.
 
-use crate::fleet::ArbiterProcess;
+use crate::fleet::Arbiter;
 use crate::machine::wall_clock;
 use anyhow::{Context, Result, bail};
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
@@ -44,7 +44,7 @@ type Seen = (Instant, Option<[Instant; 2]>);
 /// So many announcers report for so many rounds; in seconds, how long each round that changed the
 /// scheduler took from the last report until the first announcer was told, and until the last was.
 pub(super) fn run(
-    arbiter: &ArbiterProcess,
+    arbiter: &Arbiter,
     announcers: usize,
     rounds: usize,
     done: &(dyn Fn() + Sync),
@@ -94,7 +94,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn connect(arbiter: &ArbiterProcess, nodes: impl Iterator<Item = usize>) -> Result<Crowd> {
+    fn connect(arbiter: &Arbiter, nodes: impl Iterator<Item = usize>) -> Result<Crowd> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut all = Vec::new();
         for node in nodes {
@@ -154,7 +154,7 @@ impl Crowd {
     }
 }
 
-fn connect(arbiter: &ArbiterProcess, node: u32) -> Result<Announcer> {
+fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
     let stream = TcpStream::connect(("127.0.0.1", arbiter.port())).context("cannot reach the arbiter")?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

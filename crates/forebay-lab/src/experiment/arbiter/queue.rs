@@ -3,16 +3,16 @@
 use super::kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use crate::Progress;
 use crate::api::Api;
-use crate::fleet::{ArbiterProcess, Fleet};
+use crate::fleet::{Arbiter, Fleet};
 use crate::machine::program;
 use anyhow::{Context, Result, bail};
 use forebay_control::view::MappingView;
-use forebay_embed::Layer;
+use forebay_embed::{Layer, Process};
 use forebay_explore::curves::Curves;
 use forebay_policy::PolicyKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where programs see the I/O nodes' directory. It need not exist.
@@ -89,11 +89,9 @@ pub(super) fn alone(fleet: &Fleet, kind: &Kind, count: u32, scale: u64) -> Resul
     let mut layer = Layer::attach(config)?;
     let library = layer.write_preload()?;
     let started = Instant::now();
-    let mut child = script(&mut Command::new("sh"), kind, &dir, scale)
-        .env("LD_PRELOAD", library)
-        .env("FOREBAY_CONFIG", layer.client_config())
-        .spawn()?;
-    let status = child.wait()?;
+    let mut command = Command::new("sh");
+    script(&mut command, kind, &dir, scale).env("LD_PRELOAD", library);
+    let status = Process::start(command.env("FOREBAY_CONFIG", layer.client_config()))?.wait()?;
     let seconds = started.elapsed().as_secs_f64();
     let data = ["read", "write", "append"];
     let bytes: u64 = layer.operations().iter().filter(|o| data.contains(&o.name)).map(|o| o.bytes).sum();
@@ -130,7 +128,7 @@ fn script<'a>(command: &'a mut Command, kind: &Kind, dir: &str, scale: u64) -> &
 /// A job of the queue at work.
 struct Running {
     index: usize,
-    child: Child,
+    process: Process,
     start: f64,
     report: PathBuf,
 }
@@ -147,12 +145,12 @@ pub(super) fn run(
     let data = state.join("data");
     std::fs::create_dir(&data)?;
     // The nodes must know the address before the arbiter, which needs their secret, can start.
-    let port = ArbiterProcess::free_port()?;
+    let port = Arbiter::free_port()?;
     let url = format!("http://127.0.0.1:{port}");
     let fleet = Fleet::start(&data, NODES as usize, &format!("arbiters = [\"{url}\"]\n{settings}"))?;
-    let secret = fleet.dir().join("secret");
+    let secret = fleet.secret_file();
     curves.to_csv(std::fs::File::create(fleet.dir().join("curves.csv"))?)?;
-    let process = ArbiterProcess::start(
+    let process = Arbiter::start(
         &fleet,
         port,
         &format!(
@@ -234,8 +232,8 @@ impl Queue<'_> {
         command.args(["--processes", &kind.processes.to_string(), "--at", &format!("{SEEN}=data")]);
         command.arg("--secret-file").arg(&self.secret).arg("--report").arg(&report).args(["--", "sh"]);
         let start = self.now();
-        let child = script(&mut command, kind, &index.to_string(), self.scale).spawn()?;
-        self.running.push(Running { index, child, start, report });
+        let process = Process::start(script(&mut command, kind, &index.to_string(), self.scale))?;
+        self.running.push(Running { index, process, start, report });
         Ok(())
     }
 
@@ -266,7 +264,7 @@ impl Queue<'_> {
         let now = self.now();
         let mut ended = Vec::new();
         for (at, r) in self.running.iter_mut().enumerate() {
-            match r.child.try_wait()? {
+            match r.process.try_wait()? {
                 Some(status) if status.success() => ended.push(at),
                 Some(status) => bail!("job {} failed: {status}", name(r.index)),
                 None if now - r.start > PATIENCE.as_secs_f64() => {
@@ -292,14 +290,5 @@ impl Queue<'_> {
             self.jobs.push((r.index, job));
         }
         Ok(ended.len())
-    }
-}
-
-impl Drop for Queue<'_> {
-    fn drop(&mut self) {
-        for r in &mut self.running {
-            let _ = r.child.kill();
-            let _ = r.child.wait();
-        }
     }
 }

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 const LATE: Duration = Duration::from_millis(100);
 
-pub(crate) struct Proxy {
-    pub(crate) address: String,
+/// A proxy in front of one node. Dropping it ends it.
+pub struct Proxy {
+    /// Where it listens, `HOST:PORT`.
+    pub address: String,
     shared: Arc<Shared>,
 }
 
@@ -27,7 +29,8 @@ struct Shared {
 }
 
 impl Proxy {
-    pub(crate) fn start(node: String, seed: u64) -> Proxy {
+    /// In front of the node at `HOST:PORT`.
+    pub fn start(node: String, seed: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let shared = Arc::new(Shared::default());
@@ -59,17 +62,17 @@ impl Proxy {
     }
 
     /// Whether new connections are closed at once.
-    pub(crate) fn refuse(&self, yes: bool) {
+    pub fn refuse(&self, yes: bool) {
         self.shared.refuses.store(yes, Relaxed);
     }
 
     /// Whether requests that are cut off reach the node all the same, later.
-    pub(crate) fn deliver_late(&self) {
+    pub fn deliver_late(&self) {
         self.shared.late.store(true, Relaxed);
     }
 
     /// How many connections were cut.
-    pub(crate) fn cuts(&self) -> u64 {
+    pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Relaxed)
     }
 }

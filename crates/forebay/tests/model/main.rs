@@ -2,11 +2,9 @@
 //! the model gives, and the files at the end the model's. `FOREBAY_SEED` repeats a run,
 //! `FOREBAY_CASES` sets how many cases it has. A failing case is made as short as it still fails.
 
-mod layer;
-#[path = "layer/tree.rs"]
 mod tree;
 
-use layer::{AT, ClientOptions, Layer, Talker, compile, seed, setting};
+use forebay_testkit::{AT, ClientOptions, Layer, Talker, compile, seed, setting};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,15 +1,16 @@
 //! Eight programs that work without a pause and check every byte.
 
-use super::{AT, Layer, Talker};
+use crate::layer::{AT, Layer, Talker};
 
 /// Four writers and four readers under way in a layer.
-pub(crate) struct Load {
+pub struct Workers {
     writers: Vec<Talker>,
     readers: Vec<Talker>,
 }
 
-impl Load {
-    pub(crate) fn start(layer: &Layer, seed: u64) -> Load {
+impl Workers {
+    /// Starts them.
+    pub fn start(layer: &Layer, seed: u64) -> Workers {
         let worker = layer.compile("worker");
         let fixed: Vec<u8> =
             (0..8u32 << 20).map(|i| (u64::from(i).wrapping_mul(2_654_435_761) as u32 >> 13) as u8).collect();
@@ -23,14 +24,14 @@ impl Load {
             command.args([what, AT, &n.to_string(), &seed.to_string()]);
             Talker::start(command)
         };
-        Load {
+        Workers {
             writers: (0..4).map(|n| start("write", n)).collect(),
             readers: (0..4).map(|n| start("read", n)).collect(),
         }
     }
 
     /// Ends the programs and looks at what they left, past the layer.
-    pub(crate) fn finish(self, layer: &Layer) {
+    pub fn finish(self, layer: &Layer) {
         for talker in self.readers {
             print!("reader: {}", talker.finish());
         }

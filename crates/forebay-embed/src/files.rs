@@ -1,0 +1,35 @@
+//! Files that only this user may read.
+
+use crate::EmbedError;
+use forebay_client::Config;
+use std::path::Path;
+
+/// 64 hexadecimal digits that nobody can guess.
+pub(crate) fn random_secret() -> std::io::Result<String> {
+    let mut bytes = [0u8; 32];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
+/// finds the old one or the new one.
+pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {
+    let json = serde_json::to_vec_pretty(config)
+        .map_err(|e| EmbedError::Argument(format!("the configuration for clients cannot be written: {e}")))?;
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    write_private(&new, &json)?;
+    std::fs::rename(&new, path).map_err(EmbedError::io("cannot write", path))
+}
+
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EmbedError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut f| f.write_all(bytes))
+        .map_err(EmbedError::io("cannot write", path))
+}

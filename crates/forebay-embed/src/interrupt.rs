@@ -1,0 +1,56 @@
+//! What goes with this program when it is interrupted: every process it started, every directory it made.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long to try to remove what processes that are ending may still write to.
+const REMOVAL: Duration = Duration::from_millis(500);
+
+/// What there is to tidy up.
+#[derive(Default)]
+pub(crate) struct Started {
+    /// Leaders of process groups. Whoever reaps one removes it while it holds the lock, so that no number
+    /// is used again while it is still in here.
+    pub(crate) groups: BTreeSet<i32>,
+    pub(crate) directories: BTreeSet<PathBuf>,
+    watched: bool,
+}
+
+static STARTED: Mutex<Started> =
+    Mutex::new(Started { groups: BTreeSet::new(), directories: BTreeSet::new(), watched: false });
+
+pub(crate) fn started() -> MutexGuard<'static, Started> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on, whoever interrupts this program (SIGINT, SIGTERM, SIGHUP) finds it ended within a second
+/// and nothing left behind. For programs that have nothing else to do at their end.
+pub fn tidy_when_interrupted() -> io::Result<()> {
+    if std::mem::replace(&mut started().watched, true) {
+        return Ok(());
+    }
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        // Nothing is started or reaped from here on.
+        let all = started();
+        for group in all.groups.iter().filter_map(|id| rustix::process::Pid::from_raw(*id)) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let deadline = Instant::now() + REMOVAL;
+        all.directories.iter().for_each(|dir| remove(dir, deadline));
+        std::process::exit(128 + signal);
+    });
+    Ok(())
+}
+
+/// Removes a directory; tries again while somebody still writes to it.
+pub(crate) fn remove(dir: &Path, deadline: Instant) {
+    while std::fs::remove_dir_all(dir).is_err() && dir.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,233 @@
+//! I/O nodes under a test's control: they can be killed, stopped, drained and started again, and
+//! programs run through them as `forebay run` would run them.
+
+use crate::program;
+use forebay_client::{Config, ExportMap, Fallback};
+use forebay_embed::{Launcher, Log, NodeProcess, NodeSpec, PRELOAD, Process, RunDir, write_config};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// The path that programs use: it does not exist on this machine.
+pub const AT: &str = "/forebay-test";
+const JOB: &str = "test";
+
+struct Node {
+    /// While it runs.
+    process: Option<NodeProcess>,
+    listen: String,
+}
+
+/// Running I/O nodes and the directory they export.
+pub struct Layer {
+    nodes: Vec<Node>,
+    launcher: Launcher,
+    lease_ms: u64,
+    dir: RunDir,
+}
+
+/// How clients are configured.
+pub struct ClientOptions {
+    /// The longest a call may take.
+    pub deadline: Duration,
+    /// Whether calls go to the directory on this machine when no node answers.
+    pub direct: bool,
+    /// Instead of the nodes' own addresses.
+    pub through: Option<Vec<String>>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions { deadline: Duration::from_secs(30), direct: false, through: None }
+    }
+}
+
+impl Layer {
+    /// Starts so many nodes, whose leases last `lease_ms`, over TCP.
+    pub fn start(count: usize, lease_ms: u64, options: &ClientOptions) -> Layer {
+        let dir = RunDir::create(&std::env::temp_dir()).expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("export")).expect("an export");
+        std::fs::write(dir.path().join("libforebay.so"), PRELOAD).expect("the library");
+        let launcher = Launcher::new(&program(), dir.path(), Log::Here).expect("a secret");
+        let mut layer = Layer { nodes: Vec::new(), launcher, lease_ms, dir };
+        for n in 0..count {
+            layer.nodes.push(Node { process: None, listen: "tcp:127.0.0.1:0".into() });
+            layer.restart(n);
+        }
+        layer.reconfigure(options);
+        layer
+    }
+
+    /// Clients that start from now on reach the nodes this way.
+    pub fn reconfigure(&self, options: &ClientOptions) {
+        let own = || self.nodes.iter().map(|n| n.listen.clone()).collect();
+        let nodes: Vec<String> = options.through.clone().unwrap_or_else(own);
+        let nodes = nodes.iter().map(|a| a.parse().expect("an address")).collect();
+        let export = self.export().to_str().expect("UTF-8").to_owned();
+        let config = Config {
+            exports: vec![ExportMap { dir: AT.into(), export, local: Some(self.export()) }],
+            deadline_ms: options.deadline.as_millis() as u64,
+            fallback: if options.direct { Fallback::Direct } else { Fallback::Error },
+            ..Config::new(JOB, self.launcher.secret(), nodes)
+        };
+        write_config(&self.dir.path().join("client.json"), &config).expect("the clients' configuration");
+    }
+
+    /// The secret of the nodes and of the job.
+    pub fn secret(&self) -> String {
+        self.launcher.secret().to_owned()
+    }
+
+    /// The directory the nodes export.
+    pub fn export(&self) -> PathBuf {
+        self.dir.path().join("export")
+    }
+
+    /// A directory for files that are not forwarded.
+    pub fn scratch(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where node `n` listens, as `HOST:PORT`.
+    pub fn address(&self, n: usize) -> String {
+        self.nodes[n].listen.trim_start_matches("tcp:").to_owned()
+    }
+
+    /// Starts node `n` where it was before. Waits until it listens.
+    pub fn restart(&mut self, n: usize) {
+        self.kill(n);
+        let text = |t: &str| t.to_owned();
+        let spec = NodeSpec {
+            id: n as u32,
+            listen: Some(self.nodes[n].listen.clone()),
+            exports: vec![self.export().display().to_string()],
+            more: vec![
+                text("--drain-timeout"),
+                text("2"),
+                text("--job"),
+                text(JOB),
+                text("--lease-ms"),
+                self.lease_ms.to_string(),
+            ],
+        };
+        let mut process = self.launcher.node(spec).expect("forebay node starts");
+        process.await_ready().expect("it listens");
+        self.nodes[n].listen = process.addresses()[0].to_string();
+        self.nodes[n].process = Some(process);
+    }
+
+    fn node(&self, n: usize) -> &NodeProcess {
+        self.nodes[n].process.as_ref().expect("the node was started")
+    }
+
+    /// Stops node `n`, and waits until all its threads stand still.
+    pub fn freeze(&self, n: usize) {
+        self.node(n).process.freeze().expect("our own child takes signals");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self, n: usize) {
+        self.node(n).process.thaw().expect("our own child takes signals");
+    }
+
+    /// Kills node `n` at once.
+    pub fn kill(&mut self, n: usize) {
+        // Dropping a process kills it; a stopped one dies of it too.
+        self.nodes[n].process = None;
+    }
+
+    /// Asks node `n` to drain, and waits for its end; gives what it counted.
+    pub fn drain(&mut self, n: usize) -> serde_json::Value {
+        let process = self.nodes[n].process.take().expect("the node was started");
+        let end = NodeProcess::end_all(&mut [process]).remove(0);
+        assert_eq!(end.problem, None, "node {n}");
+        end.stats.expect("the node's statistics")
+    }
+
+    /// A program whose I/O below [`AT`] is forwarded. `turn` chooses its first I/O node.
+    pub fn command(&self, program: &Path, turn: usize) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", self.dir.path().join("libforebay.so"));
+        command.env("FOREBAY_CONFIG", self.dir.path().join("client.json"));
+        command.env("OMPI_COMM_WORLD_RANK", turn.to_string());
+        command
+    }
+
+    /// Compiles a C program of the tests' own.
+    pub fn compile(&self, name: &str) -> PathBuf {
+        compile(self.dir.path(), name)
+    }
+}
+
+/// Compiles `programs/NAME.c` of this crate into `dir`.
+pub fn compile(dir: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(format!("{name}.c"));
+    let program = dir.join(name);
+    let status = Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-D_GNU_SOURCE",
+            "-D_FILE_OFFSET_BITS=64",
+            "-pthread",
+            "-o",
+        ])
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("cc runs: Rust itself links with it");
+    assert!(status.success(), "{} does not compile", source.display());
+    program
+}
+
+/// A program that takes a line and answers with a line.
+pub struct Talker {
+    process: Process,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Talker {
+    /// Starts it.
+    pub fn start(mut command: Command) -> Talker {
+        let started = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut process = started.expect("the program starts");
+        let input = process.input().expect("piped");
+        let output = BufReader::new(process.output().expect("piped"));
+        Talker { process, input, output }
+    }
+
+    /// Gives it a line.
+    pub fn send(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).expect("the program takes commands");
+    }
+
+    /// Waits for a line of its own.
+    pub fn receive(&mut self) -> String {
+        let mut line = String::new();
+        let n = self.output.read_line(&mut line).expect("the program answers");
+        assert!(n > 0, "the program ended: {:?}", self.process.wait());
+        line.truncate(line.trim_end().len());
+        line
+    }
+
+    /// Gives it a line and waits for its answer.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.receive()
+    }
+
+    /// Ends the program by closing its input; it must end well. Returns what it still said.
+    pub fn finish(self) -> String {
+        let Talker { mut process, input, mut output } = self;
+        drop(input);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut output, &mut rest).expect("the program's output");
+        let status = process.wait().expect("a child of ours");
+        assert!(status.success(), "the program ended with {status}; it said: {rest}");
+        rest
+    }
+}

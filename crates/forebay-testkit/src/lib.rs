@@ -1,0 +1,59 @@
+//! What the tests share: I/O nodes, arbiters and etcd clusters as real processes, programs that check
+//! every byte, connections that break, and tools that may be missing. For tests only.
+
+mod etcd;
+mod layer;
+mod proxy;
+mod site;
+mod skip;
+mod verify;
+mod workers;
+
+pub use etcd::Cluster;
+pub use forebay_embed::{ArbiterProcess, ArbiterSpec, NodeProcess, NodeSpec, Process, RunDir};
+pub use layer::{AT, ClientOptions, Layer, Talker, compile};
+pub use proxy::Proxy;
+pub use rustix::process::Signal;
+pub use site::Site;
+pub use skip::{installed, needs, skipped};
+pub use verify::Verifiers;
+pub use workers::Workers;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The program `forebay`, as cargo builds it for the tests of its own crate.
+pub fn program() -> PathBuf {
+    let here = std::env::current_exe().expect("a test has a file");
+    let target = here.parent().and_then(std::path::Path::parent).expect("tests are in target/PROFILE/deps");
+    let program = target.join("forebay");
+    assert!(program.is_file(), "{}: build the program first: cargo build -p forebay", program.display());
+    program
+}
+
+/// Waits until `what` gives something.
+pub fn until<T>(patience: Duration, why: &str, mut what: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(begin.elapsed() < patience, "after {patience:?}: {why}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The seed of a random test: `FOREBAY_SEED`, or another one every time.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("FOREBAY_SEED") {
+        Ok(text) => text.parse().expect("FOREBAY_SEED is a number"),
+        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64 % 1_000_000_007),
+    };
+    println!("seed {seed} (repeat with FOREBAY_SEED={seed})");
+    seed
+}
+
+/// A number from the environment.
+pub fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |t| t.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
