@@ -10,6 +10,10 @@ use std::fmt;
 
 const SECOND: u64 = 1_000_000_000;
 
+/// A job of which nothing was reported for so long does nothing: nodes report every second, and a
+/// report may be late.
+const SILENT: u64 = 2 * SECOND + LATE;
+
 /// Reports of a second may arrive this much after it.
 const LATE: u64 = 300_000_000;
 
@@ -106,6 +110,8 @@ pub struct Activity {
     peak_iops: f64,
     peak_metadata: f64,
     metadata_waiting: f64,
+    /// When something was reported last.
+    heard: Nanos,
     open: BTreeMap<u64, BTreeMap<NodeId, Seen>>,
 }
 
@@ -122,6 +128,7 @@ impl Activity {
     pub fn add(&mut self, now: Nanos, node: NodeId, span: Nanos, flow: &FlowMetrics) {
         self.bytes = self.bytes.saturating_add(flow.served);
         self.first.get_or_insert(now.since(span));
+        self.heard = now;
         let seen = self.open.entry(now.0 / SECOND).or_default().entry(node).or_default();
         seen.span = seen.span + span;
         seen.served = seen.served.saturating_add(flow.served);
@@ -136,7 +143,7 @@ impl Activity {
         let later = self.open.split_off(&until);
         let done = std::mem::replace(&mut self.open, later);
         let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes, model)).collect();
-        if seconds.is_empty() && self.open.is_empty() {
+        if seconds.is_empty() && now.since(self.heard).0 >= SILENT {
             self.bandwidth = Bandwidth(0.0);
         }
         seconds
@@ -225,7 +232,10 @@ mod tests {
         assert!((seconds[0].while_busy.unwrap().0 - 200.0).abs() < 1e-9);
         assert_eq!(a.bytes, 100_000_000);
         assert!((a.profile(8).unwrap().bandwidth_mbs - 100.0).abs() < 1e-9);
-        a.complete(Nanos::from_millis(13_000), &Model::builtin());
+        // The next report is due, but not here yet.
+        a.complete(Nanos::from_millis(12_000), &Model::builtin());
+        assert_eq!(a.bandwidth, Bandwidth(100.0), "between two reports");
+        a.complete(Nanos::from_millis(13_300), &Model::builtin());
         assert_eq!(a.bandwidth, Bandwidth(0.0), "silent since");
     }
 

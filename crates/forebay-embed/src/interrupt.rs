@@ -36,16 +36,21 @@ pub fn tidy_when_interrupted() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
-        // Nothing is started or reaped from here on.
-        let all = started();
-        for group in all.groups.iter().filter_map(|id| rustix::process::Pid::from_raw(*id)) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        let deadline = Instant::now() + REMOVAL;
-        all.directories.iter().for_each(|dir| remove(dir, deadline));
-        std::process::exit(128 + signal);
+        tidy_and_exit(128 + signal);
     });
     Ok(())
+}
+
+/// Ends the program where it is, whatever its other threads do, and leaves nothing behind.
+pub fn tidy_and_exit(status: i32) -> ! {
+    // Nothing is started or reaped from here on.
+    let all = started();
+    for group in all.groups.iter().filter_map(|id| rustix::process::Pid::from_raw(*id)) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let deadline = Instant::now() + REMOVAL;
+    all.directories.iter().for_each(|dir| remove(dir, deadline));
+    std::process::exit(status)
 }
 
 /// Removes a directory; tries again while somebody still writes to it.

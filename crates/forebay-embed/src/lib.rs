@@ -16,7 +16,7 @@ mod sys;
 
 pub use error::EmbedError;
 pub use files::write_config;
-pub use interrupt::tidy_when_interrupted;
+pub use interrupt::{tidy_and_exit, tidy_when_interrupted};
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
 pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport};
 #[cfg(feature = "preload")]

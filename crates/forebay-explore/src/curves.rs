@@ -25,6 +25,9 @@ pub enum CurveFileError {
         /// What is wrong.
         what: String,
     },
+    /// Nothing but, at best, a header.
+    #[error("there are no curves in it")]
+    Empty,
 }
 
 /// Bandwidth with one number of I/O nodes.
@@ -194,6 +197,9 @@ impl Curves {
             if curves[at].levels.insert(row.io_nodes, level).is_some() {
                 return Err(bad(format!("{} has {} I/O nodes twice", row.scenario, row.io_nodes)));
             }
+        }
+        if curves.is_empty() {
+            return Err(CurveFileError::Empty);
         }
         Ok(Curves { curves })
     }

@@ -83,8 +83,9 @@ fn settle(state: &State, dir: &[u8], path: &[u8], shadowed: bool) -> Place {
 /// An absolute path, not yet normal.
 pub(crate) fn absolute(state: &State, path: &[u8]) -> Place {
     let normal = normalise(path);
-    for (i, export) in state.exports.iter().enumerate() {
-        let Some(rest) = below(&normal, &export.dir) else { continue };
+    // Of directories within each other the innermost counts, in whatever order they were given.
+    let within = state.exports.iter().enumerate().filter_map(|(i, e)| Some((i, e, below(&normal, &e.dir)?)));
+    if let Some((i, export, rest)) = within.max_by_key(|(_, e, _)| e.dir.len()) {
         // What follows the directory goes to the node as it was written, since only there `..` after
         // a symbolic link can be told; a path that wanders before that goes normalised.
         let rel = match below(path, &export.dir) {

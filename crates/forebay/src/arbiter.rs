@@ -37,10 +37,10 @@ impl Where {
     }
 }
 
-/// The secret, for commands that change something.
+/// The secret of an arbiter or an I/O node, for commands that need it.
 #[derive(Args, Clone)]
 pub(crate) struct SecretFile {
-    /// The file with the arbiter's secret [default: $FOREBAY_SECRET_FILE].
+    /// The file with the secret of the arbiter and its I/O nodes [default: $FOREBAY_SECRET_FILE].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl SecretFile {
             .secret_file
             .clone()
             .or_else(|| std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from));
-        let path = path.context("the arbiter wants its secret: give --secret-file")?;
+        let path = path.context("a secret is needed: give --secret-file, or set FOREBAY_SECRET_FILE")?;
         Ok(forebay_arbiter::config::read_secret(&path)?)
     }
 }

@@ -2,6 +2,7 @@
 
 mod arbiter;
 mod cmd;
+mod output;
 mod report;
 
 use clap::Parser;
@@ -16,22 +17,12 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    if command.only_prints() {
-        die_of_broken_pipes();
-    }
-    match command.run() {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("forebay: {e:#}");
-            ExitCode::from(1)
-        }
-    }
-}
-
-/// `forebay analyze … | head` ends quietly, as other programs do. Not for commands that have I/O
-/// nodes to take down first.
-fn die_of_broken_pipes() {
-    // SAFETY: before any thread is started; the default action needs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    output::guarded(|| match Cli::try_parse() {
+        Ok(cli) => cli.command.run(),
+        // Help and version go to standard output, which may be full or gone, too.
+        Err(e) => Ok(match e.print() {
+            Ok(()) => ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2)),
+            Err(cause) => output::lost(&cause),
+        }),
+    })
 }

@@ -7,13 +7,17 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 /// What a run did.
 #[derive(Serialize)]
 pub(crate) struct RunReport {
     command: Vec<String>,
-    status: String,
+    /// The exit status; absent if a signal ended it.
+    status: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
     seconds: f64,
     forwarded: Vec<Forwarded>,
     bytes_read: u64,
@@ -69,7 +73,8 @@ impl RunReport {
         let us = |ns: u64| ns as f64 / 1000.0;
         RunReport {
             command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
-            status: status.to_string(),
+            status: status.code(),
+            signal: status.signal(),
             seconds,
             forwarded: config
                 .exports
@@ -122,13 +127,13 @@ fn patterns(nodes: &[NodeReport]) -> Vec<Seen> {
     seen
 }
 
-/// Bytes as people read them.
-fn size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+/// Bytes that were moved, as people read them: in the units that rates have.
+fn amount(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
+    while value >= 999.95 && unit + 1 < units.len() {
+        value /= 1000.0;
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
@@ -149,7 +154,12 @@ impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = "─".repeat(78);
         writeln!(f, "{line}")?;
-        writeln!(f, "forebay: {} ({}, {:.2} s)", self.command.join(" "), self.status, self.seconds)?;
+        let end = match (self.status, self.signal) {
+            (Some(status), _) => format!("exit status {status}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "its end was not seen".to_owned(),
+        };
+        writeln!(f, "forebay: {} ({end}, {:.2} s)", self.command.join(" "), self.seconds)?;
         for e in &self.forwarded {
             if e.dir == e.export {
                 writeln!(f, "  forwarded  {}", e.dir)?;
@@ -164,9 +174,9 @@ impl fmt::Display for RunReport {
             writeln!(
                 f,
                 "  read {} ({:.1} MB/s), written {} ({:.1} MB/s)\n",
-                size(self.bytes_read),
+                amount(self.bytes_read),
                 rate(self.bytes_read),
-                size(self.bytes_written),
+                amount(self.bytes_written),
                 rate(self.bytes_written)
             )?;
             writeln!(
@@ -175,7 +185,7 @@ impl fmt::Display for RunReport {
                 "operation", "count", "failed", "bytes", "p50", "p95", "p99", "max"
             )?;
             for o in &self.operations {
-                let bytes = if o.bytes > 0 { size(o.bytes) } else { "–".into() };
+                let bytes = if o.bytes > 0 { amount(o.bytes) } else { "–".into() };
                 writeln!(
                     f,
                     "  {:<12} {:>9} {:>8} {:>10} {:>9} {:>9} {:>9} {:>9}",
@@ -192,7 +202,7 @@ impl fmt::Display for RunReport {
         }
         writeln!(f)?;
         for s in self.patterns.iter().filter(|s| s.share >= 0.01) {
-            let request = size(s.request as u64);
+            let request = forebay_plot::bytes(s.request);
             writeln!(
                 f,
                 "  access pattern  {} ({:.0} % of the bytes, requests of {request})",
@@ -205,7 +215,7 @@ impl fmt::Display for RunReport {
             match &n.stats {
                 Some(s) => {
                     let (requests, read, written) = node_totals(s);
-                    write!(f, "{requests} requests, {} read, {} written", size(read), size(written))?;
+                    write!(f, "{requests} requests, {} read, {} written", amount(read), amount(written))?;
                 }
                 None => write!(f, "no statistics")?,
             }

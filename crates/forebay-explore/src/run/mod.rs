@@ -18,7 +18,7 @@ mod results;
 mod worker;
 
 pub use nodes::Standing;
-pub use plan::{Run, plan};
+pub use plan::{Run, plan, runs};
 pub use record::{Latency, Quartiles, RunRecord, StepRecord};
 pub use results::Results;
 pub use worker::work;
@@ -34,6 +34,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The most processes, I/O nodes and clients together, that a run starts on one machine.
+pub const MOST_LOCAL: u32 = 1024;
+
+/// The most runs of a study.
+pub const MOST_RUNS: u64 = 1_000_000;
 
 /// Where a worker finds the study's secret.
 pub const TOKEN_VARIABLE: &str = "FOREBAY_EXPLORE_TOKEN";
@@ -138,6 +144,9 @@ impl Study<'_> {
                     job.compute_nodes,
                     scratch.path(),
                 )?;
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
                 self.start_worker(machine, number, slot, env)?;
                 slot += 1;
                 let root = self.root.to_string_lossy().into_owned();

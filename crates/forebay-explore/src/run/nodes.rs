@@ -62,6 +62,9 @@ impl Nodes {
                 exports: vec![format!("{root}={EXPORT}")],
                 more: more.clone(),
             });
+            if stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             machine.start(Place::IoNode(id), &args, &[])?;
         }
         let mut addresses = Vec::new();

@@ -16,6 +16,24 @@ pub struct Run {
     pub repetition: u32,
 }
 
+/// How many runs [`plan`] would make, were none done.
+pub fn runs(scenarios: &[Scenario], io_nodes: Option<&[u32]>, repetitions: Option<u32>) -> u64 {
+    let of = |s: &Scenario| counts(s, io_nodes).len() as u64 * u64::from(times(s, repetitions));
+    scenarios.iter().map(of).sum()
+}
+
+fn counts<'a>(s: &'a Scenario, io_nodes: Option<&'a [u32]>) -> &'a [u32] {
+    match io_nodes {
+        Some(counts) => counts,
+        None if s.io_nodes.is_empty() => &DEFAULT_IO_NODES,
+        None => &s.io_nodes,
+    }
+}
+
+fn times(s: &Scenario, repetitions: Option<u32>) -> u32 {
+    repetitions.or(s.repetitions).unwrap_or(DEFAULT_REPETITIONS)
+}
+
 /// All runs of the scenarios that are not `done` (by scenario name, I/O nodes and repetition). What
 /// a scenario says of its I/O nodes and repetitions gives way to the command line's `io_nodes` and
 /// `repetitions`. Scenarios that want a random order are mixed with each other.
@@ -28,14 +46,9 @@ pub fn plan(
 ) -> Vec<Run> {
     let (mut mixed, mut given) = (Vec::new(), Vec::new());
     for (index, s) in scenarios.iter().enumerate() {
-        let counts: &[u32] = match io_nodes {
-            Some(counts) => counts,
-            None if s.io_nodes.is_empty() => &DEFAULT_IO_NODES,
-            None => &s.io_nodes,
-        };
         let into = if s.shuffle { &mut mixed } else { &mut given };
-        for repetition in 1..=repetitions.or(s.repetitions).unwrap_or(DEFAULT_REPETITIONS) {
-            for &n in counts {
+        for repetition in 1..=times(s, repetitions) {
+            for &n in counts(s, io_nodes) {
                 if !done.contains(&(s.name.clone(), n, repetition)) {
                     into.push(Run { scenario: index, io_nodes: n, repetition });
                 }

@@ -258,14 +258,32 @@ impl MetaOperation {
 
 /// The largest request: what a process' buffer may have to hold.
 pub const MAX_REQUEST: u64 = 1 << 30;
-/// The most processes a scenario may have.
+/// The most processes a scenario may have: under a launcher, which gave the room for them. On this
+/// machine alone [`crate::run::MOST_LOCAL`] holds.
 pub const MAX_PROCESSES: u32 = 1 << 20;
+/// The most I/O nodes a run may have.
+pub const MAX_IO_NODES: u32 = 1024;
+/// The most repetitions of a run.
+pub const MAX_REPETITIONS: u32 = 10_000;
+/// The most files that the processes of a metadata step may make together.
+pub const MAX_FILES: u64 = 100_000_000;
 
 impl Scenario {
     /// Refuses what cannot be run, with the reason.
     pub fn check(&self) -> Result<(), String> {
         if self.jobs.is_empty() {
             return Err("no job in it".into());
+        }
+        check_io_nodes(&self.io_nodes)?;
+        if let Some(n) = self.repetitions.filter(|n| !(1..=MAX_REPETITIONS).contains(n)) {
+            return Err(format!("repetitions: {n}, and 1 to {MAX_REPETITIONS} are possible"));
+        }
+        if let Some(n) = self.dispatchers.filter(|n| !(1..=1024).contains(n)) {
+            return Err(format!("dispatchers: {n}, and 1 to 1024 are possible"));
+        }
+        let all = self.jobs.iter().fold(0u32, |sum, j| sum.saturating_add(j.processes()));
+        if all > MAX_PROCESSES {
+            return Err(format!("{all} processes in all: at most {MAX_PROCESSES} are possible"));
         }
         for job in &self.jobs {
             let say = |what: String| Err(format!("job {}: {what}", job.name));
@@ -281,12 +299,25 @@ impl Scenario {
             for step in &job.steps {
                 match step {
                     Step::Data(d) => check_data(d, job.processes()).or_else(say)?,
-                    Step::Metadata(m) if m.files == 0 => return say("files: at least 1 is needed".into()),
+                    Step::Metadata(m) => {
+                        let all = u64::from(m.files) * u64::from(job.processes());
+                        if !(1..=MAX_FILES).contains(&all) {
+                            return say(format!("files: {all} in all, and 1 to {MAX_FILES} are possible"));
+                        }
+                    }
                     _ => {}
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses numbers of I/O nodes that no run can have.
+pub fn check_io_nodes(counts: &[u32]) -> Result<(), String> {
+    match counts.iter().find(|n| **n > MAX_IO_NODES) {
+        Some(n) => Err(format!("io_nodes: {n}, and 0 to {MAX_IO_NODES} are possible")),
+        None => Ok(()),
     }
 }
 

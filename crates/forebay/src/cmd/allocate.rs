@@ -1,6 +1,6 @@
 //! `forebay allocate`: one decision for a given set of jobs.
 
-use crate::cmd::table;
+use crate::cmd::{args, table};
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay_policy::dfra::IoProfile;
@@ -55,11 +55,11 @@ pub(crate) struct Allocate {
     sharing: String,
 
     /// FAIR: no job below this part of what STATIC would give it
-    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share)]
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share, value_parser = args::share)]
     share: f64,
 
     /// FAIR: the part of its bandwidth that moving a running job costs
-    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().move_cost)]
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().move_cost, value_parser = args::share)]
     move_cost: f64,
 
     /// Print JSON instead of a table

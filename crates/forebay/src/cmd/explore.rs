@@ -1,20 +1,22 @@
 //! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden command
 //! `explore-worker` is what its client processes run.
 
+use super::interrupt;
+use crate::arbiter::SecretFile;
 use anyhow::{Context, bail};
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::darshan;
 use forebay_explore::run::launcher::{self, Rank};
 use forebay_explore::run::machine::{Launched, Local, Machine, serve_agent};
-use forebay_explore::run::{Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, work};
-use forebay_explore::scenario::{self, Scenario, Step};
+use forebay_explore::run::{
+    MOST_LOCAL, MOST_RUNS, Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, runs, work,
+};
+use forebay_explore::scenario::{self, MAX_REPETITIONS, Scenario, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Run scenarios with different numbers of I/O nodes, and measure.
@@ -31,6 +33,9 @@ use std::time::Duration;
 /// The results go into the output directory: results.csv (a row per repetition), runs/ (JSON with
 /// latency percentiles and the I/O nodes' own statistics), summary.txt (FORGE's form) and
 /// report.html. Ctrl-C keeps what is done; --resume goes on from there.
+///
+/// Bounds: 1024 I/O nodes a run, 1024 processes (I/O nodes and clients) on this machine, 10,000
+/// repetitions, a million runs, 100 million files in a step.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -50,7 +55,7 @@ pub(crate) struct Explore {
     io_nodes: Option<Vec<u32>>,
 
     /// Repetitions of each. Default: the scenario's own, else 5.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPETITIONS)))]
     repeat: Option<u32>,
 
     /// The directory on the file system under test, where the scenarios' files go. Default: the
@@ -68,16 +73,15 @@ pub(crate) struct Explore {
 
     /// Client processes for FORGE's files, which leave it to mpirun. Default: one per I/O node, or
     /// all client ranks of the launcher.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(scenario::MAX_PROCESSES)))]
     processes: Option<u32>,
 
     /// I/O nodes that already run (tcp:HOST:PORT or unix:PATH); a run with N takes the first N.
-    #[arg(long, value_delimiter = ',', value_name = "ADDRESS,…", requires = "secret_file")]
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS,…")]
     nodes: Vec<String>,
 
-    /// The file with the secret of --nodes.
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    secret: SecretFile,
 
     /// The name under which --nodes export the directory. Default: the directory's path.
     #[arg(long, value_name = "NAME")]
@@ -169,6 +173,9 @@ impl ExploreWorker {
     }
 }
 
+/// How long the command may take to end in order when it is interrupted.
+const END_LIMIT: Duration = Duration::from_millis(400);
+
 /// How long the ranks of a launcher wait for each other.
 const MEETING_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -185,10 +192,13 @@ impl Explore {
             return Ok(ExitCode::SUCCESS);
         }
 
+        // From here on Ctrl-C ends in order; what does not heed it in time is ended with the process.
+        let stop = interrupt::flag(END_LIMIT)?;
         let mut scenarios = Vec::new();
         for file in &self.files {
             scenarios.extend(scenario::load(file)?);
         }
+        self.check(&scenarios)?;
         let root = relocate(&mut scenarios, self.at.as_deref())?;
         let library = match self.via {
             ViaArg::Client => None,
@@ -214,13 +224,12 @@ impl Explore {
             }
         };
         fit_processes(&mut scenarios, self.processes, machine.clients())?;
-
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone()).context("cannot watch for Ctrl-C")?;
+        if rank.is_none() {
+            let started = if standing.is_some() { 0 } else { most };
+            fit_machine(&scenarios, started)?;
         }
-        let study =
-            Study { root, via, standing, scratch: out.clone(), listener: &listener, token, stop: &stop };
+
+        let study = Study { root, via, standing, scratch: out.clone(), listener: &listener, token, stop };
         let bar = progress(runs.len(), results.done().len());
         for (number, run) in runs.iter().enumerate() {
             let scenario = &scenarios[run.scenario];
@@ -251,15 +260,27 @@ impl Explore {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Refuses what would start or make more than any machine has room for.
+    fn check(&self, scenarios: &[Scenario]) -> anyhow::Result<()> {
+        let io_nodes = self.io_nodes.as_deref();
+        scenario::check_io_nodes(io_nodes.unwrap_or_default()).map_err(anyhow::Error::msg)?;
+        let all = runs(scenarios, io_nodes, self.repeat);
+        if all > MOST_RUNS {
+            bail!(
+                "{all} runs (scenarios × numbers of I/O nodes × repetitions): at most {MOST_RUNS} are possible"
+            );
+        }
+        Ok(())
+    }
+
     fn standing(&self, root: &Path) -> anyhow::Result<Option<Standing>> {
-        let Some(file) = self.secret_file.as_ref().filter(|_| !self.nodes.is_empty()) else {
+        if self.nodes.is_empty() {
             return Ok(None);
-        };
-        let secret =
-            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        }
+        let secret = self.secret.read()?;
         let addresses = self.nodes.iter().map(|a| a.parse()).collect::<Result<_, _>>()?;
         let export = self.export.clone().unwrap_or_else(|| root.display().to_string());
-        Ok(Some(Standing { addresses, secret: secret.trim().to_owned(), export }))
+        Ok(Some(Standing { addresses, secret, export }))
     }
 
     fn report(&self, results: &Results) -> anyhow::Result<()> {
@@ -328,6 +349,21 @@ fn fit_processes(
             );
         }
         s.check().map_err(|e| anyhow::anyhow!("scenario {}: {e}", s.name))?;
+    }
+    Ok(())
+}
+
+/// Without a launcher everything runs here.
+fn fit_machine(scenarios: &[Scenario], io_nodes: u32) -> anyhow::Result<()> {
+    for s in scenarios {
+        let clients = s.jobs.iter().fold(0u32, |sum, j| sum.saturating_add(j.processes()));
+        if io_nodes.saturating_add(clients) > MOST_LOCAL {
+            bail!(
+                "scenario {} would start {io_nodes} I/O nodes and {clients} client processes on this machine: \
+                 at most {MOST_LOCAL} together are possible (under srun or mpirun, more)",
+                s.name
+            );
+        }
     }
     Ok(())
 }

@@ -16,7 +16,10 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        clap_complete::generate(self.shell, &mut crate::Cli::command(), "forebay", &mut std::io::stdout());
+        // In memory first: the generator takes it ill when its output cannot be written.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Cli::command(), "forebay", &mut script);
+        print!("{}", String::from_utf8_lossy(&script));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,9 +4,11 @@
 mod allocate;
 mod analyze;
 mod arbiter;
+mod args;
 mod bench;
 mod experiment;
 mod explore;
+mod interrupt;
 mod jobs;
 mod lab;
 mod learned;
@@ -48,22 +50,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether the command does nothing but compute and print.
-    pub(crate) fn only_prints(&self) -> bool {
-        matches!(
-            self,
-            Command::Allocate(_)
-                | Command::Simulate(_)
-                | Command::Analyze(_)
-                | Command::Learned(_)
-                | Command::Jobs(_)
-                | Command::Nodes(_)
-                | Command::Decisions(_)
-                | Command::Completions(_)
-                | Command::Man(_)
-        )
-    }
-
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),

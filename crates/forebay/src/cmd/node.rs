@@ -2,6 +2,7 @@
 
 mod control;
 
+use super::args;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use forebay_node::config::{ExportConfig, Listen, NodeConfig, read_secret};
@@ -9,10 +10,15 @@ use forebay_node::{Node, Running};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{NodeId, Ready};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// A shorter lease runs out between two signs of life on a busy machine; a longer one makes every
+/// failover wait.
+const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
 
 /// Run an I/O node: export directories to the clients of a job.
 ///
@@ -61,18 +67,18 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
     /// How many requests are at the storage at the same time [default: 16].
-    #[arg(long, value_name = "N")]
-    dispatchers: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    dispatchers: Option<u16>,
     /// Follow the arbiter at this address, `http://HOST:PORT`. May be repeated, or several separated
     /// by commas: the node follows whichever of them leads.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     arbiter: Vec<String>,
     /// How long a request stays valid after its client's last sign of life [default: 2000].
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(LEASE_MS))]
     lease_ms: Option<u64>,
     /// How long to wait for clients to leave when the node is to end [default: 5].
-    #[arg(long, value_name = "SECONDS")]
-    drain_timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = args::seconds(0.0))]
+    drain_timeout: Option<Duration>,
     /// Once it listens, write the addresses as a line of JSON to this file, which appears whole.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
@@ -153,10 +159,14 @@ impl NodeArgs {
         if !c.arbiters.is_empty() && c.secret.is_none() {
             bail!("an I/O node talks to its arbiter under their common secret: give --secret-file");
         }
-        c.dispatchers = self.dispatchers.unwrap_or(c.dispatchers);
+        c.dispatchers = self.dispatchers.map_or(c.dispatchers, usize::from);
         c.lease = self.lease_ms.map_or(c.lease, Duration::from_millis);
-        if let Some(seconds) = self.drain_timeout {
-            c.drain_timeout = Duration::try_from_secs_f64(seconds).context("--drain-timeout")?;
+        c.drain_timeout = self.drain_timeout.unwrap_or(c.drain_timeout);
+        if !LEASE_MS.contains(&(c.lease.as_millis() as u64)) {
+            bail!("lease-ms: give {} to {}", LEASE_MS.start(), LEASE_MS.end());
+        }
+        if !(1..=1024).contains(&c.dispatchers) {
+            bail!("dispatchers: give 1 to 1024");
         }
         Ok(c)
     }

@@ -2,20 +2,30 @@
 //! the program does.
 
 mod job;
+mod report_file;
+mod signals;
 
+use super::args;
 use crate::arbiter::{Arbiter, SecretFile, from_environment};
+use crate::output::{complain, sentence};
 use crate::report::RunReport;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::{Config, ExportMap, Fallback};
+use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Transport, write_config};
+use forebay_sched::SchedulerConfig;
 use job::Registered;
+use report_file::ReportFile;
+use signals::Signals;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
+
+/// How long the I/O nodes may take to say what they serve.
+const TRY_EXPORTS_MS: u64 = 5000;
 
 /// Run a program with its I/O forwarded.
 ///
@@ -48,13 +58,17 @@ Environment of the program:
   LD_PRELOAD, FOREBAY_CONFIG   set for CMD and everything it starts
 
 Exit status:
-  that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if the
-  I/O nodes could not be started.")]
+  that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if it was
+  not started, since the I/O nodes could not be, or something that was asked for cannot be done.
+
+Bytes read and written are decimal, as rates are (1 MB = 1,000,000 bytes); sizes of requests are
+powers of two (1 KiB = 1,024 bytes).")]
 pub(crate) struct Run {
     /// How many I/O nodes to start [default: 1].
-    #[arg(long, value_name = "N", conflicts_with = "arbiter")]
-    io_nodes: Option<usize>,
-    /// Forward what is done below this directory. May be repeated.
+    #[arg(long, value_name = "N", conflicts_with = "arbiter", value_parser = clap::value_parser!(u16).range(1..=256))]
+    io_nodes: Option<u16>,
+    /// Forward what is done below this directory. May be repeated; of directories within each other the
+    /// innermost counts.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<Forward>,
     /// Use the I/O nodes of this arbiter instead of starting some; with several addresses, separated by
@@ -68,21 +82,21 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
     /// With an arbiter: the compute nodes that the job runs on.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     compute_nodes: u32,
     /// With an arbiter: the processes of the job.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     processes: u32,
     /// With an arbiter: what a MB/s of this job counts against one of another.
-    #[arg(long, value_name = "W", default_value_t = 1)]
+    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     weight: u32,
     /// With an arbiter: the access pattern, as the arbiter's table of curves names it, if you know
     /// better than the job's history.
     #[arg(long, value_name = "SCENARIO")]
     pattern: Option<String>,
     /// With an arbiter: how long to wait for it and for an I/O node.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    wait: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::seconds(0.0))]
+    wait: Duration,
     /// Write the report as JSON to this file as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
@@ -90,8 +104,8 @@ pub(crate) struct Run {
     #[arg(long, short)]
     quiet: bool,
     /// The longest a single call may take before it fails.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    deadline: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::seconds(0.1))]
+    deadline: Duration,
     /// What a call does when no I/O node answers.
     #[arg(long, value_enum, default_value_t = OnFailure::Error)]
     fallback: OnFailure,
@@ -100,13 +114,13 @@ pub(crate) struct Run {
     transport: Over,
     /// The I/O nodes' request scheduler and its parameters, for example `hbrr:quantum=8`.
     #[arg(long, value_name = "SPEC")]
-    scheduler: Option<String>,
+    scheduler: Option<SchedulerConfig>,
     /// The job's name in reports and shares [default: the program's name; with an arbiter, one that it
     /// makes up].
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// The program and its arguments.
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    /// The program and its arguments, after `--`.
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -144,22 +158,28 @@ enum Over {
 
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let refused = |e: anyhow::Error| {
+            complain(&sentence(&e));
+            Ok(ExitCode::from(125))
+        };
+        let signals = Signals::watch()?;
+        let report_file = match self.report.as_deref().map(ReportFile::open).transpose() {
+            Ok(file) => file,
+            Err(e) => return refused(e),
+        };
         let (mut layer, registered) = match self.start() {
             Ok(started) => started,
-            Err(e) => {
-                eprintln!("forebay: {e:#}");
-                return Ok(ExitCode::from(125));
-            }
+            Err(e) => return refused(e),
         };
         let started = Instant::now();
-        let mut child = match self.spawn(&layer) {
+        let mut child = match signals.start(|| self.spawn(&layer)) {
             Ok(child) => child,
             Err(e) => {
-                eprintln!("forebay: cannot run {}: {e}", self.command[0].display());
+                complain(&format!("cannot run {}: {e}", self.command[0].display()));
                 return Ok(ExitCode::from(127));
             }
         };
-        let status = wait(&mut child)?;
+        let status = signals.wait(&mut child)?;
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let nodes = layer.stop();
@@ -171,21 +191,31 @@ impl Run {
             // Nobody may be listening any more; the exit status still counts.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), report.to_string().as_bytes());
         }
-        if let Some(path) = &self.report {
-            let json = serde_json::to_vec_pretty(&report)?;
-            std::fs::write(path, json)
-                .with_context(|| format!("cannot write the report to {}", path.display()))?;
+        if let Some(file) = report_file
+            && let Err(e) =
+                serde_json::to_vec_pretty(&report).map_err(Into::into).and_then(|j| file.write(&j))
+        {
+            // The job's status is the one that counts.
+            complain(&format!("the report could not be written: {e}"));
         }
         Ok(ExitCode::from(exit_code(status)))
     }
 
     /// What CMD needs, and the job if there is an arbiter.
     fn start(&self) -> Result<(Layer, Option<Registered>)> {
+        if let Some(outer) = std::env::var_os("FOREBAY_CONFIG").filter(|v| !v.is_empty()) {
+            bail!(
+                "this is run by another `forebay run` already ({}), and two cannot both forward: give every \
+                 directory to one of them with an --at of its own",
+                outer.display()
+            );
+        }
         let environment = || from_environment().filter(|_| self.io_nodes.is_none());
         let (layer, registered) = match self.arbiter.clone().or_else(environment) {
             Some(urls) => {
                 let registered = self.register(&urls)?;
                 let config = self.client_config(&registered.grant)?;
+                self.try_exports(&config)?;
                 let layer = Layer::attach(config)?;
                 let (file, config) = (layer.client_config(), layer.config().clone());
                 registered.when_moved(move |grant| {
@@ -206,17 +236,17 @@ impl Run {
     fn start_nodes(&self) -> Result<Layer> {
         let mut node_args = Vec::new();
         if let Some(s) = &self.scheduler {
-            node_args.extend(["--scheduler".to_owned(), s.clone()]);
+            node_args.extend(["--scheduler".to_owned(), s.to_string()]);
         }
         Ok(Layer::start(&LayerConfig {
             program: std::env::current_exe().context("cannot find this program's own file")?,
-            io_nodes: self.io_nodes.unwrap_or(1),
+            io_nodes: self.io_nodes.unwrap_or(1).into(),
             at: self.at.iter().map(|f| f.at.clone()).collect(),
             transport: match self.transport {
                 Over::Unix => Transport::Unix,
                 Over::Tcp => Transport::Tcp,
             },
-            deadline: Duration::try_from_secs_f64(self.deadline).context("--deadline")?,
+            deadline: self.deadline,
             fallback: self.fallback(),
             node_args,
             job: self.job.clone().unwrap_or_else(|| self.program()),
@@ -237,8 +267,7 @@ impl Run {
             pattern: self.pattern.clone(),
         };
         let arbiter = Arbiter::new(urls, Some(self.secret.read()?))?;
-        let patience = Duration::try_from_secs_f64(self.wait).context("--wait")?;
-        Registered::new(arbiter, request, patience)
+        Registered::new(arbiter, request, self.wait)
     }
 
     fn client_config(&self, grant: &JobGrant) -> Result<Config> {
@@ -252,12 +281,32 @@ impl Run {
         let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
         let mut config = Config {
             exports: self.at.iter().map(export).collect(),
-            deadline_ms: Duration::try_from_secs_f64(self.deadline).context("--deadline")?.as_millis() as u64,
+            deadline_ms: self.deadline.as_millis() as u64,
             fallback: self.fallback(),
             ..Config::new(&grant.id, secret, Vec::new())
         };
         place(&mut config, grant)?;
         Ok(config)
+    }
+
+    /// Whether the I/O nodes serve the directories under the names that were given: a mistake there must
+    /// not be found by the program, call by call.
+    fn try_exports(&self, config: &Config) -> Result<()> {
+        let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
+        let client = Client::new(Config { deadline_ms, ..config.clone() }, None)?;
+        for (i, map) in config.exports.iter().enumerate() {
+            let root = Path { export: ExportId(i as u16), rel: b"" };
+            let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
+            match tried {
+                Err(e @ Error::NoNode { .. }) if config.fallback == Fallback::Direct => {
+                    complain(&format!("going on without I/O nodes (--fallback direct): {e}"));
+                    break;
+                }
+                other => other.with_context(|| format!("--at {}", map.dir.display()))?,
+            }
+        }
+        client.leave();
+        Ok(())
     }
 
     fn fallback(&self) -> Fallback {
@@ -294,30 +343,6 @@ fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;
     config.epoch = grant.epoch;
     Ok(())
-}
-
-/// Waits for the program. Signals that ask us to end are passed on, and we wait for its end.
-fn wait(child: &mut Child) -> Result<ExitStatus> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
-    let handle = signals.handle();
-    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    let passer = std::thread::spawn(move || {
-        for signal in signals.forever() {
-            // Ctrl-C reaches the program from the terminal itself, which sends it to the whole group.
-            let from_terminal =
-                matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
-            if !from_terminal
-                && let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal))
-            {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
-        }
-    });
-    let status = child.wait().context("cannot wait for the program");
-    handle.close();
-    let _ = passer.join();
-    status
 }
 
 fn exit_code(status: ExitStatus) -> u8 {

@@ -1,15 +1,14 @@
 //! Talking to a running I/O node: `forebay node stats`, `scheduler`, `weight`, `drain`.
 
+use crate::arbiter::SecretFile;
 use crate::cmd::table;
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 use forebay_client::{Address, Client, Config};
-use forebay_node::config::read_secret;
 use forebay_node::control::{Command, Reply};
 use forebay_node::stats::{Distribution, Report};
 use forebay_sched::SchedulerConfig;
 use forebay_types::Bandwidth;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What to ask or tell a running I/O node.
@@ -52,9 +51,8 @@ pub(crate) struct Target {
     /// Its address: `tcp:HOST:PORT` with a numeric host, or `unix:PATH`.
     #[arg(value_name = "ADDRESS")]
     address: Address,
-    /// The node's own secret.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    secret_file: PathBuf,
+    #[command(flatten)]
+    secret: SecretFile,
     /// The job to come as, if the node lets in only one.
     #[arg(long, value_name = "JOB", default_value = "forebay-control")]
     as_job: String,
@@ -62,7 +60,7 @@ pub(crate) struct Target {
 
 impl Target {
     fn tell(&self, command: &Command) -> Result<Reply> {
-        let secret = read_secret(&self.secret_file)?.to_hex();
+        let secret = self.secret.read()?;
         let config =
             Config { deadline_ms: 5000, ..Config::new(&self.as_job, secret, vec![self.address.clone()]) };
         let client = Client::new(config, None)?;

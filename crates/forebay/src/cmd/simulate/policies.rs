@@ -1,7 +1,7 @@
 //! `forebay simulate policies`: the set study.
 
 use super::{progress, stack};
-use crate::cmd::table;
+use crate::cmd::{args, table};
 use anyhow::Context;
 use clap::Args;
 use forebay_plot::{Axis, Line, Series, Size};
@@ -47,7 +47,7 @@ pub(crate) struct Policies {
     seed: u64,
 
     /// FAIR: no job below this part of what STATIC would give it
-    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share)]
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share, value_parser = args::share)]
     share: f64,
 
     /// Print JSON instead of tables

@@ -1,7 +1,7 @@
 //! `forebay simulate queue`: a job queue under every policy.
 
 use super::stack;
-use crate::cmd::table;
+use crate::cmd::{args, table};
 use anyhow::Context;
 use clap::Args;
 use forebay_plot::{Axis, BarSeries, Bars, Gantt, Hold, Size};
@@ -28,15 +28,15 @@ pub(crate) struct Queue {
     io_nodes: Option<u32>,
 
     /// FAIR: no job below this part of what STATIC would give it
-    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share)]
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().share, value_parser = args::share)]
     share: f64,
 
     /// FAIR: the part of its bandwidth that moving a running job is thought to cost
-    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().move_cost)]
+    #[arg(long, value_name = "0..1", default_value_t = FairConfig::default().move_cost, value_parser = args::share)]
     move_cost: f64,
 
     /// Seconds without I/O for a job whose I/O nodes change
-    #[arg(long, value_name = "S", default_value_t = FairConfig::default().move_seconds)]
+    #[arg(long, value_name = "S", default_value_t = FairConfig::default().move_seconds, value_parser = args::number(0.0..=86_400.0))]
     move_seconds: f64,
 
     /// Print JSON instead of tables

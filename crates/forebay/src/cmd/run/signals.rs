@@ -1,0 +1,67 @@
+//! Who a signal is for: while the program runs, the program; before and after, this command, which
+//! then ends at once and leaves nothing behind.
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, WaitId, WaitIdOptions};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Watches for signals that ask to end.
+pub(super) struct Signals {
+    program: Arc<Mutex<Option<Pid>>>,
+}
+
+impl Signals {
+    /// From now on.
+    pub(super) fn watch() -> Result<Signals> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+            .context("cannot watch for Ctrl-C")?;
+        let program: Arc<Mutex<Option<Pid>>> = Arc::default();
+        let watched = Arc::clone(&program);
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                match *lock(&watched) {
+                    Some(pid) => pass_on(pid, signal),
+                    None => forebay_embed::tidy_and_exit(128 + signal),
+                }
+            }
+        });
+        Ok(Signals { program })
+    }
+
+    /// Starts the program; from then on signals are for it.
+    pub(super) fn start(&self, program: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
+        // Held meanwhile, so that no signal ends this process and leaves a program without I/O nodes.
+        let mut pid = lock(&self.program);
+        let child = program()?;
+        *pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(child)
+    }
+
+    /// Waits for the program's end; from then on signals are for this process again.
+    pub(super) fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
+        let pid = *lock(&self.program);
+        if let Some(pid) = pid {
+            // Not reaped yet: until signals are turned away from it, its number must not be given anew.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let wait = || rustix::process::waitid(WaitId::Pid(pid), options);
+            while wait().is_err_and(|e| e == rustix::io::Errno::INTR) {}
+        }
+        *lock(&self.program) = None;
+        child.wait().context("cannot wait for the program")
+    }
+}
+
+fn pass_on(pid: Pid, signal: i32) {
+    // Ctrl-C reaches the program from the terminal itself, which sends it to the whole group.
+    let from_terminal =
+        matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
+    if !from_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn lock(program: &Mutex<Option<Pid>>) -> MutexGuard<'_, Option<Pid>> {
+    program.lock().unwrap_or_else(PoisonError::into_inner)
+}

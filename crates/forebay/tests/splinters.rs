@@ -1,0 +1,146 @@
+//! What a new user stumbles over, whatever the command: output that nobody reads, values that make no
+//! sense, errors that say too much or too little.
+
+mod user;
+
+use std::fs::File;
+use std::process::Stdio;
+use user::{ended, forebay, outcome, refused, repository, run, secret, signal};
+
+/// Commands that print more than a line, each with what it needs.
+fn printers() -> Vec<Vec<String>> {
+    let owned = |args: &[&str]| args.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>();
+    let data = repository("data/marenostrum4.csv");
+    let log = repository("crates/forebay-explore/tests/darshan/example.darshan");
+    vec![
+        owned(&["--help"]),
+        owned(&["run", "--help"]),
+        owned(&["--version"]),
+        owned(&["completions", "bash"]),
+        owned(&["node", "--example-config"]),
+        owned(&["arbiter", "--example-config"]),
+        owned(&["analyze", &data]),
+        owned(&["analyze", &data, "--json"]),
+        owned(&["simulate", "queue"]),
+        owned(&["simulate", "queue", "--json"]),
+        owned(&["simulate", "policies", &data, "--sets", "20"]),
+        owned(&["explore", "from-darshan", &log]),
+    ]
+}
+
+#[test]
+fn nobody_reads_the_output() {
+    for args in printers() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = forebay(&args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let (status, _, says) = outcome(&output);
+        assert_eq!((status, says.as_str()), (Some(141), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn the_disk_is_full() {
+    for args in printers() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = forebay(&args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let (status, _, says) = outcome(&output);
+        assert_eq!(status, Some(1), "{args:?}: {says}");
+        assert!(says.contains("No space left on device") && says.lines().count() == 1, "{args:?}: {says}");
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_with_the_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (dir.path().display().to_string(), secret(dir.path()));
+    let data = repository("data/marenostrum4.csv");
+    for bad in ["0", "nan", "-1", "1e300"] {
+        let deadline = format!("--deadline={bad}");
+        refused(&["run", "--at", &at, &deadline, "--", "true"], 2, &["--deadline", "0.1 to 86400 seconds"]);
+    }
+    refused(&["run", "--at", &at, "--io-nodes", "0", "--", "true"], 2, &["1..=256"]);
+    let quantum = ["hbrr:quantum=0", "wfq:quantum=0", "aioli:quantum=0KiB", "mlf:quantum=0"];
+    for scheduler in quantum.into_iter().chain(["sfq-d:depth=0", "sfq-d-plus:depth=0"]) {
+        let args = ["run", "--at", &at, "--scheduler", scheduler, "--", "true"];
+        refused(&args, 2, &["out of range", "1"]);
+    }
+    let node = |option: &str, value: &str| {
+        let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &at];
+        [&listen[..], &[option, value]].concat().iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()
+    };
+    refused(&node("--lease-ms", "0"), 2, &["50..=600000"]);
+    refused(&node("--dispatchers", "0"), 2, &["1..=1024"]);
+    refused(&node("--drain-timeout", "nan"), 2, &["0 to 86400 seconds"]);
+    let file = dir.path().join("node.toml");
+    std::fs::write(&file, "lease-ms = 0\n").unwrap();
+    refused(&node("--config", &file.display().to_string()), 1, &["lease-ms: give 50 to 600000"]);
+    for share in ["nan", "1.5", "-0.1"] {
+        let share = format!("--share={share}");
+        refused(&["simulate", "queue", &share], 2, &["from 0 to 1"]);
+        refused(&["simulate", "policies", &data, &share], 2, &["from 0 to 1"]);
+        refused(&["allocate", "--policy", "fair", "--io-nodes", "2", &share, "-"], 2, &["from 0 to 1"]);
+    }
+}
+
+#[test]
+fn curves_that_are_none_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, state) = (secret(dir.path()), dir.path().join("state").display().to_string());
+    let file = dir.path().join("curves.csv");
+    let path = file.display().to_string();
+    let header = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs\n";
+    for bad in ["", "garbage\n", "garbage\nmore,garbage\n", header] {
+        std::fs::write(&file, bad).unwrap();
+        let arbiter = ["arbiter", "--listen", "127.0.0.1:0", "--secret-file", &secret, "--state", &state];
+        refused(&[&arbiter[..], &["--curves", &path]].concat(), 1, &["curves.csv"]);
+        refused(&["simulate", "policies", &path], 1, &["curves.csv"]);
+        refused(&["analyze", &path], 1, &["curves.csv"]);
+    }
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let (status, _, says) = run(&["run", "--at", "/forebay-not-there", "--", "true"]);
+    assert_eq!(status, Some(125));
+    assert_eq!(says.matches("No such file or directory").count(), 1, "{says}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("queue.json");
+    std::fs::write(&file, "[{}]").unwrap();
+    let (status, _, says) = run(&["simulate", "queue", &file.display().to_string()]);
+    assert_eq!(status, Some(1));
+    assert_eq!(says.matches("at line 1 column").count(), 1, "{says}");
+}
+
+#[test]
+fn a_node_is_asked_with_the_secret_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (dir.path().display().to_string(), secret(dir.path()));
+    let ready = dir.path().join("ready");
+    let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--export", &at, "--die-with-parent"];
+    let mut node = forebay(&listen);
+    node.args(["--secret-file", &secret, "--ready-file"]).arg(&ready);
+    let node = node.spawn().unwrap();
+    user::until("the node listens", || ready.exists());
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+    let address = json["addresses"][0].as_str().unwrap();
+    let output = forebay(&["node", "stats", address]).env("FOREBAY_SECRET_FILE", &secret).output().unwrap();
+    let (status, shown, says) = outcome(&output);
+    assert_eq!(status, Some(0), "{says}");
+    assert!(shown.contains("I/O node 0, up"), "{shown}");
+    refused(&["node", "stats", address], 1, &["--secret-file", "FOREBAY_SECRET_FILE"]);
+    signal(&node, rustix::process::Signal::TERM);
+    assert!(ended(node).success());
+}
+
+#[test]
+fn a_computation_ends_when_it_is_asked_to() {
+    let data = repository("data/marenostrum4.csv");
+    for how in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let args = ["simulate", "policies", &data, "--sets", "1000000", "--set-size", "1000"];
+        let child = forebay(&args).stdout(Stdio::null()).spawn().unwrap();
+        signal(&child, how);
+        let status = ended(child);
+        assert!(!status.success(), "{status}");
+    }
+}

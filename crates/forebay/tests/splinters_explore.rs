@@ -1,0 +1,104 @@
+//! `forebay explore` starts no more than a machine can bear, and ends when it is asked to.
+
+mod user;
+
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use user::{ended, forebay, refused, signal, until};
+
+struct Study {
+    dir: tempfile::TempDir,
+}
+
+impl Study {
+    fn new(scenario: &str) -> Study {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("scenario.toml"), scenario).unwrap();
+        Study { dir }
+    }
+
+    fn args(&self, more: &[&str]) -> Vec<String> {
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let (scenario, out, at) = (path("scenario.toml"), path("out"), path(""));
+        let all = [&["explore", &scenario, "--out", &out, "--at", &at][..], more].concat();
+        all.iter().map(|a| (*a).to_owned()).collect()
+    }
+
+    fn out(&self) -> PathBuf {
+        self.dir.path().join("out")
+    }
+}
+
+const THINKS: &str = "phase = [{ operation = \"think\", think = \"600 s\" }]\n";
+
+#[test]
+fn what_no_machine_can_bear_is_refused_before_anything_starts() {
+    let create = |files: u64| format!("phase = [{{ operation = \"create\", files = {files} }}]\n");
+    let with = |key: &str| format!("{key}\n{THINKS}");
+    for (scenario, options, says) in [
+        (with("io_nodes = [1000000]"), &[][..], "io_nodes: 1000000, and 0 to 1024 are possible"),
+        (with(""), &["--io-nodes", "0,1000000"], "io_nodes: 1000000, and 0 to 1024 are possible"),
+        (with("io_nodes = [1024]"), &[], "at most 1024 together are possible"),
+        (with("compute_nodes = 5000"), &["--io-nodes", "0"], "at most 1024 together are possible"),
+        (with("compute_nodes = 4000000"), &["--io-nodes", "0"], "processes"),
+        (with("repetitions = 4000000"), &[], "repetitions: 4000000, and 1 to 10000 are possible"),
+        (with("repetitions = 0"), &[], "repetitions: 0, and 1 to 10000 are possible"),
+        (with("dispatchers = 1000000"), &[], "dispatchers: 1000000, and 1 to 1024 are possible"),
+        (create(4_000_000_000), &["--io-nodes", "0"], "files: 4000000000 in all, and 1 to 100000000"),
+        (
+            with("[matrix]\nseed = [1,2,3,4,5,6,7,8,9,10,11,12]"),
+            &["--repeat", "10000", "--io-nodes", "0,1,2,3,4,5,6,7,8,9"],
+            "at most 1000000",
+        ),
+    ] {
+        let study = Study::new(&scenario);
+        refused(&study.args(options), 1, &[says]);
+        let results = std::fs::read_to_string(study.out().join("results.csv")).unwrap_or_default();
+        assert!(results.lines().count() <= 1, "{scenario}: {results}");
+    }
+    let study = Study::new(THINKS);
+    refused(&study.args(&["--repeat", "4000000"]), 2, &["1..=10000"]);
+    refused(&study.args(&["--processes", "4000000000"]), 2, &["1..=1048576"]);
+}
+
+#[test]
+fn it_ends_when_it_is_asked_to() {
+    for how in [Signal::TERM, Signal::INT] {
+        for io_nodes in ["0", "3"] {
+            let study = Study::new(&format!("compute_nodes = 3\n{THINKS}"));
+            let args = study.args(&["--io-nodes", io_nodes, "--repeat", "1"]);
+            let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let pid = child.id();
+            until("its clients run", || descendants(pid).iter().filter(|p| is_worker(**p)).count() == 3);
+            let started = descendants(pid);
+            signal(&child, how);
+            let status = ended(child).code();
+            let number = if how == Signal::TERM { 143 } else { 130 };
+            assert!(status == Some(130) || status == Some(number), "{status:?}");
+            until("what it started has ended", || started.iter().all(|p| !is_ours(*p)));
+        }
+    }
+}
+
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut all = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        all.extend(list.split_whitespace().filter_map(|p| p.parse::<u32>().ok()));
+    }
+    all
+}
+
+fn command_line(pid: u32) -> String {
+    let bytes = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+fn is_worker(pid: u32) -> bool {
+    command_line(pid).contains(" explore-worker ")
+}
+
+fn is_ours(pid: u32) -> bool {
+    is_worker(pid) || command_line(pid).contains(" node --die-with-parent")
+}

@@ -1,0 +1,180 @@
+//! What a new user of `forebay run` stumbles over.
+
+mod user;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use user::{ended, forebay, outcome, refused, run, run_directories, secret, signal, until};
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn options_are_parsed_up_to_the_dashes() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    let mistyped = ["run", "--at", &at, "--ionodes", "2", "--", "ls"];
+    refused(&mistyped, 2, &["unexpected argument '--ionodes'", "'--io-nodes'"]);
+    // What follows the program is its own, with and without the dashes.
+    for dashes in [&["--"][..], &[]] {
+        let args = [&["run", "--quiet", "--at", &at], dashes, &["echo", "--ionodes", "-n", "--"]].concat();
+        let (status, said, _) = run(&args);
+        assert_eq!((status, said.as_str()), (Some(0), "--ionodes -n --\n"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_found_before_the_job_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ran) = (text(dir.path()), text(&dir.path().join("ran")));
+    for report in [text(&dir.path().join("no/such/report.json")), at.clone()] {
+        refused(&["run", "--at", &at, "--report", &report, "--", "touch", &ran], 125, &[&report]);
+        assert!(!Path::new(&ran).exists(), "the job was started");
+    }
+    // What was made for a run that then could not be goes again.
+    let report = text(&dir.path().join("report.json"));
+    let (status, ..) = run(&["run", "--at", "/forebay-not-there", "--report", &report, "--", "true"]);
+    assert_eq!(status, Some(125));
+    assert!(!Path::new(&report).exists());
+}
+
+#[test]
+fn a_report_never_replaces_the_jobs_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    let args = ["run", "--quiet", "--at", &at, "--report", "/dev/full", "--", "sh", "-c", "exit 7"];
+    refused(&args, 7, &["the report could not be written", "No space left on device"]);
+}
+
+#[test]
+fn the_report_counts_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, report) = (text(dir.path()), dir.path().join("report.json"));
+    std::fs::write(&report, "what was there before is longer than nothing".repeat(500)).unwrap();
+    let script =
+        format!("dd if=/dev/zero of={at}/data bs=1M count=20 status=none; cat {at}/data >/dev/null; exit 3");
+    let (status, _, says) = run(&["run", "--at", &at, "--report", &text(&report), "--", "sh", "-c", &script]);
+    assert_eq!(status, Some(3), "{says}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!((&json["status"], &json["signal"]), (&Value::from(3), &Value::Null));
+    let operations = json["operations"].as_array().unwrap();
+    assert!(operations.iter().any(|o| o["name"] == "write" && o["bytes"] == 20 << 20), "{operations:?}");
+    for o in operations {
+        let at = ["p50_us", "p95_us", "p99_us", "max_us"].map(|p| o[p].as_f64().unwrap());
+        assert!(at.is_sorted(), "{o}");
+        // The bounds of no bucket: a single operation took what it took.
+        assert!(o["count"] != 1 || at[0] == at[3] || (at[3] - at[0]) / at[3] < 0.04, "{o}");
+    }
+    // One convention on a line: rates are decimal, and so is what they are a rate of.
+    let amounts = says.lines().find(|l| l.contains("MB/s")).unwrap();
+    assert!(amounts.contains("written 21.0 MB (") && !amounts.contains("iB"), "{amounts}");
+    assert!(says.contains("(exit status 3, "), "{says}");
+}
+
+#[test]
+fn a_killed_job_has_a_signal_and_no_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, report) = (text(dir.path()), dir.path().join("report.json"));
+    let (status, ..) = run(&["run", "--at", &at, "--report", &text(&report), "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(status, Some(137));
+    let json: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!((&json["status"], &json["signal"]), (&Value::Null, &Value::from(9)));
+}
+
+#[test]
+fn of_directories_within_each_other_the_innermost_counts() {
+    for turn in [[0, 1], [1, 0]] {
+        let dir = tempfile::tempdir().unwrap();
+        let (outer, inner) = (dir.path().join("outer"), dir.path().join("inner"));
+        std::fs::create_dir_all(&outer).unwrap();
+        std::fs::create_dir_all(&inner).unwrap();
+        let at = [format!("/forebay-x={}", text(&outer)), format!("/forebay-x/sub={}", text(&inner))];
+        let script = "echo a > /forebay-x/f; echo b > /forebay-x/sub/g; cat /forebay-x/sub/../sub/g; \
+                      cd /forebay-x/sub && cat g";
+        let args = ["run", "--quiet", "--at", &at[turn[0]], "--at", &at[turn[1]], "--", "sh", "-c", script];
+        let (status, said, says) = run(&args);
+        assert_eq!((status, said.as_str()), (Some(0), "b\nb\n"), "{turn:?}: {says}");
+        assert_eq!(std::fs::read_to_string(outer.join("f")).unwrap(), "a\n");
+        assert_eq!(std::fs::read_to_string(inner.join("g")).unwrap(), "b\n");
+        assert!(!outer.join("sub").exists(), "{turn:?}");
+    }
+}
+
+#[test]
+fn a_run_within_a_run_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ran) = (text(dir.path()), text(&dir.path().join("ran")));
+    let inner = [env!("CARGO_BIN_EXE_forebay"), "run", "--at", &at, "--", "touch", &ran];
+    let args = [&["run", "--quiet", "--at", &at, "--"][..], &inner].concat();
+    refused(&args, 125, &["run by another `forebay run` already", "--at of its own"]);
+    assert!(!Path::new(&ran).exists());
+}
+
+#[test]
+fn a_run_ends_when_it_is_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (text(dir.path()), secret(dir.path()));
+    // While it waits for an arbiter that is not there.
+    let nobody = ["run", "--arbiter", "http://127.0.0.1:1", "--wait", "600", "--secret-file", &secret];
+    let waits = [&nobody[..], &["--at", &at, "--", "true"]].concat();
+    // While its program runs.
+    let runs = ["run", "--at", &at, "--", "sleep", "600"];
+    for (args, runs) in [(&waits[..], false), (&runs[..], true)] {
+        for (how, number) in [(Signal::TERM, 15), (Signal::INT, 2)] {
+            let child = forebay(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let pid = child.id();
+            until("its program runs", || !runs || !children(pid, "sleep").is_empty());
+            until("it watches for signals", || runs || watches_signals(pid));
+            signal(&child, how);
+            assert_eq!(ended(child).code(), Some(128 + number), "{args:?}");
+            assert!(run_directories(pid).is_empty(), "{args:?} left its directory behind");
+        }
+    }
+}
+
+/// The children of a process with this name.
+fn children(pid: u32, name: &str) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let named = |p: &u32| std::fs::read_to_string(format!("/proc/{p}/comm")).is_ok_and(|c| c.trim() == name);
+    list.split_whitespace().filter_map(|p| p.parse().ok()).filter(named).collect()
+}
+
+/// Whether the process has its own way with SIGTERM.
+fn watches_signals(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap_or("0");
+    u64::from_str_radix(caught.trim(), 16).is_ok_and(|mask| mask & (1 << 14) != 0)
+}
+
+#[test]
+fn names_that_the_nodes_do_not_export_are_refused_before_the_job_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (text(dir.path()), secret(dir.path()));
+    let state = text(&dir.path().join("state"));
+    let arbiter = ["arbiter", "--listen", "127.0.0.1:0", "--secret-file", &secret, "--state", &state];
+    let mut arbiter = forebay(&arbiter).arg("--die-with-parent").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut reader = std::io::BufReader::new(arbiter.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+    let export = format!("{at}=scratch");
+    let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &export];
+    let mut node = forebay(&node);
+    let node = node.args(["--arbiter", &url, "--die-with-parent"]).stderr(Stdio::null()).spawn().unwrap();
+    let ran = text(&dir.path().join("ran"));
+    let job = ["run", "--quiet", "--arbiter", &url, "--secret-file", &secret, "--at"];
+    refused(&[&job[..], &["/scratch", "--", "touch", &ran]].concat(), 125, &["/scratch", "\"scratch\""]);
+    assert!(!Path::new(&ran).exists(), "the job was started");
+    // Under the name that it has, it is served.
+    let right = [&job[..], &["/scratch=scratch", "--", "touch", "/scratch/ran"]].concat();
+    let output = forebay(&right).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{:?}", outcome(&output));
+    assert!(Path::new(&ran).exists());
+    for child in [node, arbiter] {
+        signal(&child, Signal::TERM);
+        ended(child);
+    }
+}
