@@ -47,7 +47,7 @@ fn what_no_machine_can_bear_is_refused_before_anything_starts() {
         (with("dispatchers = 1000000"), &[], "dispatchers: 1000000, and 1 to 1024 are possible"),
         (create(4_000_000_000), &["--io-nodes", "0"], "files: 4000000000 in all, and 1 to 100000000"),
         (
-            with("[matrix]\nseed = [1,2,3,4,5,6,7,8,9,10,11,12]"),
+            format!("{THINKS}[matrix]\nseed = [1,2,3,4,5,6,7,8,9,10,11,12]\n"),
             &["--repeat", "10000", "--io-nodes", "0,1,2,3,4,5,6,7,8,9"],
             "at most 1000000",
         ),
