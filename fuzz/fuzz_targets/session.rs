@@ -7,7 +7,8 @@ use forebay_node::Node;
 use forebay_node::config::{ExportConfig, Listen, NodeConfig};
 use forebay_types::Epoch;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
-use forebay_wire::hello::{Greeting, Hello, Secret, SessionId};
+use forebay_types::Secret;
+use forebay_wire::hello::{Greeting, Hello, SessionId, prove};
 use forebay_wire::message::{decode, encode_into};
 use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};
@@ -60,7 +61,7 @@ fn greeting(stream: &mut UnixStream) -> Greeting {
 
 fn shake_hands(stream: &mut UnixStream, greeting: &Greeting) {
     let session = SessionId([1; 16]);
-    let proof = Secret::new(SECRET).prove(&greeting.challenge, session, "fuzz");
+    let proof = prove(&Secret::new(SECRET), &greeting.challenge, session, "fuzz");
     let hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, proof, epoch: Epoch(0), lifeline: false };
     let mut body = Vec::new();
     encode_into(&hello, &mut body);

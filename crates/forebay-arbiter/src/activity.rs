@@ -1,9 +1,9 @@
 //! What the I/O nodes report of one job, added up over its nodes second by second: its bandwidth now,
 //! the peaks of its run, its I/O mode and its access pattern.
 
-use forebay_pattern::{FlowMetrics, IoMode, Model, Pattern, mode_of_job};
-use forebay_policy::dfra::{self, IoProfile};
-use forebay_types::{Bandwidth, Nanos, NodeId};
+use forebay_pattern::{FlowMetrics, Model, mode_of_job};
+use forebay_policy::dfra::IoProfile;
+use forebay_types::{Bandwidth, IoMode, Nanos, NodeId, Pattern};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -185,11 +185,7 @@ impl Activity {
         Some(IoProfile {
             bytes: self.bytes,
             io_compute_nodes: self.clients.clamp(1, compute_nodes.max(1)),
-            mode: match self.mode {
-                Some(IoMode::NTo1) => dfra::IoMode::ManyToOne,
-                Some(IoMode::OneTo1) => dfra::IoMode::OneToOne,
-                _ => dfra::IoMode::ManyToMany,
-            },
+            mode: self.mode.unwrap_or(IoMode::NToN),
             bandwidth_mbs: self.peak_bandwidth,
             iops: self.peak_iops,
             metadata_rate: self.peak_metadata,

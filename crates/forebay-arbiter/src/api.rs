@@ -19,9 +19,8 @@ use forebay_control::job::{JobRequest, PinRequest, Problem};
 use forebay_control::node::Term;
 use forebay_control::view::HealthView;
 use forebay_pattern::MODEL_MAX_BYTES;
-use forebay_types::NodeId;
+use forebay_types::{NodeId, Secret};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -135,23 +134,12 @@ pub fn router(shared: Arc<Shared>) -> Router {
 
 async fn authorize(State(shared): App, headers: HeaderMap, request: Request, next: Next) -> Response {
     let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).unwrap_or("").trim().to_ascii_lowercase();
-    // Digests are compared, so that the time it takes says nothing about the secret.
-    let known = shared.config.secret.as_deref().is_some_and(|s| Sha256::digest(s) == Sha256::digest(&sent));
-    if known {
+    let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).and_then(Secret::from_hex);
+    if sent.is_some() && sent == shared.config.secret {
         return next.run(request).await;
     }
     let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
     No(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
-}
-
-/// 32 random bytes in hexadecimal.
-fn fresh_secret() -> Result<String, No> {
-    let mut bytes = [0u8; 32];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes))
-        .map_err(|e| No(StatusCode::INTERNAL_SERVER_ERROR, format!("/dev/urandom: {e}")))?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// Reads a body, which must be an object: serde alone would take a list for one, too.
@@ -163,7 +151,9 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, N
 
 async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, No> {
     let request: JobRequest = parse(&body, "a job")?;
-    let secret = fresh_secret()?;
+    let secret = Secret::random()
+        .map_err(|e| No(StatusCode::INTERNAL_SERVER_ERROR, format!("/dev/urandom: {e}")))?
+        .to_hex();
     let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
     shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())

@@ -7,7 +7,7 @@ use crate::health::ScreenConfig;
 use crate::history::Keep;
 use forebay_policy::dfra::DfraConfig;
 use forebay_policy::{FairConfig, PolicyKind, Sharing};
-use forebay_types::Nanos;
+use forebay_types::{Address, Nanos, Secret, SecretError};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Config {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// The secret that it shares with its nodes and its users, 64 hexadecimal digits.
-    pub secret: Option<String>,
+    /// The secret that it shares with its nodes and its users.
+    pub secret: Option<Secret>,
     /// Where it keeps its state.
     pub state: PathBuf,
     /// How it decides.
@@ -53,10 +53,18 @@ impl Default for Config {
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: {reason}")]
-pub struct ConfigError {
-    file: String,
-    reason: String,
+pub enum ConfigError {
+    /// A file.
+    #[error("{file}: {reason}")]
+    File {
+        /// Which.
+        file: String,
+        /// What is wrong in it.
+        reason: String,
+    },
+    /// The secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 /// An example of the file, with every setting at its default.
@@ -65,7 +73,7 @@ pub const EXAMPLE: &str = include_str!("../example.toml");
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
-    listen: Option<SocketAddr>,
+    listen: Option<Address>,
     secret_file: Option<PathBuf>,
     state: Option<PathBuf>,
     policy: Option<String>,
@@ -102,12 +110,12 @@ struct HistoryTable {
 impl Config {
     /// Reads a configuration file; what it does not say is as by default.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let fail = |reason: String| ConfigError::File { file: path.display().to_string(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
         let (mut config, secret) =
             Config::from_toml(&text, path.parent().unwrap_or(Path::new("."))).map_err(fail)?;
         if let Some(secret) = secret {
-            config.secret = Some(read_secret(&secret)?);
+            config.secret = Some(Secret::read(&secret)?);
         }
         Ok(config)
     }
@@ -121,7 +129,9 @@ impl Config {
         }
         let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
         let mut c = Config::default();
-        set(&mut c.listen, file.listen);
+        if let Some(listen) = file.listen {
+            c.listen = tcp(&listen)?;
+        }
         set(&mut c.state, file.state.map(|p| base.join(p)));
         c.curves = file.curves.map(|p| base.join(p));
         c.model = file.model.map(|p| base.join(p));
@@ -169,23 +179,19 @@ impl Config {
     /// The curves of the table that was named, or none.
     pub fn read_curves(&self) -> Result<Curves, ConfigError> {
         let Some(path) = &self.curves else { return Ok(Curves::default()) };
-        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let fail = |reason: String| ConfigError::File { file: path.display().to_string(), reason };
         let file = std::fs::File::open(path).map_err(|e| fail(format!("cannot read the curves: {e}")))?;
         Curves::from_csv(file)
             .map_err(|e| fail(format!("{e} (`forebay analyze --curves` writes such a file)")))
     }
 }
 
-/// Reads a secret: 64 hexadecimal digits in a file.
-pub fn read_secret(path: &Path) -> Result<String, ConfigError> {
-    let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
-    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read the secret: {e}")))?;
-    let text = text.trim();
-    if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Ok(text.to_ascii_lowercase());
+/// Where to listen: HTTP is served over TCP.
+pub fn tcp(listen: &Address) -> Result<SocketAddr, String> {
+    match listen {
+        Address::Tcp(at) => Ok(*at),
+        Address::Unix(_) => Err(format!("listen: {listen}: an arbiter listens on tcp:HOST:PORT")),
     }
-    let how = "holds no secret: 64 hexadecimal digits are one (for example from `openssl rand -hex 32`)";
-    Err(fail(how.to_owned()))
 }
 
 #[cfg(test)]
@@ -205,7 +211,8 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expect) in [
             ("lisen = 3", "lisen"),
-            ("listen = \"7410\"", "listen"),
+            ("listen = \"7410\"", "tcp:HOST:PORT"),
+            ("listen = \"unix:/x\"", "tcp:HOST:PORT"),
             ("policy = \"best\"", "best"),
             ("policy = \"zero\"", "direct access"),
             ("policy = \"fair\"\n[fair]\nshare = 2.0", "share"),

@@ -1,58 +1,10 @@
 //! What a client must know: where the I/O nodes are, which directories they serve, the job's name
 //! and secret. `forebay run` writes it as JSON; the processes of the job read it.
 
-use forebay_types::Epoch;
-use forebay_wire::hello::Secret;
+use forebay_types::{Address, Epoch, Secret};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
-
-/// Where an I/O node listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Address {
-    /// `tcp:HOST:PORT`.
-    Tcp(SocketAddr),
-    /// `unix:PATH`.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(a) => write!(f, "tcp:{a}"),
-            Address::Unix(p) => write!(f, "unix:{}", p.display()),
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = ConfigError;
-
-    fn from_str(s: &str) -> Result<Address, ConfigError> {
-        if let Some(path) = s.strip_prefix("unix:") {
-            return Ok(Address::Unix(path.into()));
-        }
-        let host = s.strip_prefix("tcp:").unwrap_or(s);
-        host.parse().map(Address::Tcp).map_err(|_| ConfigError::Address(s.to_owned()))
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = ConfigError;
-    fn try_from(s: String) -> Result<Address, ConfigError> {
-        s.parse()
-    }
-}
-
-impl From<Address> for String {
-    fn from(a: Address) -> String {
-        a.to_string()
-    }
-}
 
 /// A directory as programs name it, and the export that serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,9 +98,6 @@ fn default_deadline_ms() -> u64 {
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// An address that is none.
-    #[error("{0:?} is not an I/O node's address: tcp:HOST:PORT with a numeric host, or unix:PATH")]
-    Address(String),
     /// Not the JSON that is expected.
     #[error("client configuration: {0}")]
     Json(#[from] serde_json::Error),

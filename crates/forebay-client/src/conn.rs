@@ -1,11 +1,10 @@
 //! One connection to an I/O node: the handshake, frames out, frames in, and how long to wait.
 
-use crate::config::Address;
 use crate::error::Error;
 use crate::sys;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Address, Epoch, Nanos, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, Secret, SessionId, Welcome, negotiate};
+use forebay_wire::hello::{Greeting, Hello, SessionId, Welcome, negotiate, prove};
 use forebay_wire::message::{decode, encode_into};
 use forebay_wire::session::wait::{Patience, Step, Wait};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -141,7 +140,7 @@ impl Conn {
             job: who.job,
             host: who.host,
             pid: sys::pid(),
-            proof: who.secret.prove(&greeting.challenge, who.session, who.job),
+            proof: prove(who.secret, &greeting.challenge, who.session, who.job),
             epoch: who.epoch,
             lifeline: false,
         };

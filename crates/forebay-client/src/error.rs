@@ -1,6 +1,6 @@
 //! What can go wrong between a call and its answer.
 
-use crate::config::Address;
+use forebay_types::Address;
 
 /// A call that failed. [`Error::errno`] is what an application sees.
 #[derive(Debug, thiserror::Error)]

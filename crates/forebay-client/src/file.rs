@@ -1,8 +1,8 @@
 //! An open file as the client knows it: enough to open it again on another I/O node, and to hand
 //! it to a child process.
 
-use crate::config::Address;
 use crate::published::Published;
+use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};

@@ -21,10 +21,11 @@ mod sys;
 mod transfer;
 
 pub use client::Client;
-pub use config::{Address, Config, ConfigError, ExportMap, Fallback, Spread};
+pub use config::{Config, ConfigError, ExportMap, Fallback, Spread};
 pub use counters::{Counters, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
+pub use forebay_types::Address;
 pub use sys::high_descriptor;
 
 pub use forebay_wire::flags::OpenFlags;

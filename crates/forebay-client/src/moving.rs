@@ -3,11 +3,10 @@
 
 use crate::call::Bound;
 use crate::client::Client;
-use crate::config::Address;
 use crate::error::Error;
 use crate::file::{File, Place};
 use crate::sys;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, ExportId, Meta, Path, Target};

@@ -1,9 +1,8 @@
 //! Which I/O node to use: a small state machine over what was seen of each, and over where the
 //! arbiter says that the clients of this job belong.
 
-use crate::config::Address;
 use crate::published::Published;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Address, Epoch, Nanos};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A node that broke is not tried again for this long, while another one lives.

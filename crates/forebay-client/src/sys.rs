@@ -1,6 +1,6 @@
 //! Clock, randomness and sockets: the only place of this crate that makes system calls.
 
-use crate::config::Address;
+use forebay_types::Address;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};

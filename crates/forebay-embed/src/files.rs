@@ -4,13 +4,6 @@ use crate::EmbedError;
 use forebay_client::Config;
 use std::path::Path;
 
-/// 64 hexadecimal digits that nobody can guess.
-pub(crate) fn random_secret() -> std::io::Result<String> {
-    let mut bytes = [0u8; 32];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
-}
-
 /// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
 /// finds the old one or the new one.
 pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {

@@ -3,7 +3,7 @@
 use crate::process::Process;
 use crate::{EmbedError, files};
 use forebay_client::Address;
-use forebay_types::Ready;
+use forebay_types::{Ready, Secret};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -79,9 +79,10 @@ impl Default for ArbiterSpec {
 impl Launcher {
     /// Starts `program` (normally this one), keeps everything in `dir`, and makes a secret there.
     pub fn new(program: &Path, dir: &Path, log: Log) -> Result<Launcher, EmbedError> {
-        let secret = files::random_secret().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
-        files::write_private(&dir.join("secret"), secret.as_bytes())?;
-        Ok(Launcher { program: program.to_owned(), dir: dir.to_owned(), secret, log })
+        let secret = Secret::random().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
+        let file = dir.join("secret");
+        secret.write(&file).map_err(EmbedError::io("cannot write", file))?;
+        Ok(Launcher { program: program.to_owned(), dir: dir.to_owned(), secret: secret.to_hex(), log })
     }
 
     /// The secret of the nodes, of their arbiters, and of jobs that no arbiter knows.

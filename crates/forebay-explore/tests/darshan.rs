@@ -95,7 +95,7 @@ fn layout_and_order_are_recognised() {
         (s.jobs[0].processes(), d.target.layout, d.spatiality)
     };
     assert_eq!(first(&LOGS[0]).1, Layout::Shared);
-    assert_eq!(first(&LOGS[3]), (48, Layout::Individual, Spatiality::Contiguous));
+    assert_eq!(first(&LOGS[3]), (48, Layout::FilePerProcess, Spatiality::Contiguous));
 }
 
 #[test]

@@ -8,10 +8,10 @@ mod common;
 
 use common::*;
 use forebay_node::Node;
-use forebay_node::config::{ExportConfig, Listen, NodeConfig};
+use forebay_node::config::{ExportConfig, NodeConfig};
+use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
-use forebay_wire::hello::Secret;
 use forebay_wire::message::{Meta, Target};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -138,7 +138,7 @@ fn main() {
         ..NodeConfig::default()
     })
     .unwrap();
-    let Listen::Tcp(node) = running.addresses()[0] else { unreachable!() };
+    let Address::Tcp(node) = running.addresses()[0] else { unreachable!() };
     let connect = |at, handle| {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -2,14 +2,13 @@
 //! where jobs belong and how to schedule. Without an arbiter everything goes on as it last said; the
 //! announcer keeps trying, one address after the other.
 
-use crate::config::Listen;
 use crate::node::Node;
 use crate::stats::Latencies;
 use crate::{probe, sys};
 use forebay_control::job::Problem;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::{CONTROL_VERSION, NODE_PATH};
-use forebay_types::Nanos;
+use forebay_types::{Address, Nanos};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -71,14 +70,14 @@ impl From<Error> for Ended {
 }
 
 /// Announces the node in a thread of its own until it has drained.
-pub(crate) fn start(node: &Arc<Node>, listening: &[Listen]) -> std::io::Result<()> {
+pub(crate) fn start(node: &Arc<Node>, listening: &[Address]) -> std::io::Result<()> {
     if node.config.arbiters.is_empty() {
         return Ok(());
     }
     let node = Arc::clone(node);
     let mut listening = listening.to_vec();
     // Whoever is elsewhere cannot use a path on this machine.
-    listening.sort_by_key(|l| matches!(l, Listen::Unix(_)));
+    listening.sort_by_key(|l| matches!(l, Address::Unix(_)));
     let build = std::thread::Builder::new().name("announcer".into()).stack_size(512 << 10);
     build
         .spawn(move || {
@@ -89,7 +88,7 @@ pub(crate) fn start(node: &Arc<Node>, listening: &[Listen]) -> std::io::Result<(
         .map(drop)
 }
 
-fn announce(node: &Arc<Node>, listening: &[Listen]) {
+fn announce(node: &Arc<Node>, listening: &[Address]) {
     let mut nap = NAP.0;
     let mut complaints = Complaints::default();
     let arbiters = &node.config.arbiters;
@@ -139,7 +138,7 @@ impl Complaints {
 }
 
 /// One connection, until it breaks or (`Ok`) the node has drained.
-fn converse(node: &Arc<Node>, listening: &[Listen], url: &str, welcomed: &mut bool) -> Result<(), Ended> {
+fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut bool) -> Result<(), Ended> {
     let (socket, here) = connect(node, url)?;
     let (answers, probed) = sync_channel(1);
     let mut conversation = Conversation {
@@ -198,10 +197,10 @@ fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), End
     Err(last)
 }
 
-fn hello(node: &Arc<Node>, listening: &[Listen], here: IpAddr) -> NodeHello {
-    let reachable = |l: &Listen| match l {
-        Listen::Tcp(at) if at.ip().is_unspecified() => {
-            Listen::Tcp(SocketAddr::new(here, at.port())).to_string()
+fn hello(node: &Arc<Node>, listening: &[Address], here: IpAddr) -> NodeHello {
+    let reachable = |l: &Address| match l {
+        Address::Tcp(at) if at.ip().is_unspecified() => {
+            Address::Tcp(SocketAddr::new(here, at.port())).to_string()
         }
         other => other.to_string(),
     };

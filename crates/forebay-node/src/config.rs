@@ -4,61 +4,11 @@ pub use crate::layout::LayoutSource;
 pub use crate::storage::EmulatedServers;
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::NodeId;
-use forebay_wire::hello::Secret;
-use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use forebay_types::{Address, NodeId, Secret, SecretError};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
-
-/// Where to listen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Listen {
-    /// `tcp:HOST:PORT`; port 0 lets the system choose.
-    Tcp(SocketAddr),
-    /// `unix:PATH`.
-    Unix(PathBuf),
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Listen, String> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
-            return Ok(Listen::Unix(path.into()));
-        }
-        if let Some(host) = text.strip_prefix("tcp:") {
-            let mut found = host.to_socket_addrs().map_err(|e| format!("`{text}`: {e}"))?;
-            return found.next().map(Listen::Tcp).ok_or_else(|| format!("`{text}` has no address"));
-        }
-        Err(format!("`{text}` is no address: write tcp:HOST:PORT or unix:PATH"))
-    }
-}
-
-impl TryFrom<String> for Listen {
-    type Error = String;
-    fn try_from(text: String) -> Result<Listen, String> {
-        text.parse()
-    }
-}
-
-impl From<Listen> for String {
-    fn from(listen: Listen) -> String {
-        listen.to_string()
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listen::Tcp(addr) => write!(f, "tcp:{addr}"),
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
 
 /// A directory to export, and the name clients know it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +49,7 @@ pub struct NodeConfig {
     /// Its number among the I/O nodes.
     pub id: NodeId,
     /// Where it listens.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<Address>,
     /// What it exports.
     pub exports: Vec<ExportConfig>,
     /// The secret that opens the node to any job, and to control; see also `job`.
@@ -120,7 +70,7 @@ pub struct NodeConfig {
     /// node's own.
     pub arbiters: Vec<String>,
     /// The other I/O nodes, told what each job was served here.
-    pub peers: Vec<Listen>,
+    pub peers: Vec<Address>,
     /// After how many bytes of service.
     pub share_threshold: u64,
     /// For experiments: answer as slowly as these would.
@@ -183,10 +133,18 @@ impl Default for NodeConfig {
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: {reason}")]
-pub struct ConfigError {
-    file: String,
-    reason: String,
+pub enum ConfigError {
+    /// The file itself.
+    #[error("{file}: {reason}")]
+    File {
+        /// Which.
+        file: String,
+        /// What is wrong in it.
+        reason: String,
+    },
+    /// A secret that it names.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 /// The configuration file.
@@ -194,7 +152,7 @@ pub struct ConfigError {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     id: Option<u32>,
-    listen: Option<Vec<Listen>>,
+    listen: Option<Vec<Address>>,
     export: Option<Vec<String>>,
     secret_file: Option<PathBuf>,
     job: Option<Jobs>,
@@ -205,7 +163,7 @@ struct File {
     emulated_storage: Option<StorageModel>,
     emulated_storage_socket: Option<PathBuf>,
     arbiters: Option<Vec<String>>,
-    peers: Option<Vec<Listen>>,
+    peers: Option<Vec<Address>>,
     share_threshold_kib: Option<u64>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
@@ -244,17 +202,6 @@ fn one() -> u32 {
 /// An example of the file, with every setting at its default.
 pub const EXAMPLE: &str = include_str!("../example.toml");
 
-/// Reads a secret: 64 hexadecimal digits in a file.
-pub fn read_secret(path: &Path) -> Result<Secret, ConfigError> {
-    let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
-    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read the secret: {e}")))?;
-    Secret::from_hex(&text).ok_or_else(|| {
-        fail(
-            "holds no secret: 64 hexadecimal digits are one (for example from `openssl rand -hex 32`)".into(),
-        )
-    })
-}
-
 impl NodeConfig {
     /// Refuses settings that no node can work with, and says which are allowed.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -284,11 +231,11 @@ impl NodeConfig {
 
     /// Reads a configuration file; what it does not say is as by default.
     pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
-        let fail = |reason: String| ConfigError { file: path.display().to_string(), reason };
+        let fail = |reason: String| ConfigError::File { file: path.display().to_string(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
         NodeConfig::from_toml(&text, path.parent().unwrap_or(Path::new("."))).map_err(|e| match e {
             Problem::Here(reason) => fail(reason),
-            Problem::There(e) => e,
+            Problem::There(e) => e.into(),
         })
     }
 
@@ -307,13 +254,13 @@ impl NodeConfig {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }
         if let Some(path) = file.secret_file {
-            c.secret = Some(read_secret(&base.join(path)).map_err(Problem::There)?);
+            c.secret = Some(Secret::read(&base.join(path)).map_err(Problem::There)?);
         }
         match file.job {
             Some(Jobs::Name(name)) => c.job = Some(name),
             Some(Jobs::Tables(tables)) => {
                 for t in tables {
-                    let secret = read_secret(&base.join(t.secret_file)).map_err(Problem::There)?;
+                    let secret = Secret::read(&base.join(t.secret_file)).map_err(Problem::There)?;
                     c.jobs.push(JobConfig { name: t.name, secret, weight: t.weight });
                 }
             }
@@ -350,7 +297,7 @@ impl NodeConfig {
 #[derive(Debug)]
 enum Problem {
     Here(String),
-    There(ConfigError),
+    There(SecretError),
 }
 
 #[cfg(test)]
@@ -404,9 +351,5 @@ mod tests {
             let read = NodeConfig::from_toml(text, Path::new("/")).unwrap();
             assert!(read.check().unwrap_err().contains(hint), "{text}");
         }
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        std::fs::write(&path, "abc").unwrap();
-        assert!(read_secret(&path).unwrap_err().to_string().contains("64 hexadecimal"));
     }
 }

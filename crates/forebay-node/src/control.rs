@@ -1,12 +1,11 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
-use crate::config::Listen;
 use crate::node::Node;
 use crate::stats::Report;
 use forebay_control::node::{JobMapping, Term};
 use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Nanos, NodeId};
+use forebay_types::{Address, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ pub enum Command {
     /// From now on these are the other I/O nodes (see `peers` in the configuration).
     Peers {
         /// Their addresses.
-        set: Vec<Listen>,
+        set: Vec<Address>,
     },
     /// From another I/O node: what it has served in all.
     Served {

@@ -5,9 +5,9 @@ use crate::file::OpenFile;
 use crate::session::Job;
 use crate::stats::{FlowReport, Latencies, flow_reports};
 use forebay_control::node::{JobMapping, Term};
-use forebay_types::{FlowId, Nanos};
+use forebay_types::{FlowId, Nanos, Secret};
 use forebay_wire::WireError;
-use forebay_wire::hello::{Hello, Secret};
+use forebay_wire::hello::{Hello, verify};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -101,7 +101,7 @@ impl Jobs {
     ) -> Result<(Arc<Job>, bool), WireError> {
         let mut state = self.lock();
         if let Some(named) = state.named.get(hello.job)
-            && named.secret.verify(challenge, hello).is_ok()
+            && verify(&named.secret, challenge, hello).is_ok()
         {
             return Ok((state.enter(hello.job)?, false));
         }
@@ -109,7 +109,7 @@ impl Jobs {
         if only.as_ref().is_some_and(|name| name != hello.job) {
             return Err(WireError::Credentials);
         }
-        secret.verify(challenge, hello)?;
+        verify(secret, challenge, hello)?;
         Ok((state.enter(hello.job)?, true))
     }
 
@@ -214,7 +214,7 @@ mod tests {
 
     fn hello<'a>(secret: &Secret, challenge: &[u8; 16], job: &'a str) -> Hello<'a> {
         let session = forebay_wire::hello::SessionId([1; 16]);
-        let proof = secret.prove(challenge, session, job);
+        let proof = forebay_wire::hello::prove(secret, challenge, session, job);
         Hello {
             version: 1,
             session,

@@ -2,7 +2,7 @@
 
 use crate::announce;
 use crate::buffer::Pool;
-use crate::config::{Listen, NodeConfig};
+use crate::config::NodeConfig;
 use crate::connection;
 use crate::engine::Engine;
 use crate::jobs::Jobs;
@@ -16,7 +16,7 @@ use crate::storage::{Emulated, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
@@ -195,12 +195,12 @@ impl Node {
             let fail = |source| StartError::Listen { address: address.to_string(), source };
             let n = Arc::clone(&node);
             match address {
-                Listen::Tcp(at) => {
+                Address::Tcp(at) => {
                     let listener = TcpListener::bind(at).map_err(fail)?;
                     let at = listener.local_addr().map_err(fail)?;
                     // std's backlog of 128 is too short for a job that starts on many nodes at once.
                     rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
-                    running.addresses.push(Listen::Tcp(at));
+                    running.addresses.push(Address::Tcp(at));
                     acceptors.push(Box::new(move || {
                         n.accept(&listener, || {
                             let (socket, _) = listener.accept()?;
@@ -210,7 +210,7 @@ impl Node {
                         });
                     }));
                 }
-                Listen::Unix(path) => {
+                Address::Unix(path) => {
                     let listener = bind_unix(path).map_err(fail)?;
                     rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
                     running.addresses.push(address.clone());
@@ -390,7 +390,7 @@ impl Node {
         self.drain_begun.1.notify_all();
     }
 
-    pub(crate) fn set_peers(self: &Arc<Node>, peers: &[Listen]) -> Result<(), String> {
+    pub(crate) fn set_peers(self: &Arc<Node>, peers: &[Address]) -> Result<(), String> {
         match &self.config.secret {
             Some(secret) => self.peers.set(self, secret, peers),
             None if peers.is_empty() => Ok(()),
@@ -448,13 +448,13 @@ impl Drop for Entered {
 /// A node that listens.
 pub struct Running {
     node: Arc<Node>,
-    addresses: Vec<Listen>,
+    addresses: Vec<Address>,
     sockets: Vec<PathBuf>,
 }
 
 impl Running {
     /// Where it listens, with the ports the system chose.
-    pub fn addresses(&self) -> &[Listen] {
+    pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 

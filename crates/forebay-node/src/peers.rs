@@ -2,16 +2,14 @@
 //! gets much elsewhere waits accordingly here. Nodes number jobs as they come, so they speak of jobs by
 //! name.
 
-use crate::config::Listen;
 use crate::control::Command;
 use crate::node::Node;
 use crate::sys;
-use forebay_client::{Address, Client, Config};
+use forebay_client::{Client, Config};
 use forebay_sched::Batch;
 use forebay_sched::METADATA_COST;
 use forebay_sched::share::{Report, Sharing};
-use forebay_types::{FlowId, Nanos, NodeId};
-use forebay_wire::hello::Secret;
+use forebay_types::{Address, FlowId, Nanos, NodeId, Secret};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,11 +42,11 @@ impl Peers {
     }
 
     /// From now on these are the others. The threads that talk to the old ones end by themselves.
-    pub(crate) fn set(&self, node: &Arc<Node>, secret: &Secret, addresses: &[Listen]) -> Result<(), String> {
+    pub(crate) fn set(&self, node: &Arc<Node>, secret: &Secret, addresses: &[Address]) -> Result<(), String> {
         let mut outboxes = Vec::new();
         for address in addresses {
             let job = node.config.job.as_deref().unwrap_or(JOB);
-            let nodes = vec![address.to_string().parse::<Address>().map_err(|e| e.to_string())?];
+            let nodes = vec![address.clone()];
             let config = Config { deadline_ms: DEADLINE_MS, ..Config::new(job, secret.to_hex(), nodes) };
             let client = Client::new(config, None).map_err(|e| e.to_string())?;
             let (outbox, reports) = sync_channel(16);

@@ -292,7 +292,7 @@ fn what_other_nodes_serve_counts() {
         });
         let there = TestNode::with(|c| {
             c.id = forebay_types::NodeId(1);
-            c.peers = vec![forebay_node::config::Listen::Tcp(here.address)];
+            c.peers = vec![forebay_types::Address::Tcp(here.address)];
             c.share_threshold = 1;
         });
         let join =

@@ -7,9 +7,10 @@ use forebay_control::node::{JobMapping, Term};
 use forebay_node::config::JobConfig;
 use forebay_node::control::Command;
 use forebay_types::Epoch;
+use forebay_types::Secret;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Opcode, flag};
-use forebay_wire::hello::{Secret, SessionId};
+use forebay_wire::hello::SessionId;
 use forebay_wire::message::*;
 use std::net::TcpStream;
 use std::time::Duration;
@@ -377,7 +378,7 @@ fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
     let socket = dir.path().join("left");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
-    let node = TestNode::with(|c| c.listen.push(forebay_node::config::Listen::Unix(socket.clone())));
+    let node = TestNode::with(|c| c.listen.push(forebay_types::Address::Unix(socket.clone())));
     let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
     assert_eq!(
         Client::over(Box::new(stream), &SECRET, "job", new_session(), forebay_wire::VERSION_MAX)
@@ -387,7 +388,7 @@ fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
         0
     );
     let config = forebay_node::config::NodeConfig {
-        listen: vec![forebay_node::config::Listen::Unix(socket.clone())],
+        listen: vec![forebay_types::Address::Unix(socket.clone())],
         exports: vec![forebay_node::config::ExportConfig { path: node.path(""), name: "x".into() }],
         secret: Some(Secret::new(SECRET)),
         ..Default::default()

@@ -3,9 +3,8 @@
 //! few additions; what is dear (who is new, who is gone) happens once an interval.
 
 use crate::metrics::{FlowMetrics, Interval, Load};
-use crate::sizes::Sizes;
 use crate::table::Table;
-use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind};
+use forebay_types::{ClientId, FileId, FlowId, Histogram, Nanos, OpKind};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -133,7 +132,7 @@ struct Flow {
     first_arrival: Option<Nanos>,
     last_arrival: Nanos,
     sums: Sums,
-    sizes: Sizes,
+    sizes: Histogram,
 }
 
 /// What is added up over one interval. Whole numbers throughout, and nothing that can be told from
@@ -383,7 +382,7 @@ impl Collector {
             first_arrival: None,
             last_arrival: Nanos::ZERO,
             sums: Sums::new(),
-            sizes: Sizes::new(),
+            sizes: Histogram::default(),
         })
     }
 
@@ -468,6 +467,8 @@ impl Flow {
         let variance = ratio(sums.arrival_squared as f64, gaps) - arrival_mean * arrival_mean;
         self.first_arrival = Some(self.last_arrival);
 
+        let sizes = self.sizes.counts();
+        let size = |q: f64| sizes.quantile_floor(q).clamp(min, max);
         let metrics = FlowMetrics {
             flow,
             files: sums.files,
@@ -482,9 +483,9 @@ impl Flow {
             size_min: min,
             size_mean: ratio(bytes_read as f64 + bytes_written as f64, data as f64),
             size_max: max,
-            size_p50: self.sizes.quantile(0.5, min, max),
-            size_p90: self.sizes.quantile(0.9, min, max),
-            size_p99: self.sizes.quantile(0.99, min, max),
+            size_p50: size(0.5),
+            size_p90: size(0.9),
+            size_p99: size(0.99),
             offset_distance: ratio(sums.distance as f64, (tracked - sums.new_files) as f64),
             judged,
             sequential: judged - sums.astray,

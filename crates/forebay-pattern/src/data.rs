@@ -6,7 +6,7 @@
 //! are found by name; others are ignored.
 
 use crate::metrics::FlowMetrics;
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;

@@ -5,7 +5,7 @@ pub(crate) mod forest;
 pub(crate) mod net;
 pub(crate) mod tree;
 
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 
 /// How probable each pattern is, in the order of [`Pattern::ALL`]; the sum is 1.
 pub type Scores = [f64; Pattern::ALL.len()];

@@ -1,7 +1,7 @@
 //! What one interval of a flow looked like on one I/O node: the row that is reported, stored,
 //! learned from and classified.
 
-use crate::pattern::IoMode;
+use forebay_types::IoMode;
 use forebay_types::{Bandwidth, FileId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,10 @@ use crate::detect::Detector;
 use crate::detect::forest::Forest;
 use crate::detect::net::{MAX_WIDTH, Net};
 use crate::detect::tree::Tree;
+use crate::detection::Detection;
 use crate::features::Feature;
 use crate::metrics::FlowMetrics;
-use crate::pattern::{Detection, Pattern};
+use forebay_types::Pattern;
 use serde::{Deserialize, Serialize};
 
 /// The version this program writes and reads.

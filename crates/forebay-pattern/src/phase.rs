@@ -1,6 +1,6 @@
 //! I/O phases: when a flow works in bursts, how long they last and whether they come at a beat.
 
-use forebay_types::Nanos;
+use forebay_types::{Nanos, stats};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -115,9 +115,9 @@ fn beat(distances: Vec<u64>) -> Option<u64> {
     (agreeing as f64 >= AGREE * distances.len() as f64).then_some(middle)
 }
 
-fn median(mut values: Vec<u64>) -> Option<u64> {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
+fn median(values: Vec<u64>) -> Option<u64> {
+    let values: Vec<f64> = values.into_iter().map(|v| v as f64).collect();
+    Some(stats::median(&values)).filter(|m| m.is_finite()).map(|m| m as u64)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How good a detector is: confusion matrix, accuracy, Cohen's Kappa, sensitivity and specificity.
 
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 use serde::{Deserialize, Serialize};
 
 const N: usize = Pattern::ALL.len();

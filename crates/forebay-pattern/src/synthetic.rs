@@ -4,7 +4,7 @@
 
 use crate::collect::{Access, Collector};
 use crate::data::{Label, Row};
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -2,8 +2,8 @@
 
 use forebay_pattern::data::{Row, Split, alternate_processes};
 use forebay_pattern::train::{TrainError, Trainer, importance, judge};
-use forebay_pattern::{Access, Collector, Feature, FlowMetrics, Model, ModelError, Pattern, synthetic};
-use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind};
+use forebay_pattern::{Access, Collector, Feature, FlowMetrics, Model, ModelError, synthetic};
+use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind, Pattern};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

@@ -1,13 +1,14 @@
 //! DFRA: eligibility, interference against the paper's measured pairs, dispatch, failed I/O nodes.
 
-use forebay_policy::dfra::{Cause, DfraConfig, History, IoMode, IoProfile, Refusal, Verdict};
+use forebay_policy::dfra::{Cause, DfraConfig, History, IoProfile, Refusal, Verdict};
 use forebay_policy::{Dfra, Job, JobDecision, Policy, Pool, Reason};
+use forebay_types::IoMode;
 use forebay_types::NodeId;
 
 const QUIET: IoProfile = IoProfile {
     bytes: 1_000_000,
     io_compute_nodes: 1,
-    mode: IoMode::OneToOne,
+    mode: IoMode::OneTo1,
     bandwidth_mbs: 10.0,
     iops: 10.0,
     metadata_rate: 1.0,
@@ -15,13 +16,7 @@ const QUIET: IoProfile = IoProfile {
 };
 
 fn large(io_compute_nodes: u32) -> IoProfile {
-    IoProfile {
-        bytes: 500_000_000_000,
-        io_compute_nodes,
-        mode: IoMode::ManyToMany,
-        bandwidth_mbs: 3000.0,
-        ..QUIET
-    }
+    IoProfile { bytes: 500_000_000_000, io_compute_nodes, mode: IoMode::NToN, bandwidth_mbs: 3000.0, ..QUIET }
 }
 
 fn taihulight() -> (Dfra, Pool) {
@@ -67,16 +62,16 @@ fn no_measured_interference_is_missed() {
         metadata_rate: if metadata { 400.0 } else { 5.0 },
         ..QUIET
     };
-    use IoMode::{ManyToMany, ManyToOne, OneToOne};
+    use IoMode::{NTo1, NToN, OneTo1};
     let apps = [
-        profile(ManyToMany, true, false, false), // MPI-IO N-N
-        profile(ManyToMany, false, true, false), // APT
-        profile(ManyToMany, false, false, true), // DNDC
-        profile(OneToOne, false, false, false),  // WRF 1-1
-        profile(ManyToMany, true, true, false),  // WRF N-N
-        profile(ManyToMany, true, true, false),  // Shentu
-        profile(OneToOne, false, false, false),  // CAM
-        profile(ManyToOne, false, false, false), // AWP
+        profile(NToN, true, false, false),    // MPI-IO N-N
+        profile(NToN, false, true, false),    // APT
+        profile(NToN, false, false, true),    // DNDC
+        profile(OneTo1, false, false, false), // WRF 1-1
+        profile(NToN, true, true, false),     // WRF N-N
+        profile(NToN, true, true, false),     // Shentu
+        profile(OneTo1, false, false, false), // CAM
+        profile(NTo1, false, false, false),   // AWP
     ];
     let (wrf, cam) = (3, 6);
     let config = DfraConfig::default();
@@ -94,7 +89,7 @@ fn no_measured_interference_is_missed() {
 #[test]
 fn what_a_neighbour_does_now_overrules_what_it_did() {
     let config = DfraConfig::default();
-    let shared = IoProfile { mode: IoMode::ManyToOne, ..QUIET };
+    let shared = IoProfile { mode: IoMode::NTo1, ..QUIET };
     let silent = IoProfile { bytes: 0, metadata_rate: 0.0, ..QUIET };
     assert_eq!(config.interference(&QUIET, Some(&shared), None), Some(Cause::SharedFile));
     assert_eq!(config.interference(&QUIET, Some(&shared), Some(&silent)), None);
@@ -109,7 +104,7 @@ fn dispatch_scales_isolates_and_otherwise_leaves_the_default() {
         job("unknown", 256, None),
         job("quiet", 128, Some(QUIET)),
         job("large", 1024, Some(large(1024))),
-        job("n1", 100, Some(IoProfile { mode: IoMode::ManyToOne, ..QUIET })),
+        job("n1", 100, Some(IoProfile { mode: IoMode::NTo1, ..QUIET })),
     ];
     let decision = dfra.decide(&jobs, &pool).unwrap();
     let nodes = |i: usize| decision.jobs[i].nodes.clone().unwrap();

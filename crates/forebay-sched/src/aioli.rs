@@ -8,7 +8,7 @@
 use crate::aggregate::Limits;
 use crate::heap::SlotHeap;
 use crate::sweeps::{Key, Sweeps};
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FileId, Nanos, OpKind};
 use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,10 @@ use std::num::NonZeroU32;
 #[serde(deny_unknown_fields, default)]
 pub struct AioliConfig {
     /// The first, and smallest, quantum of a file.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub quantum: u64,
     /// How long to wait for a neighbour.
-    #[serde(with = "units::span")]
+    #[serde(with = "forebay_types::span")]
     pub wait: Nanos,
 }
 

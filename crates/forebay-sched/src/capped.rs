@@ -4,7 +4,7 @@
 use crate::aggregate::Limits;
 use crate::flows::Flows;
 use crate::heap::SlotHeap;
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct CappedConfig {
     /// Bytes a second of a flow of weight 1.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub rate: u64,
     /// What a metadata operation costs.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub metadata_cost: u64,
 }
 

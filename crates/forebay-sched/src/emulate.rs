@@ -14,19 +14,19 @@ use std::collections::VecDeque;
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ServerModel {
     /// Bytes a second once it transfers.
-    #[serde(with = "crate::units::size")]
+    #[serde(with = "forebay_types::rate")]
     pub bandwidth: u64,
     /// What every request costs the server, whatever its size.
-    #[serde(with = "crate::units::span")]
+    #[serde(with = "forebay_types::span")]
     pub per_request: Nanos,
     /// What every request takes on the way, without keeping the server from others.
-    #[serde(with = "crate::units::span")]
+    #[serde(with = "forebay_types::span")]
     pub latency: Nanos,
     /// The longest seek; another file is that far away.
-    #[serde(with = "crate::units::span")]
+    #[serde(with = "forebay_types::span")]
     pub seek: Nanos,
     /// The distance that costs half the longest seek.
-    #[serde(with = "crate::units::size")]
+    #[serde(with = "forebay_types::size")]
     pub seek_half: u64,
     /// The time added for every further I/O node that has requests at the server, as a part of the
     /// request's own time.
@@ -38,7 +38,7 @@ pub struct ServerModel {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<AccessModel>,
     /// What a metadata operation costs the server; unset, as much as any request.
-    #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::span_option")]
+    #[serde(skip_serializing_if = "Option::is_none", with = "forebay_types::span::option")]
     pub metadata: Option<Nanos>,
 }
 
@@ -47,13 +47,13 @@ pub struct ServerModel {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessModel {
     /// Bytes a second once it transfers.
-    #[serde(with = "crate::units::size")]
+    #[serde(with = "forebay_types::rate")]
     pub bandwidth: u64,
     /// What every request costs the server, whatever its size.
-    #[serde(with = "crate::units::span")]
+    #[serde(with = "forebay_types::span")]
     pub per_request: Nanos,
     /// The longest seek.
-    #[serde(with = "crate::units::span")]
+    #[serde(with = "forebay_types::span")]
     pub seek: Nanos,
     /// The time added for every further I/O node at the server, as a part of the request's own time.
     pub penalty: f64,
@@ -104,7 +104,7 @@ pub struct StorageModel {
     /// How many data servers.
     pub servers: u32,
     /// Files are striped over them in pieces of this size, the first piece of a file on server 0.
-    #[serde(with = "crate::units::size")]
+    #[serde(with = "forebay_types::size")]
     pub stripe: u64,
     /// What each is like.
     pub server: ServerModel,

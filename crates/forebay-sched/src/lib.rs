@@ -31,7 +31,6 @@ mod sweeps;
 mod table;
 mod tags;
 pub mod twins;
-mod units;
 pub mod wfq;
 
 pub use batch::{Batch, Segment};

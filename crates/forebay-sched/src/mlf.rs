@@ -4,7 +4,7 @@
 
 use crate::aggregate::Limits;
 use crate::sweeps::Sweeps;
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 #[serde(deny_unknown_fields, default)]
 pub struct MlfConfig {
     /// The allowance at a request's first turn.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub quantum: u64,
 }
 

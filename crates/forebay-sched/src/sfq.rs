@@ -3,7 +3,7 @@
 
 use crate::aggregate::Limits;
 use crate::tags::TagQueue;
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct SfqConfig {
     /// What a metadata operation costs.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub metadata_cost: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct SfqDConfig {
     /// How many requests storage may have at a time.
     pub depth: u32,
     /// What a metadata operation costs.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub metadata_cost: u64,
 }
 

@@ -5,7 +5,7 @@
 use crate::aggregate::Limits;
 use crate::slots::SlotCosts;
 use crate::tags::{Head, TagQueue};
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos, OpKind, RequestId};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct SfqPlusConfig {
     /// Slots of writes by size.
     pub writes: SlotCosts,
     /// What a metadata operation costs; it occupies one slot.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub metadata_cost: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Slot costs: how many depth slots a request of a given size occupies, as a table of steps that a
 //! storage profile yields. Written `128KiB:1/2MiB:5`.
 
-use crate::units;
+use forebay_types::size;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use std::str::FromStr;
@@ -50,7 +50,7 @@ impl Default for SlotCosts {
 impl fmt::Display for SlotCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (size, slots)) in self.steps.iter().enumerate() {
-            write!(f, "{}{}:{slots}", if i > 0 { "/" } else { "" }, units::size::show(*size))?;
+            write!(f, "{}{}:{slots}", if i > 0 { "/" } else { "" }, size::show(*size))?;
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl FromStr for SlotCosts {
             let (size, slots) =
                 step.split_once(':').ok_or_else(|| format!("`{step}` is not of the form size:slots"))?;
             let slots = slots.trim().parse().map_err(|_| format!("`{slots}` is no number of slots"))?;
-            Ok((units::size::parse(size)?, slots))
+            Ok((size::parse(size).map_err(|e| e.to_string())?, slots))
         };
         SlotCosts::new(text.split('/').map(step).collect::<Result<_, _>>()?)
     }

@@ -2,7 +2,7 @@
 //! that come close together are served together.
 
 use crate::aggregate::{Limits, Run};
-use crate::{Algorithm, Batch, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[serde(deny_unknown_fields, default)]
 pub struct SwConfig {
     /// Requests that arrive within one window are sorted by application.
-    #[serde(with = "units::span")]
+    #[serde(with = "forebay_types::span")]
     pub window: Nanos,
 }
 

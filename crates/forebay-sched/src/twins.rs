@@ -7,7 +7,7 @@
 //! and again. A server that was passed over so for [`PATIENCE`] rotations gets one batch out of turn.
 
 use crate::aggregate::{Limits, Run};
-use crate::{Algorithm, Batch, Request, Scheduler, SchedulerConfig, Site, units};
+use crate::{Algorithm, Batch, Request, Scheduler, SchedulerConfig, Site};
 use forebay_types::{Nanos, OpKind, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct TwinsConfig {
     /// How long one data server is served.
-    #[serde(with = "units::span")]
+    #[serde(with = "forebay_types::span")]
     pub window: Nanos,
 }
 

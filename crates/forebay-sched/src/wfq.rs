@@ -3,7 +3,7 @@
 
 use crate::aggregate::Limits;
 use crate::flows::Flows;
-use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig, units};
+use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct WfqConfig {
     /// The credit of a flow of weight 1 at each turn.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub quantum: u64,
     /// What a metadata operation costs.
-    #[serde(with = "units::size")]
+    #[serde(with = "forebay_types::size")]
     pub metadata_cost: u64,
 }
 

@@ -1,7 +1,8 @@
 //! What DFRA would know of a job whose bandwidth curve is all that was measured.
 
 use forebay_policy::BandwidthCurve;
-use forebay_policy::dfra::{DfraConfig, IoMode, IoProfile};
+use forebay_policy::dfra::{DfraConfig, IoProfile};
+use forebay_types::IoMode;
 
 /// The highest bandwidth on a curve, MB/s.
 pub(crate) fn best(curve: &BandwidthCurve) -> f64 {

@@ -2,10 +2,10 @@
 //! whenever the running jobs change, a job's duration from its volume and the bandwidth it gets.
 
 use crate::history;
-use forebay_policy::dfra::IoMode;
 use forebay_policy::{
     BandwidthCurve, Decision, Job, PolicyError, PolicyKind, Pool, Progress, Settings, placement,
 };
+use forebay_types::IoMode;
 use forebay_types::{Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 
 use crate::history;
 use crate::stats::Summary;
-use forebay_policy::dfra::IoMode;
 use forebay_policy::{CurveTable, Job, Mckp, PolicyError, PolicyKind, Pool, Settings};
+use forebay_types::IoMode;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -192,7 +192,7 @@ fn most_needed(table: &CurveTable) -> u32 {
 /// Each scenario as a job.
 fn templates(table: &CurveTable) -> Vec<Job> {
     let job = |s: &forebay_policy::Scenario| {
-        let mode = if s.shared_file { IoMode::ManyToOne } else { IoMode::ManyToMany };
+        let mode = if s.shared_file { IoMode::NTo1 } else { IoMode::NToN };
         let bytes = history::best(&s.curve) * 1e6 * STONE_WALL_S;
         let history = history::profile(&s.curve, s.compute_nodes, mode, bytes);
         let job = Job::new(&s.name, s.compute_nodes, s.processes).with_curve(s.curve.clone());

@@ -3,8 +3,9 @@
 //! the DFRA paper's Table 4.
 
 use crate::stats::Summary;
-use forebay_policy::dfra::{DfraConfig, IoMode, IoProfile, Refusal, Verdict};
+use forebay_policy::dfra::{DfraConfig, IoProfile, Refusal, Verdict};
 use forebay_policy::{Dfra, Job, Policy, PolicyError, Pool, Reason};
+use forebay_types::IoMode;
 use forebay_types::Nanos;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -136,9 +137,9 @@ impl Kind {
             _ => log_uniform(rng, 0.01, 31.0),
         };
         let mode = match (self, rng.random_range(0..100)) {
-            (Kind::Serial | Kind::Small, 0..60) => IoMode::OneToOne,
-            (_, 60..65) => IoMode::ManyToOne,
-            _ => IoMode::ManyToMany,
+            (Kind::Serial | Kind::Small, 0..60) => IoMode::OneTo1,
+            (_, 60..65) => IoMode::NTo1,
+            _ => IoMode::NToN,
         };
         let duration = hours * 3600.0;
         let profile = IoProfile {

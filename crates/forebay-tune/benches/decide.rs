@@ -1,8 +1,7 @@
 //! How long a decision takes, without the network: `cargo bench -p forebay-tune`.
 
-use forebay_pattern::Pattern;
 use forebay_tune::{Arms, Context, Council, CouncilConfig, LoadClass, NodeReport, SizeClass};
-use forebay_types::{NodeId, OpKind};
+use forebay_types::{NodeId, OpKind, Pattern};
 use std::time::Instant;
 
 fn main() {

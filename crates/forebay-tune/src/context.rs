@@ -1,7 +1,7 @@
 //! In which situation something was learned: operation, pattern, request size, load.
 
-use forebay_pattern::{FlowMetrics, Pattern};
-use forebay_types::OpKind;
+use forebay_pattern::FlowMetrics;
+use forebay_types::{OpKind, Pattern};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -36,12 +36,7 @@ impl Context {
 
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let operation = match self.operation {
-            OpKind::Read => "read",
-            OpKind::Write => "write",
-            OpKind::Metadata => "metadata",
-        };
-        write!(f, "{operation} {} {} {}", self.pattern, self.size, self.load)
+        write!(f, "{} {} {} {}", self.operation, self.pattern, self.size, self.load)
     }
 }
 

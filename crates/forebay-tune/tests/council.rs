@@ -1,12 +1,11 @@
 //! The council as the arbiter uses it: reports in, decisions out.
 
-use forebay_pattern::Pattern;
 use forebay_tune::policy::{EpsilonGreedy, Ucb1};
 use forebay_tune::{
     Arms, Context, Council, CouncilConfig, CouncilError, Decision, Guard, Learned, LearnedError, LoadClass,
     Memory, NodeReport, PolicyConfig, SizeClass, Why,
 };
-use forebay_types::{NodeId, OpKind};
+use forebay_types::{NodeId, OpKind, Pattern};
 use proptest::prelude::*;
 
 fn context(operation: OpKind) -> Context {

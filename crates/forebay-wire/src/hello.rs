@@ -2,7 +2,7 @@
 //! secret, the node welcomes it with its limits. One round trip after the connection stands.
 
 use crate::{VERSION_MAX, VERSION_MIN, WireError};
-use forebay_types::{Epoch, FlowId, NodeId};
+use forebay_types::{Epoch, FlowId, NodeId, Secret};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -88,61 +88,24 @@ pub fn negotiate(greeting: &Greeting) -> Result<u16, WireError> {
     Ok(version)
 }
 
-/// The secret that a job's clients and its I/O nodes share.
-#[derive(Clone)]
-pub struct Secret([u8; 32]);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(…)")
-    }
+fn mac(secret: &Secret, challenge: &[u8; 16], session: SessionId, job: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
+    mac.update(challenge);
+    mac.update(&session.0);
+    mac.update(job.as_bytes());
+    mac
 }
 
-impl Secret {
-    /// From its 32 bytes.
-    pub fn new(bytes: [u8; 32]) -> Secret {
-        Secret(bytes)
-    }
+/// The proof a client gives that it knows the secret.
+pub fn prove(secret: &Secret, challenge: &[u8; 16], session: SessionId, job: &str) -> [u8; 32] {
+    mac(secret, challenge, session, job).finalize().into_bytes().into()
+}
 
-    /// From 64 hexadecimal digits.
-    pub fn from_hex(hex: &str) -> Option<Secret> {
-        let hex = hex.trim().as_bytes();
-        if hex.len() != 64 {
-            return None;
-        }
-        let mut out = [0u8; 32];
-        for (o, pair) in out.iter_mut().zip(hex.chunks_exact(2)) {
-            let hi = (pair[0] as char).to_digit(16)?;
-            let lo = (pair[1] as char).to_digit(16)?;
-            *o = u8::try_from(hi * 16 + lo).ok()?;
-        }
-        Some(Secret(out))
-    }
-
-    /// As 64 hexadecimal digits.
-    pub fn to_hex(&self) -> String {
-        self.0.iter().map(|b| format!("{b:02x}")).collect()
-    }
-
-    fn mac(&self, challenge: &[u8; 16], session: SessionId, job: &str) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(challenge);
-        mac.update(&session.0);
-        mac.update(job.as_bytes());
-        mac
-    }
-
-    /// The proof a client gives.
-    pub fn prove(&self, challenge: &[u8; 16], session: SessionId, job: &str) -> [u8; 32] {
-        self.mac(challenge, session, job).finalize().into_bytes().into()
-    }
-
-    /// Whether `hello` proves knowledge of this secret, in constant time.
-    pub fn verify(&self, challenge: &[u8; 16], hello: &Hello<'_>) -> Result<(), WireError> {
-        self.mac(challenge, hello.session, hello.job)
-            .verify_slice(&hello.proof)
-            .map_err(|_| WireError::Credentials)
-    }
+/// Whether `hello` proves knowledge of the secret, in constant time.
+pub fn verify(secret: &Secret, challenge: &[u8; 16], hello: &Hello<'_>) -> Result<(), WireError> {
+    mac(secret, challenge, hello.session, hello.job)
+        .verify_slice(&hello.proof)
+        .map_err(|_| WireError::Credentials)
 }
 
 #[cfg(test)]
@@ -151,8 +114,7 @@ mod tests {
 
     #[test]
     fn proof() {
-        let secret = Secret::from_hex(&"0f".repeat(32)).unwrap();
-        assert_eq!(secret.to_hex(), "0f".repeat(32));
+        let secret = Secret::new([0x0f; 32]);
         let session = SessionId([3; 16]);
         let challenge = [7; 16];
         let mut hello = Hello {
@@ -161,15 +123,14 @@ mod tests {
             job: "j",
             host: "h",
             pid: 1,
-            proof: secret.prove(&challenge, session, "j"),
+            proof: prove(&secret, &challenge, session, "j"),
             epoch: Epoch(0),
             lifeline: false,
         };
-        assert!(secret.verify(&challenge, &hello).is_ok());
-        assert!(secret.verify(&[8; 16], &hello).is_err());
+        assert!(verify(&secret, &challenge, &hello).is_ok());
+        assert!(verify(&secret, &[8; 16], &hello).is_err());
         hello.job = "k";
-        assert!(secret.verify(&challenge, &hello).is_err());
-        assert!(Secret::from_hex("zz").is_none());
+        assert!(verify(&secret, &challenge, &hello).is_err());
     }
 
     #[test]

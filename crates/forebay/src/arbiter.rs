@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueHint};
 use forebay_control::job::Problem;
+use forebay_types::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ impl SecretFile {
             .clone()
             .or_else(|| std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from));
         let path = path.context("a secret is needed: give --secret-file, or set FOREBAY_SECRET_FILE")?;
-        Ok(forebay_arbiter::config::read_secret(&path)?)
+        Ok(Secret::read(&path)?.to_hex())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use forebay_client::{Config, OpTotals};
 use forebay_embed::{NodeReport, Note};
-use forebay_pattern::{Interval, Model, Pattern};
+use forebay_pattern::{Interval, Model};
+use forebay_types::Pattern;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -28,7 +28,7 @@ struct Site {
 impl Site {
     fn new() -> Site {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("secret"), "5a".repeat(32)).unwrap();
+        forebay_types::Secret::new([0x5a; 32]).write(&dir.path().join("secret")).unwrap();
         std::fs::create_dir(dir.path().join("data")).unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();

@@ -4,9 +4,9 @@
 use forebay_client::{Client, Config};
 use forebay_control::council::CouncilView;
 use forebay_node::control::{Command as Order, Reply};
-use forebay_pattern::{Model, Pattern};
+use forebay_pattern::Model;
 use forebay_tune::{Arms, Context, Council, CouncilConfig, Learned, LoadClass, NodeReport, SizeClass};
-use forebay_types::{NodeId, OpKind};
+use forebay_types::{NodeId, OpKind, Pattern, Secret};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Drop for Process {
 impl Site {
     fn new() -> Site {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("secret"), SECRET).unwrap();
+        Secret::from_hex(SECRET).unwrap().write(&dir.path().join("secret")).unwrap();
         std::fs::create_dir(dir.path().join("data")).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Site { dir, port }

@@ -7,7 +7,7 @@ use forebay_arbiter::store::SqliteStore;
 use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_pattern::{FlowMetrics, Interval};
-use forebay_types::{FlowId, Nanos, NodeId};
+use forebay_types::{FlowId, Nanos, NodeId, Secret};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +31,7 @@ impl Arbiter {
     pub(crate) fn start(state: &Path, tell: impl FnOnce(&mut Config)) -> Arbiter {
         let mut config = Config {
             state: state.to_owned(),
-            secret: Some(SECRET.into()),
+            secret: Secret::from_hex(SECRET),
             listen: ([127, 0, 0, 1], 0).into(),
             ..Config::default()
         };

@@ -12,14 +12,14 @@ use std::time::Duration;
 /// files of single processes, first what was written, then what was read.
 pub fn derive(log: &Log, name: &str) -> Result<Scenario, String> {
     let mut jobs: Vec<Job> = Vec::new();
-    for (layout, label) in [(Layout::Shared, "shared"), (Layout::Individual, "own")] {
+    for (layout, label) in [(Layout::Shared, "shared"), (Layout::FilePerProcess, "own")] {
         let records: Vec<&PosixRecord> =
             log.posix.iter().filter(|r| (r.rank < 0) == (layout == Layout::Shared)).collect();
         for reads in [false, true] {
             let Some(sum) = Sum::of(&records, reads) else { continue };
             let ranks = match layout {
                 Layout::Shared => log.processes,
-                Layout::Individual => {
+                Layout::FilePerProcess => {
                     let active =
                         records.iter().filter(|r| if reads { r.bytes_read > 0 } else { r.bytes_written > 0 });
                     active.map(|r| r.rank).collect::<BTreeSet<_>>().len() as u64

@@ -119,7 +119,7 @@ fn pattern_step(pattern: &Value) -> Result<Step, String> {
 
 fn target(p: &Map<String, Value>) -> Result<Target, String> {
     let layout = match text_of(p, "number_of_files")? {
-        Some("individual") => Layout::Individual,
+        Some("individual") => Layout::FilePerProcess,
         Some("shared") | None => Layout::Shared,
         Some(other) => return Err(format!("number_of_files: {other:?} is neither individual nor shared")),
     };

@@ -10,6 +10,7 @@ pub mod forge;
 pub mod native;
 mod units;
 
+pub use forebay_types::{Layout, Spatiality};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -109,44 +110,7 @@ impl Target {
     pub fn file(&self, rank: u32) -> String {
         match self.layout {
             Layout::Shared => self.path.clone(),
-            Layout::Individual => format!("{}-{rank:03}", self.path),
-        }
-    }
-}
-
-/// Who shares a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Layout {
-    /// All processes.
-    #[default]
-    Shared,
-    /// Nobody: each process has its own.
-    #[serde(alias = "file-per-process")]
-    Individual,
-}
-
-/// In which order a process walks through its part of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Spatiality {
-    /// One piece per process, front to back.
-    #[default]
-    Contiguous,
-    /// Requests of all processes take turns in the file (1D-strided).
-    #[serde(alias = "1d-strided")]
-    Strided,
-    /// One piece per process, in random order, every request once.
-    Random,
-}
-
-impl Spatiality {
-    /// The number that result files have for it.
-    pub fn code(self) -> u8 {
-        match self {
-            Spatiality::Contiguous => 0,
-            Spatiality::Strided => 1,
-            Spatiality::Random => 2,
+            Layout::FilePerProcess => format!("{}-{rank:03}", self.path),
         }
     }
 }
@@ -331,7 +295,7 @@ fn check_data(d: &Data, processes: u32) -> Result<(), String> {
     if !(0.0..=1.0).contains(&d.read_share) {
         return Err(format!("read_share: {} is not between 0 and 1", d.read_share));
     }
-    if d.target.layout == Layout::Individual && d.spatiality == Spatiality::Strided {
+    if d.target.layout == Layout::FilePerProcess && d.spatiality == Spatiality::Strided {
         return Err(
             "strided access to files of one's own makes no sense: use contiguous, or a shared file".into()
         );

@@ -231,7 +231,7 @@ fn build(raw: RawScenario, stem: &str, overlay: &[(String, Value)]) -> Result<Sc
             name: job.name.unwrap_or_else(|| format!("job{}", i + 1)),
             compute_nodes: job.compute_nodes,
             processes_per_node: job.processes_per_node,
-            delay: job.delay.0,
+            delay: job.delay.duration(),
             steps,
         });
     }
@@ -258,7 +258,7 @@ const MAX_STEPS: usize = 100_000;
 fn build_phase(p: RawPhase, job: usize, steps: &mut Vec<Step>) -> Result<(), String> {
     let path = p.path.unwrap_or_else(|| format!("job{}", job + 1));
     let step = match p.operation.as_str() {
-        "think" => Step::Think(p.think.0),
+        "think" => Step::Think(p.think.duration()),
         "create" | "stat" | "unlink" => Step::Metadata(Metadata {
             operation: match p.operation.as_str() {
                 "create" => MetaOperation::Create,
@@ -267,7 +267,7 @@ fn build_phase(p: RawPhase, job: usize, steps: &mut Vec<Step>) -> Result<(), Str
             },
             path,
             files: p.files.ok_or("files is missing: how many for each process?")?,
-            stone_wall: p.stone_wall.0,
+            stone_wall: p.stone_wall.duration(),
         }),
         "write" | "read" | "mixed" => Step::Data(Data {
             read_share: match (p.operation.as_str(), p.read_share) {
@@ -280,8 +280,8 @@ fn build_phase(p: RawPhase, job: usize, steps: &mut Vec<Step>) -> Result<(), Str
             spatiality: p.spatiality,
             total_size: p.total_size.ok_or("total_size is missing")?.0,
             sizes: sizes(p.request_size.ok_or("request_size is missing")?)?,
-            think: p.think.0,
-            stone_wall: p.stone_wall.0,
+            think: p.think.duration(),
+            stone_wall: p.stone_wall.duration(),
             validation: p.validation,
             fsync: p.fsync,
         }),

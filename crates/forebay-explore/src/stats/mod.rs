@@ -3,5 +3,6 @@
 mod moments;
 mod ranks;
 
-pub use moments::{Interval, mean, median, quantile, std_dev, t_interval};
+pub use forebay_types::stats::{median, quantile};
+pub use moments::{Interval, mean, std_dev, t_interval};
 pub use ranks::{Comparison, Dunn, KruskalWallis, dunn, kruskal_wallis, ranks, spearman};

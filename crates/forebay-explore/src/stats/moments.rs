@@ -1,4 +1,4 @@
-//! Means, quantiles, and how sure one can be of a mean.
+//! Means, and how sure one can be of a mean.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -24,21 +24,6 @@ pub fn std_dev(samples: &[f64]) -> f64 {
     }
     let m = mean(samples);
     (samples.iter().map(|x| (x - m).powi(2)).sum::<f64>() / (samples.len() - 1) as f64).sqrt()
-}
-
-/// The `q` quantile with linear interpolation (type 7, as R, NumPy and GSL do it); `NaN` of nothing.
-pub fn quantile(samples: &[f64], q: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
-    let at = q.clamp(0.0, 1.0) * last as f64;
-    let (i, part) = (at.floor() as usize, at.fract());
-    if i == last { sorted[last] } else { sorted[i] + (sorted[i + 1] - sorted[i]) * part }
-}
-
-/// The median; `NaN` of nothing.
-pub fn median(samples: &[f64]) -> f64 {
-    quantile(samples, 0.5)
 }
 
 /// Student's interval for the mean at `level` (0.95 for 95 %). `None` for fewer than two samples,

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(offsets(&d, 1, 2), [30, 40, 50]);
         let d = data(Layout::Shared, Spatiality::Strided, 60, size, 0.0);
         assert_eq!(offsets(&d, 1, 2), [10, 30, 50]);
-        let d = data(Layout::Individual, Spatiality::Contiguous, 60, size, 0.0);
+        let d = data(Layout::FilePerProcess, Spatiality::Contiguous, 60, size, 0.0);
         assert_eq!(offsets(&d, 1, 2), [0, 10, 20]);
     }
 
@@ -204,8 +204,8 @@ mod tests {
             Just((Layout::Shared, Spatiality::Contiguous)),
             Just((Layout::Shared, Spatiality::Strided)),
             Just((Layout::Shared, Spatiality::Random)),
-            Just((Layout::Individual, Spatiality::Contiguous)),
-            Just((Layout::Individual, Spatiality::Random)),
+            Just((Layout::FilePerProcess, Spatiality::Contiguous)),
+            Just((Layout::FilePerProcess, Spatiality::Random)),
         ]
     }
 
@@ -232,7 +232,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(moved, share);
-                if spatiality == Spatiality::Contiguous && layout == Layout::Individual {
+                if spatiality == Spatiality::Contiguous && layout == Layout::FilePerProcess {
                     prop_assert!((0..share).all(|b| own.contains(&b)));
                 }
             }
@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn mixes_have_about_their_shares() {
-        let d = data(Layout::Individual, Spatiality::Random, 10_000 * 3200, &[(4096, 3.0), (512, 1.0)], 0.7);
+        let d =
+            data(Layout::FilePerProcess, Spatiality::Random, 10_000 * 3200, &[(4096, 3.0), (512, 1.0)], 0.7);
         let all: Vec<Request> = Requests::new(&d, 0, 1, 9).collect();
         let share = |f: fn(&Request) -> bool| all.iter().filter(|r| f(r)).count() as f64 / all.len() as f64;
         assert!((share(|r| r.op == OpKind::Read) - 0.7).abs() < 0.02);

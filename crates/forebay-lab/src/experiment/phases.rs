@@ -9,9 +9,9 @@ use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_embed::RunDir;
-use forebay_pattern::{Detection, Model, Pattern};
+use forebay_pattern::{Detection, Model};
 use forebay_plot::{Axis, Gantt, Hold};
-use forebay_types::{Nanos, OpKind};
+use forebay_types::{Nanos, OpKind, Pattern};
 use std::time::Duration;
 
 const NODES: usize = 2;

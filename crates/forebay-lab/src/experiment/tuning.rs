@@ -11,11 +11,10 @@ use crate::{Progress, Size};
 use anyhow::{Context, Result};
 use forebay_control::council::{COUNCIL_PATH, CouncilDecision, CouncilView};
 use forebay_embed::RunDir;
-use forebay_pattern::Pattern;
 use forebay_plot::{Axis, StepSeries, Steps};
 use forebay_sched::SchedulerConfig;
 use forebay_tune::Arms;
-use forebay_types::{Nanos, OpKind};
+use forebay_types::{Nanos, OpKind, Pattern};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

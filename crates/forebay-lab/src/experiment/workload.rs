@@ -3,8 +3,7 @@
 use super::ground::{open, processes};
 use anyhow::{Result, bail};
 use forebay_client::Client;
-use forebay_pattern::Pattern;
-use forebay_types::OpKind;
+use forebay_types::{OpKind, Pattern};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

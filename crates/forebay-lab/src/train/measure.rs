@@ -9,9 +9,8 @@ use forebay_embed::RunDir;
 use forebay_explore::run::machine::Local;
 use forebay_explore::run::{Run, Study, Via};
 use forebay_explore::scenario::{Data, Fsync, Job, Layout, Scenario, SizeShare, Spatiality, Step, Target};
-use forebay_pattern::Pattern;
 use forebay_pattern::data::{Label, Row};
-use forebay_types::Nanos;
+use forebay_types::{Nanos, Pattern};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -62,8 +61,8 @@ struct Habit {
     spatiality: Spatiality,
 }
 
-const OWN: Habit = Habit { layout: Layout::Individual, spatiality: Spatiality::Contiguous };
-const OWN_RANDOM: Habit = Habit { layout: Layout::Individual, spatiality: Spatiality::Random };
+const OWN: Habit = Habit { layout: Layout::FilePerProcess, spatiality: Spatiality::Contiguous };
+const OWN_RANDOM: Habit = Habit { layout: Layout::FilePerProcess, spatiality: Spatiality::Random };
 const SEGMENTS: Habit = Habit { layout: Layout::Shared, spatiality: Spatiality::Contiguous };
 const STRIDED: Habit = Habit { layout: Layout::Shared, spatiality: Spatiality::Strided };
 const RANDOM: Habit = Habit { layout: Layout::Shared, spatiality: Spatiality::Random };

@@ -1,13 +1,14 @@
 //! A small blocking client and a node in a temporary directory, for the tests.
 #![allow(dead_code, unreachable_pub)] // every test uses its own part
 
-use forebay_node::config::{ExportConfig, Listen, NodeConfig};
+use forebay_node::config::{ExportConfig, NodeConfig};
 use forebay_node::control::{Command, Reply};
 use forebay_node::{Node, Running};
 use forebay_types::Epoch;
+use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, Secret, SessionId, Welcome};
+use forebay_wire::hello::{Greeting, Hello, SessionId, Welcome, prove};
 use forebay_wire::message::{Answer, Attr, ExportId, Meta, Path, decode, encode_into};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +37,7 @@ impl TestNode {
         std::fs::create_dir(dir.path().join("export")).unwrap();
         let unix = dir.path().join("sock");
         let mut config = NodeConfig {
-            listen: vec!["tcp:127.0.0.1:0".parse().unwrap(), Listen::Unix(unix.clone())],
+            listen: vec!["tcp:127.0.0.1:0".parse().unwrap(), Address::Unix(unix.clone())],
             exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
             secret: Some(Secret::new(SECRET)),
             drain_timeout: Duration::from_secs(2),
@@ -44,7 +45,7 @@ impl TestNode {
         };
         change(&mut config);
         let running = Node::start(config).unwrap();
-        let Listen::Tcp(address) = running.addresses()[0] else { panic!("tcp comes first") };
+        let Address::Tcp(address) = running.addresses()[0] else { panic!("tcp comes first") };
         TestNode { dir, address, unix, running: Some(running) }
     }
 
@@ -140,7 +141,7 @@ impl Client {
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
-        let proof = Secret::new(*secret).prove(&g.challenge, session, job);
+        let proof = prove(&Secret::new(*secret), &g.challenge, session, job);
         let hello =
             Hello { version, session, job, host: "here", pid: 4711, proof, epoch: Epoch(0), lifeline: false };
         let mut body = Vec::new();

@@ -4,7 +4,7 @@
 use super::Samples;
 use crate::detect::Scores;
 use crate::detect::net::{Layer, Net, Normal, softmax, yeo_johnson};
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;

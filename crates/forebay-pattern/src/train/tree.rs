@@ -3,7 +3,7 @@
 use super::Samples;
 use crate::detect::Scores;
 use crate::detect::tree::{Node, Tree};
-use crate::pattern::Pattern;
+use forebay_types::Pattern;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 

@@ -1,21 +1,8 @@
 //! What DFRA remembers of a run, and where it keeps it.
 
+use forebay_types::IoMode;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-
-/// How a job's processes use files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum IoMode {
-    /// Every process has its own file.
-    #[serde(rename = "N-N")]
-    ManyToMany,
-    /// All processes use one file.
-    #[serde(rename = "N-1")]
-    ManyToOne,
-    /// One process does the I/O, to one file.
-    #[serde(rename = "1-1")]
-    OneToOne,
-}
 
 /// What a run did, or is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

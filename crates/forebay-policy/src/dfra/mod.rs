@@ -5,7 +5,7 @@
 mod history;
 mod rules;
 
-pub use history::{History, IoMode, IoProfile};
+pub use history::{History, IoProfile};
 pub use rules::{Cause, DfraConfig, Refusal};
 
 use crate::decision::{Decision, JobDecision, Reason};

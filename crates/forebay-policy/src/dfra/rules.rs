@@ -1,8 +1,9 @@
 //! DFRA's rules and their thresholds: who may be scaled up, and who disturbs whom.
 
-use super::history::{IoMode, IoProfile};
+use super::history::IoProfile;
 use crate::job::{Job, Pool};
 use crate::policy::PolicyError;
+use forebay_types::IoMode;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -138,7 +139,7 @@ impl DfraConfig {
 
     /// What makes a job a bad neighbour, if anything does.
     fn demanding(&self, p: &IoProfile) -> Option<Cause> {
-        if p.mode == IoMode::ManyToOne {
+        if p.mode == IoMode::NTo1 {
             Some(Cause::SharedFile)
         } else if p.metadata_waiting > self.max_metadata_waiting || p.metadata_rate >= self.high_metadata_rate
         {

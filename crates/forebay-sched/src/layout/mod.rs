@@ -42,7 +42,7 @@ impl Layout {
 #[serde(deny_unknown_fields)]
 pub struct Stripe {
     /// Bytes of a piece.
-    #[serde(with = "crate::units::size")]
+    #[serde(with = "forebay_types::size")]
     pub size: u64,
     /// How many servers.
     pub count: u32,

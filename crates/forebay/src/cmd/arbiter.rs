@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use forebay_arbiter::config::{Config, EXAMPLE, read_secret};
+use forebay_arbiter::config::{Config, EXAMPLE};
 use forebay_arbiter::ha::{Attending, EtcdUrl};
 use forebay_arbiter::service::{Leading, Shared, unix_seconds};
 use forebay_arbiter::store::SqliteStore;
 use forebay_policy::PolicyKind;
+use forebay_types::{Address, Secret};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  openssl rand -hex 32 > secret
+  (umask 077; openssl rand -hex 32 > secret)
   forebay arbiter --secret-file secret --state /var/lib/forebay
   forebay arbiter --secret-file secret --policy mckp --curves curves.csv
   forebay arbiter --secret-file secret --listen 0.0.0.0:7410 --ha etcd://a:2379,b:2379,c:2379
@@ -38,7 +39,7 @@ When it is ready it prints `listening on http://HOST:PORT` and, under systemd (T
 pub(crate) struct ArbiterArgs {
     /// Listen here; port 0: any free one [default: 127.0.0.1:7410].
     #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<SocketAddr>,
+    listen: Option<Address>,
     /// The secret, 64 hexadecimal digits in a file, that the arbiter, its I/O nodes and its users share.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
@@ -118,11 +119,11 @@ impl ArbiterArgs {
             Some(path) => Config::from_file(path)?,
             None => Config::default(),
         };
-        if let Some(listen) = self.listen {
-            c.listen = listen;
+        if let Some(listen) = &self.listen {
+            c.listen = forebay_arbiter::config::tcp(listen).map_err(anyhow::Error::msg)?;
         }
         if let Some(path) = &self.secret_file {
-            c.secret = Some(read_secret(path)?);
+            c.secret = Some(Secret::read(path)?);
         }
         if c.secret.is_none() {
             bail!("no secret: give --secret-file (`openssl rand -hex 32` makes one)");

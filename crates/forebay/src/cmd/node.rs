@@ -5,10 +5,10 @@ mod control;
 use super::args;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use forebay_node::config::{ExportConfig, Listen, NodeConfig, read_secret};
+use forebay_node::config::{ExportConfig, NodeConfig};
 use forebay_node::{Node, Running};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{NodeId, Ready};
+use forebay_types::{Address, NodeId, Ready, Secret};
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -32,7 +32,7 @@ const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  openssl rand -hex 32 > secret
+  (umask 077; openssl rand -hex 32 > secret)
   forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
   forebay node --listen tcp:0.0.0.0:0 --export /mnt/pfs/scratch=scratch --secret-file secret --arbiter http://10.0.0.1:7410
   forebay node --config /etc/forebay/node.toml
@@ -44,7 +44,7 @@ pub(crate) struct NodeArgs {
     action: Option<control::Action>,
     /// Listen here: `tcp:HOST:PORT` (port 0: any free one) or `unix:PATH`. May be repeated.
     #[arg(long, value_name = "ADDRESS")]
-    listen: Vec<Listen>,
+    listen: Vec<Address>,
     /// Export this directory, under a name of its own if given. May be repeated.
     #[arg(long, value_name = "DIR[=NAME]", value_hint = ValueHint::DirPath)]
     export: Vec<ExportConfig>,
@@ -136,7 +136,7 @@ impl NodeArgs {
             c.exports = self.export.clone();
         }
         if let Some(path) = &self.secret_file {
-            c.secret = Some(read_secret(path)?);
+            c.secret = Some(Secret::read(path)?);
         }
         if c.secret.is_none() && c.jobs.is_empty() {
             bail!("no secret: give --secret-file, or jobs with secrets in the configuration file");
