@@ -1,7 +1,7 @@
 //! Starting I/O nodes and arbiters: one program, one directory, one secret.
 
+use crate::EmbedError;
 use crate::process::Process;
-use crate::{EmbedError, files};
 use forebay_client::Address;
 use forebay_types::{Ready, Secret};
 use std::os::unix::process::ExitStatusExt;
