@@ -119,7 +119,8 @@ pub fn mount(dir: &Path, checked: bool) -> Result<OwnedFd, PlaceError> {
         if checked { ",default_permissions" } else { "" },
     );
     let options = CString::new(options).map_err(|e| step("mount options", dir)(e.into()))?;
-    sys::mount_fuse(&c_path(dir)?, &options)
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    sys::mount(Some(c"forebay"), &c_path(dir)?, Some(c"fuse.forebay"), flags, Some(&options))
         .map_err(|source| PlaceError::Mount { dir: dir.to_owned(), source })?;
     Ok(device)
 }
@@ -150,13 +151,13 @@ pub fn mount_as_user(dir: &Path) -> Result<OwnedFd, PlaceError> {
 
 /// Unmounts, also while it is in use: whoever uses it gets errors from then on.
 pub fn unmount(dir: &Path) -> io::Result<()> {
-    use rustix::mount::{UnmountFlags, unmount};
-    match unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        Err(rustix::io::Errno::PERM) => {
+    let at = CString::new(dir.as_os_str().as_bytes())?;
+    match sys::unmount(&at) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
             let ran = Command::new("fusermount3").args(["-u", "-z", "-q", "--"]).arg(dir).status()?;
-            if ran.success() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+            if ran.success() { Ok(()) } else { Err(e) }
         }
-        other => Ok(other?),
+        other => other,
     }
 }
 

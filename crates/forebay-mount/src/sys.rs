@@ -46,20 +46,34 @@ impl DerefMut for Buffer {
     }
 }
 
-/// `mount(2)` with a file system of its own.
-pub(crate) fn mount_fuse(at: &CStr, options: &CStr) -> io::Result<()> {
-    let flags = libc::MS_NOSUID | libc::MS_NODEV;
-    // SAFETY: all four are strings that live through the call.
-    let done = unsafe {
-        libc::mount(
-            c"forebay".as_ptr(),
-            at.as_ptr(),
-            c"fuse.forebay".as_ptr(),
-            flags,
-            options.as_ptr().cast(),
-        )
-    };
+fn checked(done: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `mount(2)`; what is not given is not used by the kind of mount.
+pub(crate) fn mount(
+    what: Option<&CStr>,
+    at: &CStr,
+    kind: Option<&CStr>,
+    flags: u64,
+    options: Option<&CStr>,
+) -> io::Result<()> {
+    let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: every pointer is null or a string that lives through the call.
+    checked(unsafe { libc::mount(pointer(what), at.as_ptr(), pointer(kind), flags, pointer(options).cast()) })
+}
+
+/// `umount2(2)` of what lies on top at `at`, used or not.
+pub(crate) fn unmount(at: &CStr) -> io::Result<()> {
+    // SAFETY: the string lives through the call.
+    checked(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) })
+}
+
+/// Makes the working directory, a mount, the root; the old root lies on top of it.
+pub(crate) fn pivot_root_here() -> io::Result<()> {
+    // SAFETY: both are static strings.
+    let done = unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) };
+    checked(done as i32)
 }
 
 /// Sends one descriptor along with a byte.
@@ -102,7 +116,7 @@ pub(crate) fn receive_fd(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, 
 /// New namespaces for this process alone.
 pub(crate) fn unshare(flags: i32) -> io::Result<()> {
     // SAFETY: the flags change what this process sees, not its memory.
-    if unsafe { libc::unshare(flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    checked(unsafe { libc::unshare(flags) })
 }
 
 /// Whether the kernel lets this process do `mask` (`R_OK`…) with a path, by its effective ids.

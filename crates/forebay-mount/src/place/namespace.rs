@@ -6,14 +6,10 @@ use super::doorway::Outside;
 use super::{PlaceError, c_path, is_root, mount, step};
 use crate::sys;
 use rustix::fs::{Access, Mode};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, mount_move,
-    mount_remount, unmount,
-};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A directory that has to be rebuilt may have so many entries.
@@ -78,6 +74,16 @@ pub fn enter(socket: &Path, stage: &Path, dirs: &[PathBuf]) -> Result<(), PlaceE
     }
 }
 
+/// Goes into a namespace and does nothing there: to find out whether it is possible.
+pub fn try_it() -> Result<(), PlaceError> {
+    super::open_device()?;
+    if is_root() { new_mounts() } else { new_user() }
+}
+
+fn new_mounts() -> Result<(), PlaceError> {
+    sys::unshare(libc::CLONE_NEWNS).map_err(|source| PlaceError::Namespace { kind: "mount", source })
+}
+
 fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), PlaceError> {
     let here = std::env::current_dir().ok();
     let root = is_root();
@@ -87,8 +93,7 @@ fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), Plac
         new_user()?;
     }
     // Mounts of the machine are seen; those made here are not seen there.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(|e| step("cannot keep mounts private below", "/")(e.into()))?;
+    change(Path::new("/"), libc::MS_SLAVE | libc::MS_REC)?;
     make_room(stage, dirs)?;
     let mut dirs: Vec<&PathBuf> = dirs.iter().collect();
     dirs.sort_by_key(|d| d.components().count());
@@ -138,12 +143,12 @@ fn make_room(stage: &Path, dirs: &[PathBuf]) -> Result<(), PlaceError> {
 fn rebuild(stage: &Path, parent: &Path, names: &[Vec<OsString>]) -> Result<(), PlaceError> {
     let mode = std::fs::metadata(parent).map_or(0o755, |m| m.permissions().mode() & 0o777);
     let options = c_path(Path::new(&format!("mode={mode:o},size=4m")))?;
-    let plain = MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount("tmpfs", stage, "tmpfs", plain, Some(options.as_c_str()))
-        .map_err(|e| step("cannot mount memory on", stage)(e.into()))?;
+    let at = c_path(stage)?;
+    let plain = libc::MS_NOSUID | libc::MS_NODEV;
+    sys::mount(Some(c"forebay"), &at, Some(c"tmpfs"), plain, Some(&options))
+        .map_err(step("cannot mount memory on", stage))?;
     // Otherwise it would be found in itself.
-    mount_change(stage, MountPropagationFlags::UNBINDABLE)
-        .map_err(|e| step("cannot keep mounts private below", stage)(e.into()))?;
+    change(stage, libc::MS_UNBINDABLE)?;
     let entries = std::fs::read_dir(parent).map_err(step("cannot list", parent))?;
     for (n, entry) in entries.enumerate() {
         let entry = entry.map_err(step("cannot list", parent))?;
@@ -156,18 +161,23 @@ fn rebuild(stage: &Path, parent: &Path, names: &[Vec<OsString>]) -> Result<(), P
         let dir = missing.iter().fold(stage.to_owned(), |at, name| at.join(name));
         std::fs::create_dir_all(&dir).map_err(step("cannot make the directory", dir))?;
     }
-    mount_remount(stage, MountFlags::BIND | MountFlags::RDONLY | plain, c"")
-        .map_err(|e| step("cannot protect", stage)(e.into()))?;
-    mount_change(stage, MountPropagationFlags::PRIVATE)
-        .map_err(|e| step("cannot keep mounts private below", stage)(e.into()))?;
+    let read_only = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | plain;
+    sys::mount(None, &at, None, read_only, None).map_err(step("cannot protect", stage))?;
+    change(stage, libc::MS_PRIVATE)?;
     if parent != Path::new("/") {
-        return mount_move(stage, parent).map_err(|e| step("cannot mount on", parent)(e.into()));
+        return sys::mount(Some(&at), &c_path(parent)?, None, libc::MS_MOVE, None)
+            .map_err(step("cannot mount on", parent));
     }
-    let failed = |e: rustix::io::Errno| step("cannot change the root to", stage)(e.into());
     std::env::set_current_dir(stage).map_err(step("cannot go to", stage))?;
-    rustix::process::pivot_root(".", ".").map_err(failed)?;
-    unmount(".", UnmountFlags::DETACH).map_err(failed)?;
+    sys::pivot_root_here()
+        .and_then(|()| sys::unmount(c"."))
+        .map_err(step("cannot change the root to", stage))?;
     std::env::set_current_dir("/").map_err(step("cannot go to", "/"))
+}
+
+/// Changes how a mount and others hear of each other.
+fn change(at: &Path, how: u64) -> Result<(), PlaceError> {
+    sys::mount(None, &c_path(at)?, None, how, None).map_err(step("cannot keep mounts private below", at))
 }
 
 /// Makes `from` seen at `to`.
@@ -189,11 +199,10 @@ fn bring(from: &Path, to: &Path) -> Result<(), PlaceError> {
         )
         .map_err(|e| step("cannot make the file", to)(e.into()))?;
     }
-    match mount_bind_recursive(from, to) {
-        Ok(()) => Ok(()),
-        // A directory of another user that may not be looked into cannot be used either.
-        Err(rustix::io::Errno::ACCESS) if kind.uid() != rustix::process::geteuid().as_raw() => Ok(()),
-        Err(e) => Err(step("cannot bring in", from)(e.into())),
+    match sys::mount(Some(&c_path(from)?), &c_path(to)?, None, libc::MS_BIND | libc::MS_REC, None) {
+        // What may not be looked at cannot be used either.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !is_root() => Ok(()),
+        other => other.map_err(step("cannot bring in", from)),
     }
 }
 

@@ -6,6 +6,7 @@ mod analyze;
 mod arbiter;
 mod args;
 mod bench;
+mod doctor;
 mod experiment;
 mod explore;
 mod interrupt;
@@ -13,6 +14,7 @@ mod jobs;
 mod lab;
 mod learned;
 mod manual;
+mod mount;
 mod node;
 mod profile;
 mod run;
@@ -29,6 +31,12 @@ use tracing_subscriber::EnvFilter;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Mount(mount::Mount),
+    Doctor(doctor::Doctor),
+    #[command(hide = true)]
+    MountWatch(mount::MountWatch),
+    #[command(hide = true)]
+    MountInside(run::via::Inside),
     Bench(bench::Bench),
     Node(Box<node::NodeArgs>),
     Arbiter(Box<arbiter::ArbiterArgs>),
@@ -53,6 +61,10 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),
+            Command::Mount(c) => c.run(),
+            Command::Doctor(c) => c.run(),
+            Command::MountWatch(c) => c.run(),
+            Command::MountInside(c) => c.run(),
             Command::Bench(c) => c.run(),
             Command::Node(c) => c.run(),
             Command::Arbiter(c) => c.run(),
