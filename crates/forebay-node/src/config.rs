@@ -75,6 +75,9 @@ pub struct NodeConfig {
     pub share_threshold: u64,
     /// For experiments: answer as slowly as these would.
     pub emulated: Option<EmulatedServers>,
+    /// Where the nodes of this host keep their ledgers; unless given, `/run/forebay` or
+    /// `/dev/shm/forebay-UID`.
+    pub ledger_dir: Option<PathBuf>,
     /// How many requests are at the storage at the same time.
     pub dispatchers: usize,
     /// How many requests a connection may have unanswered.
@@ -116,6 +119,7 @@ impl Default for NodeConfig {
             peers: Vec::new(),
             share_threshold: 4 << 20,
             emulated: None,
+            ledger_dir: None,
             dispatchers: 16,
             credits: 32,
             max_connections: 4096,
@@ -165,6 +169,7 @@ struct File {
     arbiters: Option<Vec<String>>,
     peers: Option<Vec<Address>>,
     share_threshold_kib: Option<u64>,
+    ledger_dir: Option<PathBuf>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -278,6 +283,7 @@ impl NodeConfig {
             });
         }
         set(&mut c.share_threshold, file.share_threshold_kib.map(|k| k.saturating_mul(1 << 10)));
+        c.ledger_dir = file.ledger_dir.map(|dir| base.join(dir));
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);
