@@ -282,6 +282,13 @@ impl Connection {
                 Err(failure) => return self.refuse(session, opcode, header.id.get(), &failure),
             }
         }
+        // An append that cannot be carried out was not tried: it may be sent again.
+        let no_memory = |e| {
+            if opcode == Opcode::Append {
+                session.end(header.id.get(), None);
+            }
+            Stop::NoMemory(e)
+        };
         let (request, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
@@ -309,7 +316,7 @@ impl Connection {
                     let mut payload = node
                         .pool
                         .take(&session.job.memory, size, 3 * node.config.stall_timeout)
-                        .map_err(Stop::NoMemory)?;
+                        .map_err(no_memory)?;
                     if opcode != Opcode::Read {
                         payload.payload_mut(size).copy_from_slice(self.rx.bytes(at, size));
                     }
@@ -328,7 +335,7 @@ impl Connection {
         let (ticket, prepared) = match turn {
             Ok(Turn::Queued) => return self.flush_held(),
             Ok(Turn::Inline(ticket, prepared)) => (ticket, prepared),
-            Err(e) => return Err(Stop::NoMemory(e)),
+            Err(e) => return Err(no_memory(e)),
         };
         node.stats.inline.fetch_add(1, Relaxed);
         self.inline(session, &file, header, opcode, at, prepared, &ticket, received)

@@ -12,7 +12,7 @@ use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
-use crate::storage::{Emulated, Posix, Storage};
+use crate::storage::{Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
@@ -67,6 +67,9 @@ pub enum StartError {
     /// The emulated data servers cannot be shared.
     #[error("emulated-storage-socket: {0}")]
     Emulated(std::io::Error),
+    /// What storage is to forget cannot be noted.
+    #[error("forgetful-storage: {0}")]
+    Journal(std::io::Error),
     /// The ledger cannot be kept.
     #[error(
         "cannot keep a ledger in {path} ({errno}): it must be a directory of this user that no other can write to, best in memory"
@@ -153,7 +156,10 @@ impl Node {
                 config.layout = LayoutSource::Stripe(servers.layout());
                 Box::new(Emulated::new(servers.clone(), config.id))
             }
-            None => Box::new(Posix),
+            None => match &config.forgetful {
+                Some(journal) => Box::new(Forgetful::new(journal).map_err(StartError::Journal)?),
+                None => Box::new(Posix),
+            },
         };
         let site =
             Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };

@@ -177,9 +177,6 @@ impl Running {
             link.cut();
         }
         node.engine.stop();
-        if settled {
-            node.ledgers.remove();
-        }
         // Lets the threads end that talk to other nodes.
         let _ = node.set_peers(&[]);
         settled

@@ -304,16 +304,16 @@ impl Session {
 
     fn owes(&self) -> bool {
         let s = self.lock();
-        s.owed || s.busy()
+        // Who is still connected has another way to ask.
+        s.owed && s.connections.is_empty() || s.busy()
     }
 
-    /// Whether a node that drains should wait for the client: it holds what cannot be moved, or was not
-    /// answered yet.
+    /// Whether a node that drains should wait for a client that says nothing: it holds what cannot be
+    /// moved, or something of it is being carried out.
     pub(crate) fn holds_on(&self) -> bool {
         let s = self.lock();
         let unlinked = |file: &Arc<OpenFile>| path::is_unlinked(file.fd());
         s.busy()
-            || s.owed
             || s.locks.values().any(|l| !l.is_idle())
             || s.files.values().any(unlinked)
             || s.kept.iter().any(|(_, file)| unlinked(file))

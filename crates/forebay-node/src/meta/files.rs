@@ -67,11 +67,7 @@ impl<'a> Call<'a> {
 
     pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {
         let file = self.file(handle)?;
-        if data_only {
-            rustix::fs::fdatasync(file.fd())?
-        } else {
-            rustix::fs::fsync(file.fd())?
-        }
+        self.node.storage.sync(file.fd(), data_only)?;
         Ok(DONE)
     }
 

@@ -165,7 +165,9 @@ impl Client {
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
-use forebay_wire::hello::{Greeting, Hello, Incarnation, SessionId, Welcome, prove};
+        let proof = prove(&Secret::new(*secret), &g.challenge, session, job);
+        let pid = pid(session);
+        let hello = Hello { version, session, job, host: "here", pid, proof, epoch: Epoch(0), lifeline };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);
