@@ -1,0 +1,86 @@
+//! Commands of the laboratory that are interrupted in the middle end at once, and leave neither
+//! processes nor directories behind.
+
+use forebay_testkit::{Process, Signal, until};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// On a machine that is busy with other tests; alone it takes a fraction of a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Marks the processes of one test.
+const MARK: &str = "FOREBAY_TEST_MARK";
+
+/// Processes that carry the mark, whoever started them.
+fn marked(mark: &str) -> Vec<u32> {
+    let wanted = format!("{MARK}={mark}");
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|b| *b == 0).any(|v| v == wanted.as_bytes())
+        })
+        .collect()
+}
+
+/// Directories that the process `pid` made below `bases`.
+fn made_by(pid: u32, bases: &[PathBuf]) -> Vec<PathBuf> {
+    let entries = bases.iter().filter_map(|b| std::fs::read_dir(b).ok()).flatten().flatten();
+    let name = format!("forebay-{pid}-");
+    entries.filter(|e| e.file_name().to_string_lossy().starts_with(&name)).map(|e| e.path()).collect()
+}
+
+/// Starts a command, waits until it has `processes` of its own, sends it `signal`, and looks around.
+fn interrupt(args: &[&str], processes: usize, signal: Signal) {
+    let home = tempfile::tempdir().expect("a directory");
+    let mark = format!("{}-{}", args.join("-"), std::process::id());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(args).current_dir(home.path()).env(MARK, &mark).env("TMPDIR", home.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = Process::start(&mut command).expect("forebay starts");
+    let bases = [home.path().to_owned(), PathBuf::from("/dev/shm")];
+    until(PATIENCE * 2, &format!("{args:?} does not get going"), || {
+        assert!(child.try_wait().expect("a child of ours").is_none(), "{args:?} ended by itself");
+        let going = marked(&mark).len() > processes && !made_by(child.id(), &bases).is_empty();
+        going.then_some(())
+    });
+    let since = Instant::now();
+    child.signal(signal).expect("it runs");
+    let status = child.wait_for(PATIENCE).expect("a child of ours");
+    println!("{args:?}: ended after {:?}", since.elapsed());
+    assert_eq!(status.and_then(|s| s.code()), Some(128 + signal.as_raw()), "{args:?}: {status:?}");
+    until(PATIENCE, &format!("{args:?} leaves processes behind"), || marked(&mark).is_empty().then_some(()));
+    assert_eq!(made_by(child.id(), &bases), Vec::<PathBuf>::new(), "{args:?}");
+    let left = |dir: &Path| std::fs::read_dir(dir).expect("a directory").flatten().count();
+    assert_eq!(left(home.path()), 0, "{args:?}");
+}
+
+#[test]
+fn experiments_with_nodes() {
+    interrupt(&["experiment", "twins"], 4, Signal::INT);
+}
+
+#[test]
+fn experiments_with_an_arbiter_and_workers() {
+    interrupt(&["experiment", "remap"], 13, Signal::TERM);
+}
+
+#[test]
+fn experiments_with_jobs() {
+    interrupt(&["experiment", "arbiter"], 6, Signal::INT);
+}
+
+#[test]
+fn benches() {
+    interrupt(&["bench", "path"], 3, Signal::TERM);
+}
+
+#[test]
+fn training() {
+    interrupt(&["train", "--small", "--at", "."], 3, Signal::INT);
+}
+
+#[test]
+fn profiles() {
+    interrupt(&["profile", "."], 0, Signal::HUP);
+}
