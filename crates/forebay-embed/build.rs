@@ -36,6 +36,7 @@ fn build(crates: &Path, out: &Path) -> PathBuf {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+        .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         // What wraps the compiler for the outer build (clippy) has no business here.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")

@@ -52,18 +52,19 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
     let current = (Opcode::Goodbye, 0);
     let mut connection =
         Connection { node, link, rx, frame: Vec::with_capacity(256), held: Vec::new(), current };
-    let (session, lifeline) = match connection.shake_hands() {
-        Ok(shaken) => shaken,
+    let session = match connection.shake_hands() {
+        Ok(session) => session,
         Err(stop) => return connection.end(&stop),
     };
-    let stop = if lifeline { connection.hold() } else { connection.requests(&session) };
-    connection.leave(&session, lifeline, &stop);
+    let stop = connection.requests(&session);
+    if !matches!(stop, Stop::Goodbye) {
+        session.disconnected(&connection.link, sys::now());
+    }
     connection.end(&stop);
 }
 
 impl Connection {
-    /// Whose connection it is, and whether it is a lifeline.
-    fn shake_hands(&mut self) -> Result<(Arc<Session>, bool), Stop> {
+    fn shake_hands(&mut self) -> Result<Arc<Session>, Stop> {
         let mut challenge = [0u8; 16];
         getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
@@ -86,9 +87,7 @@ impl Connection {
                 WireError::TooLong { opcode: opcode.name(), length, limit: HELLO_LIMIT as u64 }.into()
             );
         }
-        // Short enough for the connection's own buffer.
-        let nobody = Arc::default();
-        let body = self.rx.body(self.link.fd(), &header, opcode, (&self.node.pool, &nobody))?;
+        let body = self.rx.body(self.link.fd(), &header, opcode, &self.node.pool)?;
         let Body::Here(at, len) = body else { return Err(WireError::Malformed("hello").into()) };
         let hello: Hello<'_> = decode(self.rx.bytes(at, len), "hello")?;
         if !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
@@ -97,7 +96,7 @@ impl Connection {
             );
         }
         let (job, admin) = self.node.jobs.authenticate(&challenge, &hello)?;
-        let (version, lifeline) = (hello.version, hello.lifeline);
+        let version = hello.version;
         let who = Arrival {
             job,
             id: hello.session,
@@ -105,11 +104,9 @@ impl Connection {
             admin,
             stamp: header.stamp.get(),
             lease: self.node.config.lease.into(),
-            lifeline,
         };
         let (flow, epoch) = (who.job.flow(), who.job.epoch());
         let (session, resumed) = self.node.sessions.join(who, &self.link, sys::now());
-        let _ = self.link.session.set(Arc::downgrade(&session));
         let welcome = Welcome {
             version,
             flow,
@@ -122,29 +119,10 @@ impl Connection {
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         if let Err(stop) = sent {
-            self.leave(&session, lifeline, &stop);
+            session.disconnected(&self.link, sys::now());
             return Err(stop);
         }
-        Ok((session, lifeline))
-    }
-
-    /// The session goes on without this connection.
-    fn leave(&self, session: &Session, lifeline: bool, stop: &Stop) {
-        let now = sys::now();
-        if lifeline {
-            session.lifeline_ended(now + self.node.config.grace.into());
-        } else if !matches!(stop, Stop::Goodbye) {
-            let lost = matches!(stop, Stop::Broken(_) | Stop::Stalled);
-            session.disconnected(&self.link, now, lost || self.link.unanswered.load(Relaxed) > 0);
-        }
-    }
-
-    /// A lifeline says nothing; it ends when the last process that holds it does.
-    fn hold(&mut self) -> Stop {
-        match self.next_header() {
-            Ok(_) => WireError::Unexpected("a lifeline carries no requests").into(),
-            Err(stop) => stop,
-        }
+        Ok(session)
     }
 
     fn send_message(&mut self, mut header: Header, message: &impl serde::Serialize) -> Result<(), Stop> {
@@ -196,12 +174,12 @@ impl Connection {
             Opcode::Meta => self.meta(session, &header, received),
             Opcode::Ping => {
                 session.observe(received, header.stamp.get());
-                self.body(session, &header, opcode)?;
+                self.skip_body(&header, opcode)?;
                 self.reply(self.node.reply(session.job.epoch(), Opcode::Ping, header.id.get(), 0, 0))
             }
             Opcode::Control => self.control(session, &header, received),
             Opcode::Goodbye => {
-                self.body(session, &header, opcode)?;
+                self.skip_body(&header, opcode)?;
                 let grace = Nanos::from(self.node.config.grace);
                 let linger = header.has(flag::LINGER).then(|| received + grace);
                 let left = self.node.sessions.leave(session, linger);
@@ -249,8 +227,8 @@ impl Connection {
         self.send_frame()
     }
 
-    fn body(&mut self, session: &Session, header: &Header, opcode: Opcode) -> Result<Body, Stop> {
-        self.rx.body(self.link.fd(), header, opcode, (&self.node.pool, &session.job.memory))
+    fn skip_body(&mut self, header: &Header, opcode: Opcode) -> Result<(), Stop> {
+        self.rx.body(self.link.fd(), header, opcode, &self.node.pool).map(drop)
     }
 
     fn data(
@@ -260,7 +238,7 @@ impl Connection {
         opcode: Opcode,
         received: Nanos,
     ) -> Result<(), Stop> {
-        let body = self.body(session, header, opcode)?;
+        let body = self.rx.body(self.link.fd(), header, opcode, &self.node.pool)?;
         let found = session
             .observe_and_find(received, header.stamp.get(), header.handle.get())
             .and_then(|file| serve::permitted(&file, opcode).map(|()| file));
@@ -272,7 +250,7 @@ impl Connection {
             }
         };
         if opcode == Opcode::Append {
-            match session.begin(&self.link, header.id.get()) {
+            match session.begin(header.id.get()) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     self.node.stats.replayed.fetch_add(1, Relaxed);
@@ -282,13 +260,6 @@ impl Connection {
                 Err(failure) => return self.refuse(session, opcode, header.id.get(), &failure),
             }
         }
-        // An append that cannot be carried out was not tried: it may be sent again.
-        let no_memory = |e| {
-            if opcode == Opcode::Append {
-                session.end(header.id.get(), None);
-            }
-            Stop::NoMemory(e)
-        };
         let (request, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
@@ -313,10 +284,8 @@ impl Connection {
                 at = start;
                 let here = size <= ROOM && (opcode != Opcode::Read || self.rx.is_empty());
                 if !here || !inline || node.engine.contended() {
-                    let mut payload = node
-                        .pool
-                        .take(&session.job.memory, size, 3 * node.config.stall_timeout)
-                        .map_err(no_memory)?;
+                    let mut payload =
+                        node.pool.take(size, 3 * node.config.stall_timeout).map_err(Stop::NoMemory)?;
                     if opcode != Opcode::Read {
                         payload.payload_mut(size).copy_from_slice(self.rx.bytes(at, size));
                     }
@@ -326,7 +295,7 @@ impl Connection {
         }
         let rx = &self.rx;
         let turn = node.engine.arrive(request, &access, inline, prepared, || {
-            let mut payload = node.pool.take_over_budget(&session.job.memory, size).ok()?;
+            let mut payload = node.pool.take_over_budget(size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
             }
@@ -335,7 +304,7 @@ impl Connection {
         let (ticket, prepared) = match turn {
             Ok(Turn::Queued) => return self.flush_held(),
             Ok(Turn::Inline(ticket, prepared)) => (ticket, prepared),
-            Err(e) => return Err(no_memory(e)),
+            Err(e) => return Err(Stop::NoMemory(e)),
         };
         node.stats.inline.fetch_add(1, Relaxed);
         self.inline(session, &file, header, opcode, at, prepared, &ticket, received)
@@ -397,7 +366,7 @@ impl Connection {
     }
 
     fn meta(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.body(session, header, Opcode::Meta)?;
+        let body = self.rx.body(self.link.fd(), header, Opcode::Meta, &self.node.pool)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),
@@ -410,7 +379,7 @@ impl Connection {
         let mut ticket = None;
         if scheduled {
             let own = || {
-                let mut payload = node.pool.take_over_budget(&session.job.memory, bytes.len()).ok()?;
+                let mut payload = node.pool.take_over_budget(bytes.len()).ok()?;
                 payload.payload_mut(bytes.len()).copy_from_slice(bytes);
                 Some(Box::new(Work {
                     link: Arc::clone(&self.link),
@@ -447,7 +416,7 @@ impl Connection {
     }
 
     fn control(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.body(session, header, Opcode::Control)?;
+        let body = self.rx.body(self.link.fd(), header, Opcode::Control, &self.node.pool)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),

@@ -3,7 +3,6 @@
 mod arbiter;
 mod cmd;
 mod output;
-mod program;
 mod report;
 
 use clap::Parser;
@@ -12,6 +11,10 @@ use std::process::ExitCode;
 /// I/O forwarding on demand: an unmodified program's I/O goes through I/O nodes.
 #[derive(Parser)]
 #[command(name = "forebay", version, propagate_version = true)]
+#[cfg_attr(
+    not(all(feature = "arbiter", feature = "lab")),
+    command(after_help = "This program was built without some commands: cargo build --release builds all.")
+)]
 struct Cli {
     #[command(subcommand)]
     command: cmd::Command,

@@ -86,7 +86,7 @@ pub struct Scenario {
 /// Everything measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
-    /// By name, numbers in it by their value.
+    /// In the order of their first row; where rows have times, by name.
     pub scenarios: Vec<Scenario>,
     /// Repetitions in all.
     pub rows: usize,
@@ -188,8 +188,10 @@ impl Measurements {
             scenario.runs.entry(row.io_nodes).or_default().push(value);
             self.rows += 1;
         }
-        // Stable: the operations of a scenario stay in the order they ran in.
-        self.scenarios.sort_by(|a, b| natural(&a.name, &b.name));
+        if timed {
+            // Stable: the operations of a scenario stay in the order they ran in.
+            self.scenarios.sort_by(|a, b| natural(&a.name, &b.name));
+        }
         Ok(())
     }
 

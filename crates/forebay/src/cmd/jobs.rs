@@ -288,7 +288,8 @@ fn list(nodes: &[NodeId]) -> String {
 }
 
 fn ago(unix_ms: u64) -> String {
-    age((forebay_arbiter::service::unix_seconds() * 1000).saturating_sub(unix_ms))
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
+    age(now.saturating_sub(unix_ms))
 }
 
 fn age(ms: u64) -> String {

@@ -1,58 +1,61 @@
 //! The subcommands. To add one: a file here with a clap `Args` struct that has
 //! `run(self) -> anyhow::Result<ExitCode>`, a `mod` line, a variant, and an arm.
 
+#[cfg(feature = "lab")]
 mod allocate;
+#[cfg(feature = "lab")]
 mod analyze;
+#[cfg(feature = "arbiter")]
 mod arbiter;
+#[cfg_attr(not(feature = "lab"), allow(dead_code))] // some are options of its commands only
 mod args;
+#[cfg(feature = "lab")]
 mod bench;
-mod doctor;
+#[cfg(feature = "lab")]
 mod experiment;
+#[cfg(feature = "lab")]
 mod explore;
+#[cfg(feature = "lab")]
 mod interrupt;
 mod jobs;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "lab")]
 mod learned;
 mod manual;
-mod mount;
 mod node;
+#[cfg(feature = "lab")]
 mod profile;
+#[cfg(feature = "lab")]
+mod research;
 mod run;
+#[cfg(feature = "lab")]
 mod simulate;
 mod table;
+#[cfg(feature = "lab")]
 mod train;
 
 use anyhow::Context;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
 
 /// What the user asked for.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
-    Mount(mount::Mount),
-    Doctor(doctor::Doctor),
-    #[command(hide = true)]
-    MountWatch(mount::MountWatch),
-    #[command(hide = true)]
-    MountInside(run::via::Inside),
-    Bench(bench::Bench),
     Node(Box<node::NodeArgs>),
+    #[cfg(feature = "arbiter")]
     Arbiter(Box<arbiter::ArbiterArgs>),
     Jobs(jobs::Jobs),
     Nodes(jobs::Nodes),
     Decisions(jobs::Decisions),
-    Allocate(allocate::Allocate),
-    Simulate(simulate::Simulate),
-    Analyze(analyze::Analyze),
-    Train(train::Train),
-    Learned(learned::LearnedArgs),
-    Explore(explore::Explore),
-    Profile(profile::Profile),
-    Experiment(experiment::Experiment),
-    #[command(hide = true)]
-    ExploreWorker(explore::ExploreWorker),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Research(research::Research),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -61,25 +64,14 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),
-            Command::Mount(c) => c.run(),
-            Command::Doctor(c) => c.run(),
-            Command::MountWatch(c) => c.run(),
-            Command::MountInside(c) => c.run(),
-            Command::Bench(c) => c.run(),
             Command::Node(c) => c.run(),
+            #[cfg(feature = "arbiter")]
             Command::Arbiter(c) => c.run(),
             Command::Jobs(c) => c.run(),
             Command::Nodes(c) => c.run(),
             Command::Decisions(c) => c.run(),
-            Command::Allocate(c) => c.run(),
-            Command::Simulate(c) => c.run(),
-            Command::Analyze(c) => c.run(),
-            Command::Train(c) => c.run(),
-            Command::Learned(c) => c.run(),
-            Command::Explore(c) => c.run(),
-            Command::Profile(c) => c.run(),
-            Command::Experiment(c) => c.run(),
-            Command::ExploreWorker(c) => c.run(),
+            #[cfg(feature = "lab")]
+            Command::Research(c) => c.run(),
             Command::Completions(c) => c.run(),
             Command::Man(c) => c.run(),
         }
@@ -92,10 +84,11 @@ fn begin_service(die_with_parent: bool) -> anyhow::Result<()> {
         forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
     }
     // A service of its own tells its admin what happens; one that belongs to a command, what goes wrong.
-    let level = if die_with_parent { "warn" } else { "info" };
-    let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let level = if die_with_parent { Level::WARN } else { Level::INFO };
+    let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    let log = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     // Only the first one counts, and there is no other.
-    let _ = log.with_ansi(std::io::stderr().is_terminal()).try_init();
+    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
     Ok(())
 }
