@@ -139,6 +139,9 @@ async fn authorize(State(shared): App, headers: HeaderMap, request: Request, nex
         return next.run(request).await;
     }
     let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
+    if request.uri().path() == forebay_control::NODE_PATH {
+        shared.refusals.refused(None, "it does not know this arbiter's secret");
+    }
     No(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 

@@ -25,6 +25,7 @@ pub mod ha;
 pub mod health;
 pub mod history;
 pub mod model_file;
+mod refusals;
 pub mod runs;
 pub mod serve;
 pub mod service;

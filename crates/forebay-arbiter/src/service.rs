@@ -9,6 +9,7 @@ use crate::curves::Curves;
 use crate::health;
 use crate::history::{HistoryWriter, Note};
 use crate::model_file::ModelFile;
+use crate::refusals::Refusals;
 use crate::store::{Change, ControlStore, StoreError};
 use forebay_control::node::{NodeHello, ToNode};
 use forebay_types::{Nanos, NodeId};
@@ -99,6 +100,8 @@ pub struct Shared {
     turns: Arc<Semaphore>,
     next_decision: AtomicU64,
     next_connection: AtomicU64,
+    /// Which I/O nodes were refused, and why.
+    pub(crate) refusals: Refusals,
     /// Questions that reached the core.
     pub(crate) asked: AtomicU64,
     /// When the core last came round.
@@ -151,6 +154,7 @@ impl Shared {
             turns: Arc::new(Semaphore::new(TELLING)),
             next_decision: AtomicU64::new(next),
             next_connection: AtomicU64::new(1),
+            refusals: Refusals::default(),
             asked: AtomicU64::new(0),
             alive: AtomicU64::new(0),
             clock: Clock { start: Instant::now(), unix: Nanos::from(unix) },

@@ -117,6 +117,7 @@ impl Launcher {
         give("--secret-file", text(&self.secret_file()));
         give("--ready-file", text(&self.ready_file(node.id)));
         give("--stats-file", text(&self.stats_file(node.id)));
+        give("--ledger-dir", text(&self.dir.join("ledgers")));
         args.extend(node.more.iter().cloned());
         args
     }

@@ -171,6 +171,11 @@ impl Layer {
         self.nodes.iter().map(|n| n.process.id()).collect()
     }
 
+    /// Where the clients on this machine count.
+    pub fn counters(&self) -> &'static Counters {
+        self.counters
+    }
+
     /// What the clients on this machine counted so far.
     pub fn operations(&self) -> Vec<OpTotals> {
         self.counters.totals()

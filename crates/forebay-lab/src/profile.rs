@@ -21,6 +21,10 @@ const SMALL: usize = 4 << 10;
 const OUTSTANDING: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SIZES: [usize; 9] =
     [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+/// Passes over all sizes: a hiccup of the storage spoils one of them, not the median.
+const PASSES: usize = 5;
+/// A spread of the passes around their median above this is worth a warning.
+const UNSTEADY: f64 = 0.5;
 /// Where the curve counts as flat: this part of the most that was seen.
 const FLAT: f64 = 0.9;
 
@@ -29,7 +33,8 @@ const FLAT: f64 = 0.9;
 /// Writes a file below the directory and measures, reads and writes apart: the throughput of small requests by
 /// how many are outstanding, and the latency of a lone request by its size. The depth is where the
 /// first curve flattens (90 % of the most); a request costs as many slots as its latency is times the
-/// smallest one's. Past the page cache where the file system can (O_DIRECT); it says so if not. The
+/// smallest one's, and never more than the small requests it could be cut into. Latencies are medians of
+/// five passes over all sizes; what was unsteady is told. Past the page cache where the file system can (O_DIRECT); it says so if not. The
 /// outcome's files are the parameters, the figures and both curves.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -58,6 +63,8 @@ struct Target {
 struct Curves {
     throughput: [Vec<(usize, f64)>; 2],
     latency: [Vec<(usize, f64)>; 2],
+    /// The latencies of each pass, fastest first.
+    passes: [Vec<Vec<f64>>; 2],
 }
 
 impl Experiment for Profile {
@@ -66,21 +73,31 @@ impl Experiment for Profile {
             true => (Duration::from_millis(100), 64 << 20),
             false => (Duration::from_secs(1), 256 << 20),
         };
-        progress.begin(OPS.len() * (OUTSTANDING.len() + SIZES.len()));
+        progress.begin(OPS.len() * (OUTSTANDING.len() + SIZES.len() * PASSES));
         progress.doing("writing the file");
         let dir = RunDir::create(&self.dir)?;
         let target = Target::create(&dir.path().join("file"), size)?;
-        let mut curves = Curves { throughput: Default::default(), latency: Default::default() };
+        let mut curves = Curves {
+            throughput: Default::default(),
+            latency: Default::default(),
+            passes: [(); 2].map(|()| vec![Vec::new(); SIZES.len()]),
+        };
         for (o, (name, op)) in OPS.into_iter().enumerate() {
             for k in OUTSTANDING {
                 progress.doing(&format!("4 KiB {name}, {k} outstanding"));
                 curves.throughput[o].push((k, target.rate(op, k, span)?));
                 progress.advance(1);
             }
-            for len in SIZES {
-                progress.doing(&format!("{name} of {}", bytes(len as f64)));
-                curves.latency[o].push((len, target.latency(op, len, span)?));
-                progress.advance(1);
+            for _ in 0..PASSES {
+                for (i, len) in SIZES.into_iter().enumerate() {
+                    progress.doing(&format!("{name} of {}", bytes(len as f64)));
+                    curves.passes[o][i].push(target.latency(op, len, span / PASSES as u32)?);
+                    progress.advance(1);
+                }
+            }
+            for (times, len) in curves.passes[o].iter_mut().zip(SIZES) {
+                times.sort_by(f64::total_cmp);
+                curves.latency[o].push((len, times[PASSES / 2]));
             }
         }
         let mut found = Outcome::default();
@@ -88,6 +105,7 @@ impl Experiment for Profile {
             found.line("note: no O_DIRECT here; reads may come from the page cache, writes are synchronous");
         }
         curves.show(&mut found);
+        curves.warn(&mut found);
         let line = curves.scheduler()?;
         found.line(format!("scheduler = \"{line}\""));
         let toml = format!(
@@ -122,10 +140,31 @@ impl Curves {
         found.table(t);
         let mut t = Table::new(["size of a request", "read", "write"]);
         for (i, size) in SIZES.iter().enumerate() {
-            let time = |o: usize| seconds(self.latency[o][i].1);
+            let time = |o: usize| {
+                let (low, high) = (self.passes[o][i][0], self.passes[o][i][PASSES - 1]);
+                format!("{} [{}–{}]", seconds(self.latency[o][i].1), seconds(low), seconds(high))
+            };
             t.row([bytes(*size as f64), time(0), time(1)]);
         }
         found.table(t);
+    }
+
+    /// Names the sizes whose passes disagree.
+    fn warn(&self, found: &mut Outcome) {
+        for (o, (name, _)) in OPS.iter().enumerate() {
+            for (times, size) in self.passes[o].iter().zip(SIZES) {
+                let spread = (times[PASSES - 1] - times[0]) / times[PASSES / 2].max(1e-9);
+                if spread > UNSTEADY {
+                    found.line(format!(
+                        "warning: {name} of {} were unsteady: {} to {} in {PASSES} passes; measure again on a \
+                         quiet system",
+                        bytes(size as f64),
+                        seconds(times[0]),
+                        seconds(times[PASSES - 1])
+                    ));
+                }
+            }
+        }
     }
 
     fn csv(&self) -> String {
@@ -170,12 +209,14 @@ fn depth(curve: &[(usize, f64)]) -> usize {
     curve.iter().find(|c| c.1 >= FLAT * most).map_or(1, |c| c.0)
 }
 
-/// How many slots each size costs: its latency over the smallest one's, never falling.
+/// How many slots each size costs: its latency over the smallest one's, never falling, and never more than
+/// the smallest requests that it could be cut into.
 fn slots(curve: &[(usize, f64)]) -> Result<SlotCosts> {
-    let base = curve.first().map_or(1.0, |c| c.1).max(1e-9);
+    let (smallest, base) = curve.first().map_or((SMALL, 1.0), |c| (c.0, c.1.max(1e-9)));
     let mut steps: Vec<(u64, u32)> = Vec::new();
     for (size, time) in curve {
-        let cost = ((time / base).round() as u32).max(1);
+        let most = (size / smallest.max(1)).max(1) as f64;
+        let cost = (time / base).clamp(1.0, most).round() as u32;
         match steps.last_mut() {
             Some(last) if cost <= last.1 => last.0 = *size as u64,
             _ => steps.push((*size as u64, cost)),
@@ -299,6 +340,13 @@ mod tests {
     fn slots_follow_latency_and_never_fall() {
         let curve = [(4096, 1e-3), (65536, 1.2e-3), (1 << 20, 2.9e-3), (2 << 20, 2.8e-3), (4 << 20, 11e-3)];
         assert_eq!(slots(&curve).unwrap().to_string(), "64KiB:1/2MiB:3/4MiB:11");
+    }
+
+    #[test]
+    fn an_outlier_makes_no_nonsense() {
+        let curve = [(4096, 1e-5), (65536, 2e-5), (4 << 20, 2.772e-2)];
+        assert_eq!(slots(&curve).unwrap().to_string(), "4KiB:1/64KiB:2/4MiB:1024");
+        assert_eq!(slots(&[(4096, 0.0), (8192, f64::MAX)]).unwrap().to_string(), "4KiB:1/8KiB:2");
     }
 
     #[test]

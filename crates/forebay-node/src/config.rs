@@ -1,7 +1,7 @@
 //! What an I/O node is told when it starts: as a value, and as the TOML file it can come from.
 
 pub use crate::layout::LayoutSource;
-pub use crate::storage::EmulatedServers;
+pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, NodeId, Secret, SecretError};
@@ -75,6 +75,12 @@ pub struct NodeConfig {
     pub share_threshold: u64,
     /// For experiments: answer as slowly as these would.
     pub emulated: Option<EmulatedServers>,
+    /// For tests: note here what was written and not made durable, so that [`forget`] can undo it once the
+    /// node was killed, as the crash of its machine would.
+    pub forgetful: Option<PathBuf>,
+    /// Where the nodes of this host keep their ledgers; unless given, `/run/forebay` or
+    /// `/dev/shm/forebay-UID`.
+    pub ledger_dir: Option<PathBuf>,
     /// How many requests are at the storage at the same time.
     pub dispatchers: usize,
     /// How many requests a connection may have unanswered.
@@ -116,6 +122,8 @@ impl Default for NodeConfig {
             peers: Vec::new(),
             share_threshold: 4 << 20,
             emulated: None,
+            forgetful: None,
+            ledger_dir: None,
             dispatchers: 16,
             credits: 32,
             max_connections: 4096,
@@ -165,6 +173,8 @@ struct File {
     arbiters: Option<Vec<String>>,
     peers: Option<Vec<Address>>,
     share_threshold_kib: Option<u64>,
+    ledger_dir: Option<PathBuf>,
+    forgetful_storage: Option<PathBuf>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -278,6 +288,8 @@ impl NodeConfig {
             });
         }
         set(&mut c.share_threshold, file.share_threshold_kib.map(|k| k.saturating_mul(1 << 10)));
+        c.ledger_dir = file.ledger_dir.map(|dir| base.join(dir));
+        c.forgetful = file.forgetful_storage.map(|journal| base.join(journal));
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);

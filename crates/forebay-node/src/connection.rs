@@ -52,19 +52,18 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
     let current = (Opcode::Goodbye, 0);
     let mut connection =
         Connection { node, link, rx, frame: Vec::with_capacity(256), held: Vec::new(), current };
-    let session = match connection.shake_hands() {
-        Ok(session) => session,
+    let (session, lifeline) = match connection.shake_hands() {
+        Ok(shaken) => shaken,
         Err(stop) => return connection.end(&stop),
     };
-    let stop = connection.requests(&session);
-    if !matches!(stop, Stop::Goodbye) {
-        session.disconnected(&connection.link, sys::now());
-    }
+    let stop = if lifeline { connection.hold() } else { connection.requests(&session) };
+    connection.leave(&session, lifeline, &stop);
     connection.end(&stop);
 }
 
 impl Connection {
-    fn shake_hands(&mut self) -> Result<Arc<Session>, Stop> {
+    /// Whose connection it is, and whether it is a lifeline.
+    fn shake_hands(&mut self) -> Result<(Arc<Session>, bool), Stop> {
         let mut challenge = [0u8; 16];
         getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
@@ -87,7 +86,9 @@ impl Connection {
                 WireError::TooLong { opcode: opcode.name(), length, limit: HELLO_LIMIT as u64 }.into()
             );
         }
-        let body = self.rx.body(self.link.fd(), &header, opcode, &self.node.pool)?;
+        // Short enough for the connection's own buffer.
+        let nobody = Arc::default();
+        let body = self.rx.body(self.link.fd(), &header, opcode, (&self.node.pool, &nobody))?;
         let Body::Here(at, len) = body else { return Err(WireError::Malformed("hello").into()) };
         let hello: Hello<'_> = decode(self.rx.bytes(at, len), "hello")?;
         if !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
@@ -96,7 +97,7 @@ impl Connection {
             );
         }
         let (job, admin) = self.node.jobs.authenticate(&challenge, &hello)?;
-        let version = hello.version;
+        let (version, lifeline) = (hello.version, hello.lifeline);
         let who = Arrival {
             job,
             id: hello.session,
@@ -104,9 +105,11 @@ impl Connection {
             admin,
             stamp: header.stamp.get(),
             lease: self.node.config.lease.into(),
+            lifeline,
         };
         let (flow, epoch) = (who.job.flow(), who.job.epoch());
         let (session, resumed) = self.node.sessions.join(who, &self.link, sys::now());
+        let _ = self.link.session.set(Arc::downgrade(&session));
         let welcome = Welcome {
             version,
             flow,
@@ -119,10 +122,29 @@ impl Connection {
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         if let Err(stop) = sent {
-            session.disconnected(&self.link, sys::now());
+            self.leave(&session, lifeline, &stop);
             return Err(stop);
         }
-        Ok(session)
+        Ok((session, lifeline))
+    }
+
+    /// The session goes on without this connection.
+    fn leave(&self, session: &Session, lifeline: bool, stop: &Stop) {
+        let now = sys::now();
+        if lifeline {
+            session.lifeline_ended(now + self.node.config.grace.into());
+        } else if !matches!(stop, Stop::Goodbye) {
+            let lost = matches!(stop, Stop::Broken(_) | Stop::Stalled);
+            session.disconnected(&self.link, now, lost || self.link.unanswered.load(Relaxed) > 0);
+        }
+    }
+
+    /// A lifeline says nothing; it ends when the last process that holds it does.
+    fn hold(&mut self) -> Stop {
+        match self.next_header() {
+            Ok(_) => WireError::Unexpected("a lifeline carries no requests").into(),
+            Err(stop) => stop,
+        }
     }
 
     fn send_message(&mut self, mut header: Header, message: &impl serde::Serialize) -> Result<(), Stop> {
@@ -174,12 +196,12 @@ impl Connection {
             Opcode::Meta => self.meta(session, &header, received),
             Opcode::Ping => {
                 session.observe(received, header.stamp.get());
-                self.skip_body(&header, opcode)?;
+                self.body(session, &header, opcode)?;
                 self.reply(self.node.reply(session.job.epoch(), Opcode::Ping, header.id.get(), 0, 0))
             }
             Opcode::Control => self.control(session, &header, received),
             Opcode::Goodbye => {
-                self.skip_body(&header, opcode)?;
+                self.body(session, &header, opcode)?;
                 let grace = Nanos::from(self.node.config.grace);
                 let linger = header.has(flag::LINGER).then(|| received + grace);
                 let left = self.node.sessions.leave(session, linger);
@@ -227,8 +249,8 @@ impl Connection {
         self.send_frame()
     }
 
-    fn skip_body(&mut self, header: &Header, opcode: Opcode) -> Result<(), Stop> {
-        self.rx.body(self.link.fd(), header, opcode, &self.node.pool).map(drop)
+    fn body(&mut self, session: &Session, header: &Header, opcode: Opcode) -> Result<Body, Stop> {
+        self.rx.body(self.link.fd(), header, opcode, (&self.node.pool, &session.job.memory))
     }
 
     fn data(
@@ -238,7 +260,7 @@ impl Connection {
         opcode: Opcode,
         received: Nanos,
     ) -> Result<(), Stop> {
-        let body = self.rx.body(self.link.fd(), header, opcode, &self.node.pool)?;
+        let body = self.body(session, header, opcode)?;
         let found = session
             .observe_and_find(received, header.stamp.get(), header.handle.get())
             .and_then(|file| serve::permitted(&file, opcode).map(|()| file));
@@ -250,7 +272,7 @@ impl Connection {
             }
         };
         if opcode == Opcode::Append {
-            match session.begin(header.id.get()) {
+            match session.begin(&self.link, header.id.get()) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     self.node.stats.replayed.fetch_add(1, Relaxed);
@@ -260,6 +282,13 @@ impl Connection {
                 Err(failure) => return self.refuse(session, opcode, header.id.get(), &failure),
             }
         }
+        // An append that cannot be carried out was not tried: it may be sent again.
+        let no_memory = |e| {
+            if opcode == Opcode::Append {
+                session.end(header.id.get(), None);
+            }
+            Stop::NoMemory(e)
+        };
         let (request, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
@@ -284,8 +313,10 @@ impl Connection {
                 at = start;
                 let here = size <= ROOM && (opcode != Opcode::Read || self.rx.is_empty());
                 if !here || !inline || node.engine.contended() {
-                    let mut payload =
-                        node.pool.take(size, 3 * node.config.stall_timeout).map_err(Stop::NoMemory)?;
+                    let mut payload = node
+                        .pool
+                        .take(&session.job.memory, size, 3 * node.config.stall_timeout)
+                        .map_err(no_memory)?;
                     if opcode != Opcode::Read {
                         payload.payload_mut(size).copy_from_slice(self.rx.bytes(at, size));
                     }
@@ -295,7 +326,7 @@ impl Connection {
         }
         let rx = &self.rx;
         let turn = node.engine.arrive(request, &access, inline, prepared, || {
-            let mut payload = node.pool.take_over_budget(size).ok()?;
+            let mut payload = node.pool.take_over_budget(&session.job.memory, size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
             }
@@ -304,7 +335,7 @@ impl Connection {
         let (ticket, prepared) = match turn {
             Ok(Turn::Queued) => return self.flush_held(),
             Ok(Turn::Inline(ticket, prepared)) => (ticket, prepared),
-            Err(e) => return Err(Stop::NoMemory(e)),
+            Err(e) => return Err(no_memory(e)),
         };
         node.stats.inline.fetch_add(1, Relaxed);
         self.inline(session, &file, header, opcode, at, prepared, &ticket, received)
@@ -366,7 +397,7 @@ impl Connection {
     }
 
     fn meta(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.rx.body(self.link.fd(), header, Opcode::Meta, &self.node.pool)?;
+        let body = self.body(session, header, Opcode::Meta)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),
@@ -379,7 +410,7 @@ impl Connection {
         let mut ticket = None;
         if scheduled {
             let own = || {
-                let mut payload = node.pool.take_over_budget(bytes.len()).ok()?;
+                let mut payload = node.pool.take_over_budget(&session.job.memory, bytes.len()).ok()?;
                 payload.payload_mut(bytes.len()).copy_from_slice(bytes);
                 Some(Box::new(Work {
                     link: Arc::clone(&self.link),
@@ -416,7 +447,7 @@ impl Connection {
     }
 
     fn control(&mut self, session: &Arc<Session>, header: &Header, received: Nanos) -> Result<(), Stop> {
-        let body = self.rx.body(self.link.fd(), header, Opcode::Control, &self.node.pool)?;
+        let body = self.body(session, header, Opcode::Control)?;
         session.observe(received, header.stamp.get());
         let bytes = match &body {
             Body::Here(at, len) => self.rx.bytes(*at, *len),

@@ -402,6 +402,12 @@ impl Engine {
         self.queue_length.report()
     }
 
+    /// Whether nothing waits and nothing is at the storage.
+    pub(crate) fn is_idle(&self) -> bool {
+        let s = self.lock();
+        s.active == 0 && s.queue.is_empty() && s.waiting.is_empty()
+    }
+
     /// Lets the dispatchers end once nothing waits.
     pub(crate) fn stop(&self) {
         self.lock().stop = true;

@@ -24,6 +24,19 @@ impl Failure {
         why: "not carried out: the client was silent for longer than the lease",
     };
 
+    /// There are more operations under way than can be remembered.
+    pub(crate) const BUSY: Failure = Failure {
+        errno: Errno::TIMEDOUT,
+        flags: flag::EXPIRED,
+        why: "not carried out: too many operations are under way on this I/O node",
+    };
+    /// Its client does not wait for it any more.
+    pub(crate) const ABANDONED: Failure = Failure {
+        errno: Errno::IO,
+        flags: 0,
+        why: "the connection ended while the request's first try was still running on this I/O node",
+    };
+
     pub(crate) fn new(errno: Errno, why: &'static str) -> Failure {
         Failure { errno, flags: 0, why }
     }

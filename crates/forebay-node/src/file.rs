@@ -1,10 +1,12 @@
 //! Open files on the node and the job-wide table of their handles.
 
 use crate::path;
+use crate::ranges::Ranges;
+use crate::sys::{self, RawLock};
 use forebay_sched::layout::Layout;
 use forebay_types::{FileId, Nanos};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::message::Attr;
+use forebay_wire::message::{Attr, LockRange};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -19,6 +21,8 @@ pub(crate) struct OpenFile {
     fd: OwnedFd,
     pub(crate) dev: u64,
     pub(crate) ino: u64,
+    /// What tells it from any other file; see [`path::identity`].
+    pub(crate) identity: u64,
     pub(crate) directory: bool,
     flags: AtomicU32,
     /// Where it lies on the data servers, once somebody asked.
@@ -35,11 +39,12 @@ pub(crate) struct Position {
 }
 
 impl OpenFile {
-    pub(crate) fn new(fd: OwnedFd, attr: &Attr, flags: OpenFlags) -> OpenFile {
+    pub(crate) fn new(fd: OwnedFd, attr: &Attr, identity: u64, flags: OpenFlags) -> OpenFile {
         OpenFile {
             fd,
             dev: attr.dev,
             ino: attr.ino,
+            identity,
             directory: attr.mode & libc::S_IFMT == libc::S_IFDIR,
             flags: AtomicU32::new(flags.0),
             layout: OnceLock::new(),
@@ -93,6 +98,9 @@ impl OpenFile {
 #[derive(Debug)]
 pub(crate) struct LockFile {
     fd: OwnedFd,
+    pub(crate) identity: u64,
+    /// What is locked, to tell who holds what is in somebody's way.
+    held: Mutex<Ranges>,
 }
 
 impl LockFile {
@@ -104,7 +112,25 @@ impl LockFile {
             }
             other => other,
         }?;
-        Ok(LockFile { fd })
+        Ok(LockFile { fd, identity: file.identity, held: Mutex::default() })
+    }
+
+    /// Locks or releases a range, without waiting.
+    pub(crate) fn set(&self, range: LockRange, raw: RawLock) -> Result<(), Errno> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        sys::ofd_set(self.fd(), raw)?;
+        held.set(range);
+        Ok(())
+    }
+
+    /// What is locked here and in the way of `wanted`.
+    pub(crate) fn in_the_way_of(&self, wanted: &LockRange) -> Option<LockRange> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).in_the_way_of(wanted)
+    }
+
+    /// Whether nothing is locked.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -208,7 +234,8 @@ mod tests {
     fn file() -> Arc<OpenFile> {
         let fd = OwnedFd::from(tempfile::tempfile().unwrap());
         let attr = path::attr_of(fd.as_fd()).unwrap();
-        Arc::new(OpenFile::new(fd, &attr, OpenFlags::READ | OpenFlags::WRITE))
+        let identity = path::identity(fd.as_fd(), &attr);
+        Arc::new(OpenFile::new(fd, &attr, identity, OpenFlags::READ | OpenFlags::WRITE))
     }
 
     #[test]
@@ -231,6 +258,7 @@ mod tests {
     fn flags_change_the_class() {
         let (a, b) = (file(), file());
         assert!(!a.same(&b));
+        assert_ne!(a.identity, b.identity);
         let before = a.file_id();
         a.set_flags(OpenFlags::APPEND).unwrap();
         assert_eq!(a.file_id(), before);

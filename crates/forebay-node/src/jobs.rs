@@ -2,7 +2,7 @@
 
 use crate::config::NodeConfig;
 use crate::file::OpenFile;
-use crate::session::Job;
+use crate::job::Job;
 use crate::stats::{FlowReport, Latencies, flow_reports};
 use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos, Secret};

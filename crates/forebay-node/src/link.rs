@@ -1,19 +1,32 @@
 //! A connection's sending side, shared by its own thread and the dispatchers, and why it ends.
 
 use crate::buffer::Buffer;
+use crate::session::Session;
+use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::WireError;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::time::Timespec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long one `send` may block (the socket's time-out). A dispatcher that has waited so long hands
 /// the rest to a thread of the connection's own.
 pub(crate) const SEND_SLICE: Duration = Duration::from_millis(50);
+
+/// A client must not be slower than this, in bytes a second.
+const SLOWEST: u64 = 256 << 10;
+
+/// How long a frame of so many bytes may take to come or go, where a client may be silent for `stall`.
+/// Less than others wait for memory ([`crate::buffer::Pool::take`]), so that they get it.
+pub(crate) fn longest(stall: Duration, bytes: usize) -> Duration {
+    stall / 2 + Duration::from_millis(bytes as u64 * 1000 / SLOWEST)
+}
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +38,7 @@ pub(crate) enum Stop {
     #[error("the connection broke: {0}")]
     Broken(Errno),
     /// A frame was begun and not finished in time.
-    #[error("the client stalled within a frame, or did not shake hands in time")]
+    #[error("the client was too slow at sending a frame, taking an answer or shaking hands")]
     Stalled,
     /// More requests unanswered than allowed.
     #[error("more requests are unanswered than the {0} the welcome allowed")]
@@ -83,6 +96,8 @@ pub(crate) struct Link {
     pub(crate) unanswered: AtomicU32,
     /// When the last frame came.
     pub(crate) heard: AtomicU64,
+    /// Whose it is, once that is known.
+    pub(crate) session: OnceLock<Weak<Session>>,
     /// The client's newest stamp on this connection: whatever it says on others, it may have given up
     /// this one.
     stamp: AtomicU64,
@@ -106,10 +121,11 @@ impl Link {
     pub(crate) fn new(socket: OwnedFd, patience: Duration) -> Link {
         Link {
             socket,
+            session: OnceLock::new(),
             out: Mutex::default(),
             out_free: Condvar::new(),
             unanswered: AtomicU32::new(0),
-            heard: AtomicU64::new(0),
+            heard: AtomicU64::new(sys::now().0),
             stamp: AtomicU64::new(0),
             busy_since: AtomicU64::new(0),
             dead: AtomicBool::new(false),
@@ -134,6 +150,14 @@ impl Link {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the client has closed the connection, as seen by a thread that does not read from it.
+    pub(crate) fn abandoned(&self) -> bool {
+        let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut polled = [PollFd::new(&self.socket, flags)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.dead.load(Relaxed) || rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|n| n > 0)
+    }
+
     /// Makes the connection's thread read to the end of what has come, and stop.
     pub(crate) fn stop_receiving(&self) {
         let _ = shutdown(&self.socket, Shutdown::Read);
@@ -145,30 +169,35 @@ impl Link {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Sends what it can; `Ok(n)` with fewer bytes than given means the client does not take more now.
+    /// Sends what the client takes now, for at most [`SEND_SLICE`].
     fn send_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        let mut sent = 0;
-        while sent < bytes.len() {
-            match send(&self.socket, &bytes[sent..], SendFlags::NOSIGNAL) {
-                Ok(n) => sent += n,
+        loop {
+            match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(e) => return Err(e),
+                Err(Errno::AGAIN) => return Ok(0),
+                other => return other,
             }
         }
-        Ok(sent)
     }
 
-    /// Sends all, waiting for a slow client as long as it takes something now and then.
+    /// Sends all, waiting for a slow client as long as it takes something now and then, and not too slowly:
+    /// others may wait for the memory.
     fn send_all(&self, bytes: &[u8]) -> Result<(), Stop> {
         let mut sent = self.send_some(bytes).map_err(Stop::Broken)?;
-        let mut last = Instant::now();
+        if sent == bytes.len() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let mut last = began;
         while sent < bytes.len() {
             let n = self.send_some(&bytes[sent..]).map_err(Stop::Broken)?;
             sent += n;
+            let now = Instant::now();
             if n > 0 {
-                last = Instant::now();
-            } else if last.elapsed() > self.patience || self.dead.load(Relaxed) {
+                last = now;
+            }
+            let slow = now - began > longest(self.patience, bytes.len());
+            if slow || now - last > self.patience || self.dead.load(Relaxed) {
                 return Err(Stop::Stalled);
             }
         }

@@ -1,18 +1,18 @@
 //! The I/O node: what its threads share, and its life from start to drain.
 
-use crate::announce;
 use crate::buffer::Pool;
 use crate::config::NodeConfig;
 use crate::connection;
 use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
+use crate::ledger::Ledgers;
 use crate::link::Link;
 use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
 use crate::stats::{NodeStats, Report};
-use crate::storage::{Emulated, Posix, Storage};
+use crate::storage::{Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
@@ -21,12 +21,10 @@ use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::net::TcpListener;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A connection's thread needs little stack.
 const STACK: usize = 256 << 10;
@@ -34,8 +32,6 @@ const STACK: usize = 256 << 10;
 const TICK: Duration = Duration::from_millis(100);
 /// A request that has taken so long is reported to its client as being worked on.
 const LONG: Nanos = Nanos::from_millis(300);
-/// While draining, a connection that has been quiet for so long is closed.
-const QUIET: Nanos = Nanos::from_millis(250);
 
 /// Why a node cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +67,19 @@ pub enum StartError {
     /// The emulated data servers cannot be shared.
     #[error("emulated-storage-socket: {0}")]
     Emulated(std::io::Error),
+    /// What storage is to forget cannot be noted.
+    #[error("forgetful-storage: {0}")]
+    Journal(std::io::Error),
+    /// The ledger cannot be kept.
+    #[error(
+        "cannot keep a ledger in {path} ({errno}): it must be a directory of this user that no other can write to, best in memory"
+    )]
+    Ledger {
+        /// Its directory.
+        path: PathBuf,
+        /// What is wrong.
+        errno: Errno,
+    },
     /// The other nodes cannot be talked to.
     #[error("peers: {0}")]
     Peers(String),
@@ -95,13 +104,16 @@ pub struct Node {
     pub(crate) peers: Peers,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
+    pub(crate) ledgers: Ledgers,
     started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
     /// When the scheduler was last changed, by the wall clock.
     rescheduled: AtomicU64,
     draining: AtomicBool,
-    drain_begun: (Mutex<()>, Condvar),
+    /// The drain is over: nobody is let in any more.
+    pub(crate) closing: AtomicBool,
+    pub(crate) drain_begun: (Mutex<()>, Condvar),
     connections: Mutex<Vec<Arc<Link>>>,
     connection_count: AtomicUsize,
 }
@@ -144,12 +156,17 @@ impl Node {
                 config.layout = LayoutSource::Stripe(servers.layout());
                 Box::new(Emulated::new(servers.clone(), config.id))
             }
-            None => Box::new(Posix),
+            None => match &config.forgetful {
+                Some(journal) => Box::new(Forgetful::new(journal).map_err(StartError::Journal)?),
+                None => Box::new(Posix),
+            },
         };
         let site =
             Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
         let mut incarnation = Incarnation::default();
         connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
+        let ledgers = Ledgers::open(config.ledger_dir.as_deref(), incarnation)
+            .map_err(|(path, errno)| StartError::Ledger { path, errno })?;
         let node = Arc::new_cyclic(|node: &Weak<Node>| Node {
             jobs: Jobs::new(&config),
             sessions: Sessions::default(),
@@ -165,10 +182,12 @@ impl Node {
             peers: Peers::new(config.id, config.share_threshold),
             host_boot: HostBoot(boot_id()),
             incarnation,
+            ledgers,
             started: sys::now(),
             probing: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             drain_begun: (Mutex::new(()), Condvar::new()),
             connections: Mutex::default(),
             connection_count: AtomicUsize::new(0),
@@ -181,74 +200,6 @@ impl Node {
             }
         }
         Ok(node)
-    }
-
-    /// Listens and serves in threads of its own.
-    pub fn start(config: NodeConfig) -> Result<Running, StartError> {
-        if config.listen.is_empty() {
-            return Err(StartError::NoListen);
-        }
-        let node = Node::new(config)?;
-        let mut running = Running { node: Arc::clone(&node), addresses: Vec::new(), sockets: Vec::new() };
-        let mut acceptors: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
-        for address in &node.config.listen {
-            let fail = |source| StartError::Listen { address: address.to_string(), source };
-            let n = Arc::clone(&node);
-            match address {
-                Address::Tcp(at) => {
-                    let listener = TcpListener::bind(at).map_err(fail)?;
-                    let at = listener.local_addr().map_err(fail)?;
-                    // std's backlog of 128 is too short for a job that starts on many nodes at once.
-                    rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
-                    running.addresses.push(Address::Tcp(at));
-                    acceptors.push(Box::new(move || {
-                        n.accept(&listener, || {
-                            let (socket, _) = listener.accept()?;
-                            socket.set_nodelay(true)?;
-                            keep_alive(&socket)?;
-                            Ok(socket.into())
-                        });
-                    }));
-                }
-                Address::Unix(path) => {
-                    let listener = bind_unix(path).map_err(fail)?;
-                    rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
-                    running.addresses.push(address.clone());
-                    running.sockets.push(path.clone());
-                    acceptors.push(Box::new(move || n.accept(&listener, || Ok(listener.accept()?.0.into()))));
-                }
-            }
-        }
-        node.engine.start().map_err(StartError::Thread)?;
-        for acceptor in acceptors {
-            spawn("acceptor", acceptor).map_err(StartError::Thread)?;
-        }
-        node.set_peers(&node.config.peers).map_err(StartError::Peers)?;
-        announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
-        let n = Arc::clone(&node);
-        spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
-        let at: Vec<String> = running.addresses.iter().map(ToString::to_string).collect();
-        tracing::info!("node {} listens on {}", node.config.id, at.join(", "));
-        Ok(running)
-    }
-
-    fn accept(self: &Arc<Node>, listener: &impl AsFd, next: impl Fn() -> std::io::Result<OwnedFd>) {
-        while !self.draining() {
-            let mut polled = [rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
-            let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            match rustix::event::poll(&mut polled, Some(&tick)) {
-                Ok(0) | Err(Errno::INTR) => continue,
-                _ => {}
-            }
-            match next() {
-                Ok(socket) => self.serve(socket),
-                Err(e) => {
-                    // Out of descriptors or memory, most likely: it may pass.
-                    tracing::warn!("cannot accept a connection: {e}");
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-            }
-        }
     }
 
     /// Serves one connected socket in a thread of its own.
@@ -284,11 +235,11 @@ impl Node {
         self.connection_count.fetch_sub(1, Relaxed);
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
+    pub(crate) fn connections(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn housekeep(&self) {
+    pub(crate) fn housekeep(&self) {
         let grace = Nanos::from(self.config.grace);
         let mut ticks = 0u32;
         while !self.stopped() {
@@ -326,8 +277,9 @@ impl Node {
         }
     }
 
+    /// Whether the drain is over.
     pub(crate) fn stopped(&self) -> bool {
-        self.draining() && self.connection_count.load(Relaxed) == 0
+        self.closing.load(Relaxed)
     }
 
     /// Takes in where the clients of jobs belong, from an arbiter that has not been replaced; else
@@ -381,7 +333,7 @@ impl Node {
         self.draining.load(Relaxed)
     }
 
-    /// Takes no more connections and tells clients to move.
+    /// Tells clients to move from now on.
     pub fn begin_drain(&self) {
         let _guard = self.drain_begun.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.draining.swap(true, Relaxed) {
@@ -445,89 +397,11 @@ impl Drop for Entered {
     }
 }
 
-/// A node that listens.
-pub struct Running {
-    node: Arc<Node>,
-    addresses: Vec<Address>,
-    sockets: Vec<PathBuf>,
-}
-
-impl Running {
-    /// Where it listens, with the ports the system chose.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// The node itself.
-    pub fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
-    /// Waits until somebody begins the drain.
-    pub fn wait(&self) {
-        let (lock, begun) = &self.node.drain_begun;
-        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(begun.wait_while(guard, |()| !self.node.draining()).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Takes no more connections, lets clients finish and move, and ends; says whether all had left
-    /// when the time was over.
-    pub fn drain(self) -> bool {
-        self.node.begin_drain();
-        let deadline = Instant::now() + self.node.config.drain_timeout;
-        for socket in &self.sockets {
-            let _ = std::fs::remove_file(socket);
-        }
-        while self.node.connection_count.load(Relaxed) > 0 && Instant::now() < deadline {
-            let now = sys::now();
-            for link in self.node.connections().iter() {
-                let quiet = now.since(Nanos(link.heard.load(Relaxed))) >= QUIET;
-                if quiet && link.unanswered.load(Relaxed) == 0 {
-                    link.stop_receiving();
-                }
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let left = self.node.connection_count.load(Relaxed);
-        match left {
-            0 => tracing::info!("node {} has drained", self.node.config.id),
-            _ => tracing::warn!("node {} ends though {left} connections are open", self.node.config.id),
-        }
-        for link in self.node.connections().iter() {
-            link.cut();
-        }
-        self.node.engine.stop();
-        // Lets the threads end that talk to other nodes.
-        let _ = self.node.set_peers(&[]);
-        left == 0
-    }
-}
-
-fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f).map(drop)
-}
-
-/// Listens on a path, in place of a socket that a node left there when it was killed.
-fn bind_unix(path: &std::path::Path) -> std::io::Result<UnixListener> {
-    let bound = UnixListener::bind(path);
-    let taken = matches!(&bound, Err(e) if e.kind() == std::io::ErrorKind::AddrInUse);
-    let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
-    if taken && UnixStream::connect(path).is_err_and(refused) {
-        std::fs::remove_file(path)?;
-        return UnixListener::bind(path);
-    }
-    bound
-}
-
-/// Has the kernel find out within half a minute that a client's machine is gone: nobody else would
-/// tell, and its locks must not outlive it.
-fn keep_alive(socket: &impl AsFd) -> Result<(), Errno> {
-    use rustix::net::sockopt;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepcnt(socket, 4)?;
-    sockopt::set_tcp_user_timeout(socket, 30_000)
+pub(crate) fn spawn(
+    name: &str,
+    f: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f)
 }
 
 fn raise_descriptor_limit() {

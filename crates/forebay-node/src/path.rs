@@ -3,11 +3,13 @@
 //! call is given a bare name only where it does not follow a symbolic link of that name.
 
 use crate::fail::{Failure, Outcome};
+use crate::sys::FileHandle;
 use forebay_wire::message::{Attr, Path};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::hash::BuildHasher;
+use std::sync::{Mutex, PoisonError};
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
@@ -143,6 +145,12 @@ pub(crate) fn attr_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
     attr_at(fd, b"", AtFlags::EMPTY_PATH)
 }
 
+/// Whether an open file is known to have lost its last name. Asks no server: it must not take long.
+pub(crate) fn is_unlinked(fd: BorrowedFd<'_>) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(fd, c"", flags, StatxFlags::NLINK).is_ok_and(|s| s.stx_nlink == 0)
+}
+
 /// The attributes of an entry of a directory.
 pub(crate) fn attr_at(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Attr, Errno> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -170,9 +178,33 @@ fn attr(s: &Statx) -> Attr {
     }
 }
 
-/// What tells a file from any other that had or will have its inode number.
-pub(crate) fn identity(attr: &Attr) -> u64 {
-    foldhash::quality::FixedState::default().hash_one((attr.ino, attr.btime)).max(1)
+/// What tells a file from any other that had or will have its inode number, on whatever node.
+pub(crate) fn identity(fd: BorrowedFd<'_>, attr: &Attr) -> u64 {
+    let hasher = foldhash::quality::FixedState::default();
+    let handle = if lasting_handles(fd, attr.dev) { FileHandle::of(fd) } else { None };
+    match handle {
+        Some(handle) => hasher.hash_one(handle),
+        None => hasher.hash_one((attr.ino, attr.btime)),
+    }
+    .max(1)
+}
+
+/// Whether the file system's handles are the same on every mount of it. Those of FUSE are numbers that
+/// one mount gives as it goes.
+fn lasting_handles(fd: BorrowedFd<'_>, dev: u64) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    static KNOWN: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, lasting)) = known.iter().find(|(d, _)| *d == dev) {
+        return *lasting;
+    }
+    let lasting = rustix::fs::fstatfs(fd).is_ok_and(|s| s.f_type != FUSE);
+    // Devices come and go with mounts; the last few are enough.
+    if known.len() == 64 {
+        known.remove(0);
+    }
+    known.push((dev, lasting));
+    lasting
 }
 
 /// A name under which the kernel finds what a descriptor stands for, for calls that take no

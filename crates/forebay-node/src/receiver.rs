@@ -1,8 +1,8 @@
 //! Receiving frames: one page-aligned buffer per connection, in which a frame's payload lands on a
 //! page boundary and usually comes with its header in one system call.
 
-use crate::buffer::{Buffer, Pool};
-use crate::link::Stop;
+use crate::buffer::{Account, Buffer, Pool};
+use crate::link::{Stop, longest};
 use crate::sys::{Map, PAGE};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use rustix::event::{PollFd, PollFlags};
@@ -18,8 +18,6 @@ pub(crate) const ROOM: usize = 64 << 10;
 const HEAD: usize = PAGE - HEADER_LEN;
 /// From here on it pays to have the payload on a page boundary (and direct I/O demands it).
 const ALIGN_FROM: usize = 512;
-/// A client must not be slower than this, in bytes a second, beyond the first stall.
-const SLOWEST: u64 = 256 << 10;
 
 /// The receiving side of a connection.
 pub(crate) struct Receiver {
@@ -115,12 +113,12 @@ impl Receiver {
         fd: BorrowedFd<'_>,
         header: &Header,
         opcode: Opcode,
-        pool: &Arc<Pool>,
+        memory: (&Arc<Pool>, &Arc<Account>),
     ) -> Result<Body, Stop> {
         let len = header.body_len();
         let payload = matches!(opcode, Opcode::Write | Opcode::Append);
         if len > ROOM {
-            return self.large_body(fd, len, payload, pool).map(Body::Own);
+            return self.large_body(fd, len, payload, memory).map(Body::Own);
         }
         self.large = false;
         let misplaced = payload && len >= ALIGN_FROM && !self.start.is_multiple_of(PAGE);
@@ -146,18 +144,17 @@ impl Receiver {
         fd: BorrowedFd<'_>,
         len: usize,
         payload: bool,
-        pool: &Arc<Pool>,
+        (pool, account): (&Arc<Pool>, &Arc<Account>),
     ) -> Result<Buffer, Stop> {
         self.large = payload;
-        let mut buffer = pool.take(len, 3 * self.stall).map_err(Stop::NoMemory)?;
+        let mut buffer = pool.take(account, len, 3 * self.stall).map_err(Stop::NoMemory)?;
         let into = buffer.payload_mut(len);
         let held = (self.end - self.start).min(len);
         into[..held].copy_from_slice(&self.map[self.start..self.start + held]);
         self.start += held;
         let mut done = held;
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.stall);
-        let deadline = deadline + Duration::from_secs(len as u64 / SLOWEST);
-        let mut progress = Instant::now();
+        let began = Instant::now();
+        let mut progress = began;
         while done < len {
             let silent = match recv(fd, &mut into[done..], RecvFlags::WAITALL) {
                 Ok((0, _)) => return Err(Stop::Closed),
@@ -173,7 +170,7 @@ impl Receiver {
                 if !silent {
                     progress = now;
                 }
-                if now >= deadline || now >= progress + self.stall {
+                if now - began > longest(self.stall, len) || now - progress > self.stall {
                     return Err(Stop::Stalled);
                 }
             }

@@ -149,10 +149,21 @@ impl Node {
         {
             return Ok((data.len(), at));
         }
-        session.may_change(link, sys::now())?;
-        let (n, end) = self.at_storage(|s| s.append(self.target(file, offset), data))?;
+        // In the ledger before its lease is looked at: see [`Call::may_change`].
+        let begun = self.ledgers.begin(session.id, header.id.get()).ok_or(Failure::BUSY)?;
+        if let Err(expired) = session.may_change(link, sys::now()) {
+            self.ledgers.withdraw(begun);
+            return Err(expired);
+        }
+        let appended = self.at_storage(|s| s.append(self.target(file, offset), data));
+        let (errno, at, n) = match &appended {
+            Ok((n, end)) => (0, end.saturating_sub(*n as u64), *n as u64),
+            Err(e) => (e.raw_os_error().unsigned_abs(), 0, 0),
+        };
+        self.ledgers.done(begun, errno, [at, n, 0, 0]);
+        let (n, _) = appended?;
         self.stats.issued_write.record(n as u64);
-        Ok((n, end.saturating_sub(n as u64)))
+        Ok((n, at))
     }
 
     /// One `preadv` for all; gaps between the requests are read into memory nobody looks at.
@@ -267,7 +278,7 @@ impl Node {
         let (id, epoch) = (header.id.get(), session.job.epoch());
         let cached = meta.needs_reply_cache();
         if cached {
-            match session.begin(id) {
+            match session.begin(link, id) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     self.stats.replayed.fetch_add(1, Relaxed);
@@ -282,8 +293,8 @@ impl Node {
         }
         frame.clear();
         frame.extend_from_slice(&[0; HEADER_LEN]);
-        let done = Call { node: self, via: link, session, header }.run(meta, frame);
-        if !matches!(meta, Meta::Close { .. } | Meta::Adopt { .. } | Meta::SetFlags { .. } | Meta::Mapping) {
+        let done = Call::new(self, link, session, header).run(meta, frame);
+        if reaches_storage(meta) {
             self.storage.metadata();
         }
         match &done {
@@ -341,6 +352,20 @@ impl Carrier for Node {
             }
         }
     }
+}
+
+/// Whether the file system has to do with it.
+fn reaches_storage(meta: &Meta<'_>) -> bool {
+    !matches!(
+        meta,
+        Meta::Close { .. }
+            | Meta::Adopt { .. }
+            | Meta::SetFlags { .. }
+            | Meta::Mapping
+            | Meta::Verdict { .. }
+            | Meta::LockWait { .. }
+            | Meta::LockHolder { .. }
+    )
 }
 
 /// How a data request is counted.

@@ -1,74 +1,31 @@
-//! Sessions: what one client process holds on this node, across its connections, and the jobs they
-//! belong to.
+//! Sessions: what one client process holds on this node, across its connections.
 
 use crate::fail::{Failure, Outcome};
-use crate::file::{Handles, LockFile, OpenFile};
+use crate::file::{LockFile, OpenFile};
+use crate::job::Job;
 use crate::link::Link;
-use crate::stats::FlowStats;
-use forebay_types::{ClientId, Epoch, FlowId, Nanos};
+use crate::path;
+use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
+use forebay_wire::message::LockRange;
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::replies::{Known, Replies};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long a repeated request waits for the first one's answer.
-const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a repeated request that waits for the first one's answer looks whether its client does, too.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How many repeated writes a session remembers: more than a client can have unanswered at once.
 const KEPT_TRIES: usize = 256;
 
-/// One job: its flow, its counters and its open files.
-pub(crate) struct Job {
-    pub(crate) stats: FlowStats,
-    pub(crate) handles: Handles,
-    epoch: AtomicU64,
-    /// The addresses of its I/O nodes, as of `epoch`.
-    nodes: Mutex<Arc<[String]>>,
-}
-
-impl Job {
-    pub(crate) fn new(flow: FlowId, name: &str) -> Job {
-        Job {
-            stats: FlowStats::new(flow, name.to_owned()),
-            handles: Handles::default(),
-            epoch: AtomicU64::new(0),
-            nodes: Mutex::new(Arc::from([])),
-        }
-    }
-
-    pub(crate) fn flow(&self) -> FlowId {
-        self.stats.flow
-    }
-
-    /// The version of its mapping: every reply tells it.
-    pub(crate) fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.load(Relaxed))
-    }
-
-    /// Where its clients belong.
-    pub(crate) fn mapping(&self) -> (Epoch, Arc<[String]>) {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.epoch(), Arc::clone(&nodes))
-    }
-
-    /// Where its clients belong from now on, unless something newer is known.
-    pub(crate) fn remap(&self, epoch: Epoch, to: &[String]) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        if epoch > self.epoch() {
-            *nodes = to.into();
-            self.epoch.store(epoch.0, Relaxed);
-        }
-    }
-}
-
 /// One client process.
 pub(crate) struct Session {
+    pub(crate) id: SessionId,
     pub(crate) job: Arc<Job>,
     pub(crate) pid: u32,
     /// The process, as the pattern metrics tell processes apart.
@@ -84,6 +41,8 @@ struct State {
     files: HashMap<u64, Arc<OpenFile>, foldhash::fast::RandomState>,
     locks: HashMap<(u64, u64), Arc<LockFile>>,
     replies: Replies,
+    /// Requests noted in `replies` that are being carried out.
+    running: u32,
     /// Writes that are being carried out, by request id.
     writing: Vec<u64>,
     /// Writes that were sent more than once: the newest try of each.
@@ -93,6 +52,12 @@ struct State {
     connections: Vec<Weak<Link>>,
     /// When the last connection broke.
     alone_since: Option<Nanos>,
+    /// A connection broke by which the client may not have got all its answers, and it has not come back.
+    owed: bool,
+    /// Connections that the processes forked from this one hold.
+    lifelines: u32,
+    /// Files that were closed here, and which those processes may still adopt.
+    kept: Vec<(u64, Arc<OpenFile>)>,
     gone: bool,
 }
 
@@ -105,6 +70,33 @@ pub(crate) struct Left {
 }
 
 impl Session {
+    fn new(who: &Arrival, now: Nanos) -> Session {
+        Session {
+            id: who.id,
+            job: Arc::clone(&who.job),
+            pid: who.pid,
+            client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
+            admin: who.admin,
+            state: Mutex::new(State {
+                lease: Lease::new(who.lease, now, Nanos(who.stamp)),
+                files: HashMap::default(),
+                locks: HashMap::default(),
+                replies: Replies::default(),
+                running: 0,
+                waiting: 0,
+                writing: Vec::new(),
+                tries: VecDeque::new(),
+                connections: Vec::new(),
+                alone_since: Some(now),
+                owed: false,
+                lifelines: 0,
+                kept: Vec::new(),
+                gone: false,
+            }),
+            answered: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,22 +145,33 @@ impl Session {
                 s.tries.pop_front();
             }
             s.tries.push_back((id, this));
-            s.waiting += 1;
-            let (mut after, timeout) = self
-                .answered
-                .wait_timeout_while(s, RUNNING_PATIENCE, |s| s.writing.contains(&id))
-                .unwrap_or_else(PoisonError::into_inner);
-            after.waiting -= 1;
-            if timeout.timed_out() {
-                return Err(Failure::new(
-                    Errno::IO,
-                    "the request's first try is still running on this I/O node",
-                ));
-            }
-            s = after;
+            s = self.wait_while(s, link, |s| s.writing.contains(&id))?;
         }
         s.writing.push(id);
         Ok(())
+    }
+
+    /// Waits while the request's first try `runs`, as long as its client does: the first try may be at
+    /// storage that hangs, and nobody but the client knows how much time it has.
+    fn wait_while<'a>(
+        &self,
+        mut s: MutexGuard<'a, State>,
+        link: &Link,
+        mut runs: impl FnMut(&mut State) -> bool,
+    ) -> Outcome<MutexGuard<'a, State>> {
+        s.waiting += 1;
+        let abandoned = loop {
+            if !runs(&mut s) {
+                break false;
+            }
+            let waited;
+            (s, waited) = self.answered.wait_timeout(s, LOOK).unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() && link.abandoned() {
+                break true;
+            }
+        };
+        s.waiting -= 1;
+        if abandoned { Err(Failure::ABANDONED) } else { Ok(s) }
     }
 
     /// A write that [`Session::begin_write`] let through has been carried out.
@@ -215,6 +218,12 @@ impl Session {
         let mut s = self.lock();
         let file = s.files.remove(&handle).ok_or(Failure::STALE)?;
         let locks = if s.locks.is_empty() { None } else { s.locks.remove(&(file.dev, file.ino)) };
+        if linger.is_some() && s.lifelines > 0 {
+            s.kept.push((handle, file));
+            drop(s);
+            drop(locks);
+            return Ok(());
+        }
         let last = self.job.handles.release(handle, linger);
         drop(s);
         drop((file, locks, last));
@@ -235,31 +244,27 @@ impl Session {
         Ok(Arc::clone(s.locks.entry(key).or_insert(new)))
     }
 
-    fn locks_on(&self, file: &OpenFile) -> bool {
-        self.lock().locks.contains_key(&(file.dev, file.ino))
+    fn lock_in_the_way(&self, identity: u64, wanted: &LockRange) -> Option<LockRange> {
+        let s = self.lock();
+        s.locks.values().filter(|l| l.identity == identity).find_map(|l| l.in_the_way_of(wanted))
     }
 
     /// Notes a request that must not be done twice. `Some` is the answer it already had.
-    pub(crate) fn begin(&self, id: u64) -> Outcome<Option<Vec<u8>>> {
+    pub(crate) fn begin(&self, link: &Link, id: u64) -> Outcome<Option<Vec<u8>>> {
         let mut s = self.lock();
         match s.replies.begin(id) {
-            Known::New => return Ok(None),
+            Known::New => {}
             Known::Answered(frame) => return Ok(Some(frame.to_vec())),
-            Known::Running => s.waiting += 1,
+            Known::Running => {
+                s = self.wait_while(s, link, |s| matches!(s.replies.begin(id), Known::Running))?;
+                // If the first try turned out not to have been made, the wait noted this one as new.
+                if let Known::Answered(frame) = s.replies.begin(id) {
+                    return Ok(Some(frame.to_vec()));
+                }
+            }
         }
-        let (mut s, timeout) = self
-            .answered
-            .wait_timeout_while(s, RUNNING_PATIENCE, |s| matches!(s.replies.begin(id), Known::Running))
-            .unwrap_or_else(PoisonError::into_inner);
-        s.waiting -= 1;
-        if timeout.timed_out() {
-            return Err(Failure::new(Errno::IO, "the request's first try is still running on this I/O node"));
-        }
-        match s.replies.begin(id) {
-            Known::Answered(frame) => Ok(Some(frame.to_vec())),
-            // The wait above noted it as new: the first try turned out not to have been made.
-            Known::New | Known::Running => Ok(None),
-        }
+        s.running += 1;
+        Ok(None)
     }
 
     /// The outcome of a request that [`Session::begin`] noted; `None`: it was not carried out.
@@ -269,6 +274,7 @@ impl Session {
             Some(frame) => s.replies.answered(id, frame.to_vec()),
             None => s.replies.forget(id),
         }
+        s.running = s.running.saturating_sub(1);
         let waiting = s.waiting;
         drop(s);
         if waiting > 0 {
@@ -276,29 +282,69 @@ impl Session {
         }
     }
 
-    /// A connection ended.
-    pub(crate) fn disconnected(&self, link: &Arc<Link>, now: Nanos) {
+    /// A connection ended; `owed`: the client may not have got all its answers.
+    pub(crate) fn disconnected(&self, link: &Arc<Link>, now: Nanos, owed: bool) {
         let mut s = self.lock();
         s.connections.retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(link)));
+        s.owed |= owed;
         if s.connections.is_empty() {
             s.alone_since = Some(now);
         }
     }
 
-    /// Gives up all it holds.
-    fn leave(&self, linger: Option<Nanos>) -> Left {
+    /// A connection that only keeps files open has ended.
+    pub(crate) fn lifeline_ended(&self, linger: Nanos) {
+        let mut s = self.lock();
+        s.lifelines = s.lifelines.saturating_sub(1);
+        let kept = if s.lifelines == 0 { std::mem::take(&mut s.kept) } else { Vec::new() };
+        let last: Vec<_> = kept.iter().map(|(h, _)| self.job.handles.release(*h, Some(linger))).collect();
+        drop(s);
+        drop((kept, last));
+    }
+
+    fn owes(&self) -> bool {
+        let s = self.lock();
+        // Who is still connected has another way to ask.
+        s.owed && s.connections.is_empty() || s.busy()
+    }
+
+    /// Whether a node that drains should wait for a client that says nothing: it holds what cannot be
+    /// moved, or something of it is being carried out.
+    pub(crate) fn holds_on(&self) -> bool {
+        let s = self.lock();
+        let unlinked = |file: &Arc<OpenFile>| path::is_unlinked(file.fd());
+        s.busy()
+            || s.locks.values().any(|l| !l.is_idle())
+            || s.files.values().any(unlinked)
+            || s.kept.iter().any(|(_, file)| unlinked(file))
+    }
+
+    /// Gives up all it holds; `keep`: but for its files, while forked processes may adopt them.
+    fn leave(&self, linger: Option<Nanos>, keep: bool) -> Left {
         let mut s = self.lock();
         s.gone = true;
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
-        for (handle, file) in s.files.drain() {
-            files.push(file);
-            files.extend(self.job.handles.release(handle, linger));
+        let held: Vec<_> = s.files.drain().collect();
+        if keep && s.lifelines > 0 {
+            s.kept.extend(held);
+        } else {
+            for (handle, file) in held {
+                files.push(file);
+                files.extend(self.job.handles.release(handle, linger));
+            }
         }
         Left {
             _files: files,
             _locks: s.locks.drain().map(|(_, l)| l).collect(),
             connections: s.connections.drain(..).filter_map(|c| c.upgrade()).collect(),
         }
+    }
+}
+
+impl State {
+    /// Whether something of it is being carried out.
+    fn busy(&self) -> bool {
+        self.running > 0 || !self.writing.is_empty()
     }
 }
 
@@ -316,6 +362,8 @@ pub(crate) struct Arrival {
     pub(crate) admin: bool,
     pub(crate) stamp: u64,
     pub(crate) lease: Nanos,
+    /// The connection only keeps the session's files open.
+    pub(crate) lifeline: bool,
 }
 
 impl Sessions {
@@ -327,58 +375,58 @@ impl Sessions {
     pub(crate) fn join(&self, who: Arrival, link: &Arc<Link>, now: Nanos) -> (Arc<Session>, bool) {
         let mut table = self.lock();
         let key = (who.job.flow(), who.id);
-        if let Some(session) = table.get(&key) {
-            let mut s = session.lock();
-            s.lease.observe(now, Nanos(who.stamp));
+        let found = table.get(&key).map(Arc::clone);
+        let resumed = found.is_some();
+        let session = found.unwrap_or_else(|| Arc::new(Session::new(&who, now)));
+        let mut s = session.lock();
+        s.lease.observe(now, Nanos(who.stamp));
+        if who.lifeline {
+            s.lifelines += 1;
+        } else {
             s.connections.push(Arc::downgrade(link));
-            s.alone_since = None;
-            drop(s);
-            return (Arc::clone(session), true);
+            (s.alone_since, s.owed) = (None, false);
         }
-        let session = Arc::new(Session {
-            job: who.job,
-            pid: who.pid,
-            client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
-            admin: who.admin,
-            state: Mutex::new(State {
-                lease: Lease::new(who.lease, now, Nanos(who.stamp)),
-                files: HashMap::default(),
-                locks: HashMap::default(),
-                replies: Replies::default(),
-                waiting: 0,
-                writing: Vec::new(),
-                tries: VecDeque::new(),
-                connections: vec![Arc::downgrade(link)],
-                alone_since: None,
-                gone: false,
-            }),
-            answered: Condvar::new(),
-        });
-        table.insert(key, Arc::clone(&session));
-        (session, false)
+        drop(s);
+        if !resumed {
+            table.insert(key, Arc::clone(&session));
+        }
+        (session, resumed)
     }
 
     /// The client said goodbye.
     pub(crate) fn leave(&self, session: &Arc<Session>, linger: Option<Nanos>) -> Left {
         self.lock().retain(|_, s| !Arc::ptr_eq(s, session));
-        session.leave(linger)
+        session.leave(linger, linger.is_some())
     }
 
-    /// Releases the sessions whose clients have been away for longer than `grace`.
+    /// Releases the sessions whose clients have been away for longer than `grace`, but for those whose
+    /// requests are still being carried out: their clients may come for the answers.
     pub(crate) fn expire(&self, now: Nanos, grace: Nanos) -> Vec<Left> {
         let mut table = self.lock();
-        let away = |s: &Session| s.lock().alone_since.is_some_and(|since| now.since(since) >= grace);
+        let away = |s: &Session| {
+            let s = s.lock();
+            s.alone_since.is_some_and(|since| now.since(since) >= grace) && !s.busy()
+        };
         let due: Vec<_> = table.extract_if(|_, s| away(s)).map(|(_, s)| s).collect();
         drop(table);
-        due.iter().map(|s| s.leave(None)).collect()
+        due.iter().map(|s| s.leave(None, true)).collect()
     }
 
-    /// The process id of the one session that holds byte-range locks on the file, besides `except`.
-    pub(crate) fn lock_holder(&self, file: &OpenFile, except: &Arc<Session>) -> Option<u32> {
+    /// Who, besides `except`, holds a lock on the file that is in the way, and which.
+    pub(crate) fn lock_holder(
+        &self,
+        identity: u64,
+        wanted: &LockRange,
+        except: &Arc<Session>,
+    ) -> Option<(LockRange, u32)> {
         let table = self.lock();
-        let mut holders = table.values().filter(|s| !Arc::ptr_eq(s, except) && s.locks_on(file));
-        let first = holders.next()?;
-        holders.next().is_none().then_some(first.pid)
+        let mut others = table.values().filter(|s| !Arc::ptr_eq(s, except));
+        others.find_map(|s| Some((s.lock_in_the_way(identity, wanted)?, s.pid)))
+    }
+
+    /// Whether a node that drains should wait for a client that is not connected.
+    pub(crate) fn owe(&self) -> bool {
+        self.lock().values().any(|s| s.owes())
     }
 
     pub(crate) fn len(&self) -> usize {

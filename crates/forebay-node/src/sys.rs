@@ -1,7 +1,8 @@
-//! System calls that need `unsafe` or that rustix does not have: page-aligned memory, open-file-
-//! description locks, signals. Every other call goes through rustix where it is used.
+//! System calls that need `unsafe` or that rustix does not have: page-aligned and shared memory,
+//! open-file-description locks, file handles, signals. Every other call goes through rustix where it is used.
 
 use forebay_types::Nanos;
+use forebay_wire::session::ledger::Entry;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -108,6 +109,80 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping is owned and no borrow of it can outlive it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Memory that other processes can see: a file's content, or nobody else's.
+#[derive(Debug)]
+pub(crate) struct SharedMap {
+    start: NonNull<Entry>,
+    len: usize,
+}
+
+// SAFETY: a `SharedMap` owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for SharedMap {}
+// SAFETY: it is only ever looked at as atomics.
+unsafe impl Sync for SharedMap {}
+
+impl SharedMap {
+    /// The first `len` bytes of a file, which has as many and keeps them.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<SharedMap, Errno> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nobody's memory.
+        let start = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0)?
+        };
+        NonNull::new(start.cast()).map(|start| SharedMap { start, len }).ok_or(Errno::NOMEM)
+    }
+
+    /// `len` bytes of this process's own.
+    pub(crate) fn anonymous(len: usize) -> Result<SharedMap, Errno> {
+        let map = std::mem::ManuallyDrop::new(Map::new(len)?);
+        Ok(SharedMap { start: map.start.cast(), len })
+    }
+}
+
+impl AsRef<[Entry]> for SharedMap {
+    fn as_ref(&self) -> &[Entry] {
+        // SAFETY: `start` is page-aligned and points to `len` mapped bytes; an entry is made of atomics,
+        // for which every bit pattern is valid and which others may change meanwhile.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len / size_of::<Entry>()) }
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and no borrow of it can outlive it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The kernel's handle of a file: it has the inode's generation, and so no other file ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct FileHandle {
+    len: u32,
+    kind: i32,
+    bytes: [u8; 128],
+}
+
+impl FileHandle {
+    /// Where the file system gives one.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<FileHandle> {
+        let mut handle = FileHandle { len: 128, kind: 0, bytes: [0; 128] };
+        let mut mount: libc::c_int = 0;
+        // SAFETY: the name is a C string; `handle` says how long it is, and both are valid to write to.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                fd.as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut handle,
+                &raw mut mount,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        (result == 0).then_some(handle)
     }
 }
 

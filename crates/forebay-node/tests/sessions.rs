@@ -148,7 +148,7 @@ fn locks_between_processes() {
         let (found, pid) = test_lock(&mut b, hb, owner, range(LockKind::Write, 0, 0)).unwrap();
         assert_eq!(found, write);
         if owner == LockOwner::Process {
-            assert_eq!(pid, 4711);
+            assert_eq!(pid, common::pid(a.session));
         }
         assert_eq!(test_lock(&mut a, ha, owner, write), None, "one's own is not in the way");
         lock(&mut a, ha, owner, range(LockKind::Unlock, 0, 0)).unwrap();

@@ -70,6 +70,8 @@ pub struct Line {
     pub spread: Spread,
     /// Draw points only (no line between them), for scatter plots.
     pub points_only: bool,
+    /// Leave the legend to the text around the chart.
+    pub no_legend: bool,
 }
 
 impl Line {
@@ -91,7 +93,10 @@ impl Line {
                 ys.push(y);
             }
         }
-        let names: Vec<String> = self.series.iter().map(|s| s.name.clone()).collect();
+        let mut names: Vec<String> = self.series.iter().map(|s| s.name.clone()).collect();
+        if self.no_legend {
+            names.clear();
+        }
         let mut f = Frame::new(self.size, &self.title, &names, Swatch::Mark, &self.x, &self.y, (&xs, &ys));
         if xs.is_empty() {
             f.empty_note();

@@ -3,6 +3,7 @@
 mod arbiter;
 mod cmd;
 mod output;
+mod program;
 mod report;
 
 use clap::Parser;

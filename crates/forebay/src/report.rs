@@ -20,6 +20,9 @@ pub(crate) struct RunReport {
     /// The signal that ended it.
     signal: Option<i32>,
     seconds: f64,
+    /// By which front end the calls were caught, and why that one.
+    front_end: &'static str,
+    because: String,
     forwarded: Vec<Forwarded>,
     bytes_read: u64,
     bytes_written: u64,
@@ -77,6 +80,8 @@ impl RunReport {
             status: status.code(),
             signal: status.signal(),
             seconds,
+            front_end: "preload",
+            because: String::new(),
             forwarded: config
                 .exports
                 .iter()
@@ -101,6 +106,13 @@ impl RunReport {
             io_nodes,
             not_forwarded,
         }
+    }
+}
+
+impl RunReport {
+    /// The run had this front end, for this reason.
+    pub(crate) fn through(self, front_end: &'static str, because: String) -> RunReport {
+        RunReport { front_end, because, ..self }
     }
 }
 
@@ -161,6 +173,7 @@ impl fmt::Display for RunReport {
             (None, None) => "its end was not seen".to_owned(),
         };
         writeln!(f, "forebay: {} ({end}, {:.2} s)", self.command.join(" "), self.seconds)?;
+        writeln!(f, "  through    the {} ({})", self.front_end, self.because)?;
         for e in &self.forwarded {
             if e.dir == e.export {
                 writeln!(f, "  forwarded  {}", e.dir)?;

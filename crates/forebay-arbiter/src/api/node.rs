@@ -50,10 +50,11 @@ async fn serve(shared: Arc<Shared>, mut socket: WebSocket) {
     let (connection, messages) = match join(&shared, hello).await {
         Ok(joined) => joined,
         Err(reason) => {
-            tracing::warn!(%node, %reason, "an I/O node is refused");
+            shared.refusals.refused(Some(node), &reason);
             return sorry(&mut socket, reason).await;
         }
     };
+    shared.refusals.admitted(node);
     tracing::info!(%node, "an I/O node came");
     let why = converse(&shared, &mut socket, node, connection, messages).await;
     tracing::info!(%node, why, "an I/O node's connection ended");

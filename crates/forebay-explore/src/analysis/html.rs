@@ -40,8 +40,9 @@ pub fn html(report: &Report, title: &str) -> String {
     histograms(&mut out, report);
     let _ = write!(
         out,
-        "<h2>Bandwidth by number of I/O nodes</h2><p class=\"muted\">MB/s at the clients; 0 is direct access. Line: \
-         mean; bars: 95 % confidence interval; faint dots: single repetitions. The y axes differ.</p>\
+        "<h2>Bandwidth by number of I/O nodes</h2><p class=\"muted\">MB/s at the clients. Marks: \
+         median; bars: quartiles; faint dots: single repetitions. Direct access (0) stands apart: it is no number of \
+         I/O nodes. Colours mean the same in every panel; the y axes differ.</p>\
          <p><input id=\"f\" placeholder=\"filter: shared strided 512 …\" aria-label=\"filter scenarios\"></p>\
          <div class=\"panels\">"
     );
@@ -53,9 +54,12 @@ pub fn html(report: &Report, title: &str) -> String {
     warnings(&mut out, report);
     let _ = write!(
         out,
-        "<h2>How this was decided</h2><p>{} A number of I/O nodes is a distinct choice if it differs from every smaller \
+        "<h2>How this was decided</h2><p>Kruskal-Wallis says first whether the number of I/O nodes matters at all \
+         (p ≤ 0.05); only then pairs are compared. {} A number of I/O nodes is a distinct choice if it differs from every smaller \
          number. “Enough” is the smallest number that does not differ from the best one (by median). \
-         Kruskal-Wallis and Dunn are corrected for ties; the intervals are Student's.</p></main>\
+         Kruskal-Wallis and Dunn are corrected for ties. The study compared every pair without asking first, which is how \
+         figure (a) counts; its bars are Wilson's 95 % intervals, as if the scenarios were drawn from all \
+         there could be.</p></main>\
          <script>{SCRIPT}</script></body></html>",
         match report.rule {
             Rule::Described =>
@@ -74,7 +78,7 @@ fn cards(out: &mut String, r: &Report) {
     };
     let share = r.forwarding.median;
     let of = (share.forwarding + share.direct).max(1) as f64;
-    let one = r.distinct.get(&1).copied().unwrap_or(0);
+    let one = r.distinct_gated.get(&1).copied().unwrap_or(0);
     out.push_str("<div class=\"cards\">");
     for (value, label) in [
         (most(&r.best.median), "I/O nodes: most often best (median)".to_owned()),
@@ -95,12 +99,9 @@ fn histograms(out: &mut String, r: &Report) {
         x_label: "choices a scenario has".into(),
         categories: r.distinct.keys().map(usize::to_string).collect(),
         y: Axis::linear("scenarios"),
-        series: vec![BarSeries::new("scenarios", r.distinct.values().map(|n| *n as f64))],
+        series: vec![tally("scenarios", r.distinct.values())],
         labels: true,
         ..Bars::default()
-    };
-    let series = |name: &str, tally: &std::collections::BTreeMap<u32, usize>| {
-        BarSeries::new(name, tally.values().map(|n| *n as f64))
     };
     let best = Bars {
         title: "(b) Best number of I/O nodes".into(),
@@ -109,9 +110,9 @@ fn histograms(out: &mut String, r: &Report) {
         categories: r.best.max.keys().map(u32::to_string).collect(),
         y: Axis::linear("scenarios"),
         series: vec![
-            series("by the fastest repetition", &r.best.max),
-            series("by the mean", &r.best.mean),
-            series("by the median", &r.best.median),
+            tally("by the fastest repetition", r.best.max.values()),
+            tally("by the mean", r.best.mean.values()),
+            tally("by the median", r.best.median.values()),
         ],
         labels: true,
         ..Bars::default()
@@ -119,24 +120,46 @@ fn histograms(out: &mut String, r: &Report) {
     let _ = write!(out, "<h2>All scenarios</h2><div class=\"row\">{}{}</div>", choices.svg(), best.svg());
 }
 
+/// Bars of counts, each with Wilson's interval of its share of all.
+fn tally<'a>(name: &str, counts: impl Iterator<Item = &'a usize> + Clone) -> BarSeries {
+    let all: usize = counts.clone().sum();
+    let mut series = BarSeries::new(name, counts.clone().map(|n| *n as f64));
+    series.ranges = counts.map(|n| wilson(*n, all)).collect();
+    series
+}
+
+/// The 95 % interval of a count out of `of`.
+fn wilson(count: usize, of: usize) -> (f64, f64) {
+    const Z: f64 = 1.959_964;
+    let (k, n) = (count as f64, of.max(1) as f64);
+    let p = k / n;
+    let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    (((middle - half) * n).max(0.0), ((middle + half) * n).min(n))
+}
+
 fn panel(out: &mut String, v: &Verdict) {
-    let at = |i: usize| i as f64;
-    let mut series = Series::with_range(
-        "",
-        v.counts.iter().enumerate().map(|(i, c)| {
-            let (lo, hi) = c.interval.map_or((c.mean, c.mean), |t| (t.low.max(0.0), t.high));
-            (at(i), c.mean, lo, hi)
-        }),
-    );
-    for (i, runs) in v.runs.values().enumerate() {
-        series.samples.extend(runs.iter().map(|mbs| (at(i), *mbs)));
-    }
+    // Always both, in this order, so that each has its colour in every panel.
+    let part = |name: &str, wanted: fn(u32) -> bool| {
+        let of = v.counts.iter().enumerate().filter(|(_, c)| wanted(c.io_nodes));
+        let mut series = Series::with_range(
+            name,
+            of.clone().map(|(i, c)| (i as f64, c.median, c.quartiles.0, c.quartiles.1)),
+        );
+        for (i, c) in of {
+            let runs = v.runs.get(&c.io_nodes).into_iter().flatten();
+            series.samples.extend(runs.map(|mbs| (i as f64, *mbs)));
+        }
+        series
+    };
+    let series = vec![part("forwarded", |n| n > 0), part("direct", |n| n == 0)];
     let svg = Line {
         title: v.scenario.clone(),
         size: Size::SMALL,
         x: Axis::categories("", v.counts.iter().map(|c| c.io_nodes.to_string())),
         y: Axis::linear(""),
-        series: vec![series],
+        series,
+        no_legend: true,
         spread: Spread::Bars,
         ..Line::default()
     }
@@ -145,11 +168,12 @@ fn panel(out: &mut String, v: &Verdict) {
     let key = escape(&format!("{} {words}", v.scenario).to_lowercase());
     let _ = write!(
         out,
-        "<figure data-k=\"{key}\">{svg}<figcaption>{}<br>best <b>{}</b>, enough <b>{}</b>, {} distinct</figcaption></figure>",
+        "<figure data-k=\"{key}\">{svg}<figcaption>{}<br>best <b>{}</b>, enough <b>{}</b>, n = {}, p {}</figcaption></figure>",
         escape(&words),
         v.best.median,
         v.smallest_equivalent,
-        v.choices.len()
+        v.repetitions(),
+        escape(&v.p())
     );
 }
 
@@ -160,7 +184,7 @@ fn table(out: &mut String, r: &Report) {
         let _ = write!(out, "<th>{c}</th>");
     }
     out.push_str(
-        "<th>best</th><th>enough</th><th>choices</th><th title=\"Kruskal-Wallis\">p</th></tr></thead><tbody>",
+        "<th>n</th><th title=\"Kruskal-Wallis\">p</th><th>best</th><th>enough</th><th>choices</th></tr></thead><tbody>",
     );
     for v in &r.verdicts {
         let words = v.facts.describe();
@@ -176,26 +200,24 @@ fn table(out: &mut String, r: &Report) {
                 None => out.push_str("<td>–</td>"),
                 Some(k) => {
                     let class = if v.best.median == *c { " class=\"best\"" } else { "" };
-                    let half =
-                        k.interval.map_or(String::new(), |i| format!(" ± {:.1}", (i.high - i.low) / 2.0));
                     let hover = format!(
-                        "{} repetitions, median {:.1}, {:.1} to {:.1}",
-                        k.samples, k.median, k.min, k.max
+                        "{} repetitions, mean {:.1}, {:.1} to {:.1}",
+                        k.samples, k.mean, k.min, k.max
                     );
-                    let _ = write!(out, "<td{class} title=\"{hover}\">{:.1}{half}</td>", k.mean);
+                    let (low, high) = k.quartiles;
+                    let _ =
+                        write!(out, "<td{class} title=\"{hover}\">{:.1} [{low:.1}–{high:.1}]</td>", k.median);
                 }
             }
         }
-        let choices: Vec<String> = v.choices.iter().map(u32::to_string).collect();
-        let p = v
-            .kruskal_wallis
-            .map_or("–".to_owned(), |k| if k.p < 0.001 { "&lt;0.001".into() } else { format!("{:.3}", k.p) });
         let _ = write!(
             out,
-            "<td>{}</td><td>{}</td><td>{}</td><td>{p}</td></tr>",
+            "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            v.repetitions(),
+            escape(&v.p()),
             v.best.median,
             v.smallest_equivalent,
-            choices.join(" ")
+            v.choices_shown()
         );
     }
     out.push_str("</tbody></table></div>");

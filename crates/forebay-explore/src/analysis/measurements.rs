@@ -86,7 +86,7 @@ pub struct Scenario {
 /// Everything measured.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
-    /// In the order of their first row; where rows have times, by name.
+    /// By name, numbers in it by their value.
     pub scenarios: Vec<Scenario>,
     /// Repetitions in all.
     pub rows: usize,
@@ -188,10 +188,8 @@ impl Measurements {
             scenario.runs.entry(row.io_nodes).or_default().push(value);
             self.rows += 1;
         }
-        if timed {
-            // Stable: the operations of a scenario stay in the order they ran in.
-            self.scenarios.sort_by(|a, b| natural(&a.name, &b.name));
-        }
+        // Stable: the operations of a scenario stay in the order they ran in.
+        self.scenarios.sort_by(|a, b| natural(&a.name, &b.name));
         Ok(())
     }
 

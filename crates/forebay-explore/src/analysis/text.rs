@@ -4,6 +4,9 @@ use super::verdict::{Report, Rule, Verdict};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Room for a median and its quartiles.
+const CELL: usize = 20;
+
 /// The report as plain text, one line a scenario.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
@@ -17,17 +20,24 @@ pub fn text(report: &Report) -> String {
         "scenario", "procs", "layout", "order", "request", "op"
     );
     for c in &counts {
-        let _ = write!(out, "  {:>14}", format!("{c} ION{}", if *c == 1 { "" } else { "s" }));
+        let head = match c {
+            0 => "direct".to_owned(),
+            1 => "1 ION".to_owned(),
+            n => format!("{n} IONs"),
+        };
+        let _ = write!(out, "  {head:>CELL$}");
     }
-    let _ = writeln!(out, "  {:>4}  {:>6}  choices", "best", "enough");
+    let _ = writeln!(out, "  {:<9}  {:>6}  {:>4}  {:>6}  choices", "n", "p", "best", "enough");
     for v in &report.verdicts {
         line(&mut out, v, &counts, width);
     }
     let _ = writeln!(
         out,
-        "\nMB/s (create, stat, unlink: operations/s): mean ± half of the 95 % confidence interval; * highest.\n\
+        "\nMB/s (create, stat, unlink: operations/s): median [lower–upper quartile]; * highest median.\n\
+         n: repetitions, of each column where they differ. p: Kruskal-Wallis, that all numbers of I/O nodes \
+         are alike.\n\
          best: by median. enough: the smallest number that does not really differ from it.\n\
-         choices: the numbers that differ from every smaller one ({}).\n",
+         choices: the numbers that differ from every smaller one ({}); – where p > 0.05.\n",
         match report.rule {
             Rule::Described => "Dunn's one-sided p ≤ 0.025",
             Rule::Published => "as published: Dunn's Z ≤ 0.05",
@@ -54,9 +64,15 @@ pub fn text(report: &Report) -> String {
     for n in report.distinct.keys() {
         let _ = write!(out, "{n:>6}");
     }
-    let _ = write!(out, "\n{:32}", "  scenarios");
-    for n in report.distinct.values() {
-        let _ = write!(out, "{n:>6}");
+    let mut tallies = vec![("  scenarios, by every pair", &report.distinct)];
+    if report.rule == Rule::Described {
+        tallies.push(("  scenarios, if p ≤ 0.05 first", &report.distinct_gated));
+    }
+    for (name, tally) in tallies {
+        let _ = write!(out, "\n{name:32}");
+        for n in tally.values() {
+            let _ = write!(out, "{n:>6}");
+        }
     }
     out.push('\n');
     if report.warnings > 0 {
@@ -93,13 +109,20 @@ fn line(out: &mut String, v: &Verdict, counts: &[u32], width: usize) {
     );
     for c in counts {
         let cell = v.counts.iter().find(|k| k.io_nodes == *c).map_or("–".to_owned(), |k| {
-            let half = k.interval.map_or(String::new(), |i| format!(" ±{}", short((i.high - i.low) / 2.0)));
-            format!("{}{}{half}", if v.best.mean == *c { "*" } else { "" }, short(k.mean))
+            let star = if v.best.median == *c { "*" } else { "" };
+            let (low, high) = k.quartiles;
+            format!("{star}{} [{}–{}]", short(k.median), short(low), short(high))
         });
-        let _ = write!(out, "  {cell:>14}");
+        let _ = write!(out, "  {cell:>CELL$}");
     }
-    let choices: Vec<String> = v.choices.iter().map(u32::to_string).collect();
-    let _ = writeln!(out, "  {:>4}  {:>6}  {}", v.best.median, v.smallest_equivalent, choices.join(" "));
+    let (best, enough) = (v.best.median, v.smallest_equivalent);
+    let _ = writeln!(
+        out,
+        "  {:<9}  {:>6}  {best:>4}  {enough:>6}  {}",
+        v.repetitions(),
+        v.p(),
+        v.choices_shown()
+    );
 }
 
 fn row(out: &mut String, name: &str, tally: &BTreeMap<u32, usize>, counts: &[u32]) {

@@ -43,6 +43,8 @@ pub struct Count {
     pub interval: Option<Interval>,
     /// MB/s.
     pub median: f64,
+    /// The lower and upper quartile, MB/s.
+    pub quartiles: (f64, f64),
     /// The slowest, MB/s.
     pub min: f64,
     /// The fastest, MB/s.
@@ -95,9 +97,11 @@ pub struct Verdict {
     pub best: Best,
     /// Whether the number of I/O nodes matters at all.
     pub kruskal_wallis: Option<KruskalWallis>,
-    /// Every pair of numbers.
+    /// Every pair of numbers; none where Kruskal-Wallis finds no difference, since then there is nothing
+    /// that pairs could say. (As published, the study had no such gate.)
     pub dunn: Vec<Pair>,
-    /// The numbers worth choosing between: those that differ from every smaller one.
+    /// The numbers worth choosing between: those that differ from every smaller one; only the smallest
+    /// where Kruskal-Wallis finds no difference.
     pub choices: Vec<u32>,
     /// The smallest number that does not differ from the best one (by median).
     pub smallest_equivalent: u32,
@@ -106,6 +110,34 @@ pub struct Verdict {
     /// The single measurements, for plots.
     #[serde(skip)]
     pub runs: BTreeMap<u32, Vec<f64>>,
+}
+
+impl Verdict {
+    /// Repetitions: one number, or one for each number of I/O nodes where they differ.
+    pub(super) fn repetitions(&self) -> String {
+        let mut all: Vec<String> = self.counts.iter().map(|c| c.samples.to_string()).collect();
+        if all.iter().all(|n| *n == all[0]) {
+            all.truncate(1);
+        }
+        all.join("/")
+    }
+
+    /// Kruskal-Wallis' p.
+    pub(super) fn p(&self) -> String {
+        match self.kruskal_wallis {
+            None => "–".to_owned(),
+            Some(k) if k.p < 0.001 => "<0.001".to_owned(),
+            Some(k) => format!("{:.3}", k.p),
+        }
+    }
+
+    /// The choices, where there is anything to choose.
+    pub(super) fn choices_shown(&self) -> String {
+        if self.dunn.is_empty() {
+            return "–".to_owned();
+        }
+        self.choices.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// How many scenarios are best with forwarding and how many with direct access.
@@ -148,9 +180,12 @@ pub struct Report {
     pub rows: usize,
     /// Scenarios by best number of I/O nodes.
     pub best: BestCounts,
-    /// Scenarios by how many statistically distinct choices they have.
+    /// Scenarios by how many statistically distinct choices they have, counted as the study does: pair
+    /// by pair, also where Kruskal-Wallis finds no difference among all.
     pub distinct: BTreeMap<usize, usize>,
-    /// The rule for `distinct`.
+    /// The same by the verdicts' own `choices`, which want Kruskal-Wallis to find a difference first.
+    pub distinct_gated: BTreeMap<usize, usize>,
+    /// The rule for a pair.
     pub rule: Rule,
     /// Scenarios by the smallest number that is as good as the best.
     pub smallest_equivalent: BTreeMap<u32, usize>,
@@ -164,14 +199,16 @@ pub struct Report {
 
 /// The verdicts on all that was measured.
 pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
-    let verdicts: Vec<Verdict> = measurements.scenarios.iter().map(|s| verdict(s, rule)).collect();
+    let (verdicts, ungated): (Vec<Verdict>, Vec<usize>) =
+        measurements.scenarios.iter().map(|s| verdict(s, rule)).unzip();
     let counts = measurements.counts();
     let zeros = || counts.iter().map(|&c| (c, 0)).collect::<BTreeMap<u32, usize>>();
     let mut best = BestCounts { max: zeros(), mean: zeros(), median: zeros() };
     let mut smallest_equivalent = zeros();
     let mut distinct: BTreeMap<usize, usize> = (1..=counts.len()).map(|n| (n, 0)).collect();
+    let mut distinct_gated = distinct.clone();
     let mut forwarding = Shares::default();
-    for v in &verdicts {
+    for (v, ungated) in verdicts.iter().zip(ungated) {
         let both = v.counts.iter().any(|c| c.io_nodes == 0) && v.counts.iter().any(|c| c.io_nodes > 0);
         for (tally, share, count) in [
             (&mut best.max, &mut forwarding.max, v.best.max),
@@ -185,7 +222,8 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
                 (false, _) => {}
             }
         }
-        *distinct.entry(v.choices.len()).or_default() += 1;
+        *distinct.entry(ungated).or_default() += 1;
+        *distinct_gated.entry(v.choices.len()).or_default() += 1;
         *smallest_equivalent.entry(v.smallest_equivalent).or_default() += 1;
     }
     Report {
@@ -193,6 +231,7 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
         rows: measurements.rows,
         best,
         distinct,
+        distinct_gated,
         rule,
         smallest_equivalent,
         forwarding,
@@ -201,7 +240,8 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
     }
 }
 
-fn verdict(s: &Scenario, rule: Rule) -> Verdict {
+/// The verdict on a scenario, and how many distinct choices it would have without the gate.
+fn verdict(s: &Scenario, rule: Rule) -> (Verdict, usize) {
     let counts: Vec<Count> = s
         .runs
         .iter()
@@ -211,6 +251,7 @@ fn verdict(s: &Scenario, rule: Rule) -> Verdict {
             mean: stats::mean(runs),
             interval: stats::t_interval(runs, 0.95),
             median: stats::median(runs),
+            quartiles: (stats::quantile(runs, 0.25), stats::quantile(runs, 0.75)),
             min: stats::quantile(runs, 0.0),
             max: stats::quantile(runs, 1.0),
             std_dev: stats::std_dev(runs),
@@ -228,7 +269,7 @@ fn verdict(s: &Scenario, rule: Rule) -> Verdict {
 
     let groups: Vec<&[f64]> = s.runs.values().map(Vec::as_slice).collect();
     let at: Vec<u32> = s.runs.keys().copied().collect();
-    let dunn: Vec<Pair> = stats::dunn(&groups)
+    let mut dunn: Vec<Pair> = stats::dunn(&groups)
         .iter()
         .map(|c| Pair {
             a: at[c.a],
@@ -240,22 +281,33 @@ fn verdict(s: &Scenario, rule: Rule) -> Verdict {
             differs: rule.differs(c),
         })
         .collect();
-    let choices = at.iter().copied().filter(|&k| dunn.iter().all(|p| p.b != k || p.differs)).collect();
-    let alike = |k: u32| {
-        let (a, b) = (k.min(best.median), k.max(best.median));
-        a == b || dunn.iter().any(|p| p.a == a && p.b == b && !p.differs)
+    let choices = |dunn: &[Pair]| -> Vec<u32> {
+        at.iter().copied().filter(|&k| dunn.iter().all(|p| p.b != k || p.differs)).collect()
     };
-    let smallest_equivalent = at.iter().copied().find(|&k| alike(k)).unwrap_or(best.median);
-    Verdict {
+    let ungated = choices(&dunn).len();
+    let kruskal_wallis = stats::kruskal_wallis(&groups);
+    let any_differ = kruskal_wallis.is_some_and(|k| k.p <= Rule::ALPHA);
+    let (choices, smallest_equivalent) = if rule == Rule::Published || any_differ {
+        let alike = |k: u32| {
+            let (a, b) = (k.min(best.median), k.max(best.median));
+            a == b || dunn.iter().any(|p| p.a == a && p.b == b && !p.differs)
+        };
+        (choices(&dunn), at.iter().copied().find(|&k| alike(k)).unwrap_or(best.median))
+    } else {
+        dunn.clear();
+        (at.iter().copied().take(1).collect(), at.first().copied().unwrap_or(best.median))
+    };
+    let verdict = Verdict {
         scenario: s.name.clone(),
         facts: s.facts.clone(),
         counts,
         best,
-        kruskal_wallis: stats::kruskal_wallis(&groups),
+        kruskal_wallis,
         dunn,
         choices,
         smallest_equivalent,
         warnings: warnings(&s.runs),
         runs: s.runs.clone(),
-    }
+    };
+    (verdict, ungated)
 }

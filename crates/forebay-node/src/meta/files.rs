@@ -4,7 +4,6 @@ use super::{Call, DONE};
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
 use crate::{path, sys};
-use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::flag;
 use forebay_wire::message::{Answer, Attr, Entry, Path, SeekKind, Target};
@@ -33,7 +32,7 @@ impl<'a> Call<'a> {
         }
         let fd = checked.open(raw, mode)?;
         let attr = path::attr_of(fd.as_fd())?;
-        if identity != 0 && path::identity(&attr) != identity {
+        if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
         self.opened(fd, attr, flags)
@@ -46,34 +45,29 @@ impl<'a> Call<'a> {
             return Err(Failure::new(Errno::OPNOTSUPP, "pipes, sockets and devices are not forwarded"));
         }
         let limits = &self.node.config;
-        let file = Arc::new(OpenFile::new(fd, &attr, flags));
+        let identity = path::identity(fd.as_fd(), &attr);
+        self.identity.set(identity);
+        let file = Arc::new(OpenFile::new(fd, &attr, identity, flags));
         let handle = self.session.enter(file, limits.max_handles_per_session, limits.max_handles)?;
-        Ok(Answer::Opened { handle, attr, identity: path::identity(&attr) })
+        Ok(Answer::Opened { handle, attr, identity })
     }
 
     pub(super) fn close(&self, handle: u64) -> Outcome<Answer<'static>> {
-        self.session.close(handle, self.linger())?;
+        // Until when it may still be adopted, if a forked process may want to.
+        let linger = self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into());
+        self.session.close(handle, linger)?;
         Ok(DONE)
-    }
-
-    /// Until when a file that was closed may still be adopted.
-    fn linger(&self) -> Option<Nanos> {
-        self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into())
     }
 
     pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {
         let file = self.session.adopt(handle, self.node.config.max_handles_per_session)?;
         let attr = path::attr_of(file.fd())?;
-        Ok(Answer::Opened { handle, attr, identity: path::identity(&attr) })
+        Ok(Answer::Opened { handle, attr, identity: file.identity })
     }
 
     pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {
         let file = self.file(handle)?;
-        if data_only {
-            rustix::fs::fdatasync(file.fd())?
-        } else {
-            rustix::fs::fsync(file.fd())?
-        }
+        self.node.storage.sync(file.fd(), data_only)?;
         Ok(DONE)
     }
 

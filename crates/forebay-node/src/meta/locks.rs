@@ -2,11 +2,11 @@
 //! closes: so they are gone when the client is.
 
 use super::{Call, DONE};
-use crate::fail::Outcome;
+use crate::fail::{Failure, Outcome};
 use crate::file::{self, LockFile, OpenFile};
 use crate::sys::{self, RawLock};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::message::{Answer, LockKind, LockOwner, LockRange};
+use forebay_wire::message::{Answer, LockKind, LockOwner, LockRange, LockRecord};
 use rustix::fd::BorrowedFd;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -49,7 +49,11 @@ impl Call<'_> {
         }
         let owner = self.owner(file, owner)?;
         self.may_change()?;
-        sys::ofd_set(owner.fd(), raw(range)?).map_err(busy)?;
+        match &owner {
+            Owner::Process(locks) => locks.set(range, raw(range)?),
+            Owner::Handle(file) => sys::ofd_set(file.fd(), raw(range)?),
+        }
+        .map_err(busy)?;
         Ok(DONE)
     }
 
@@ -69,9 +73,28 @@ impl Call<'_> {
         };
         let kind = if kind == libc::F_RDLCK { LockKind::Read } else { LockKind::Write };
         let found = LockRange { kind, start: start.unsigned_abs(), len: len.unsigned_abs() };
-        // As with the kernel's own locks of open files: −1 where no one process can be named.
-        let pid = self.node.sessions.lock_holder(&file, self.session).unwrap_or(u32::MAX);
-        Ok(Answer::Lock(Some((found, pid))))
+        Ok(Answer::Lock(match self.node.sessions.lock_holder(file.identity, &range, self.session) {
+            Some(holder) => Some(holder),
+            // A process elsewhere, or an open file's: the kernel names nobody then.
+            None => Some((found, u32::MAX)),
+        }))
+    }
+
+    /// Who of those that this node serves holds what is in the way.
+    pub(super) fn lock_holder(&self, identity: u64, range: LockRange) -> Answer<'static> {
+        Answer::Lock(self.node.sessions.lock_holder(identity, &range, self.session))
+    }
+
+    /// A process of the job waits for a lock, here or on another node.
+    pub(super) fn lock_wait(&self, wanted: LockRecord, held: &[u8]) -> Outcome<Answer<'static>> {
+        let held = LockRecord::decode_all(held).map_err(|_| Errno::INVAL)?;
+        if self.session.job.waits().waits(self.session.id, wanted, held, sys::now()) {
+            return Err(Failure::new(
+                Errno::DEADLK,
+                "processes of the job would wait for each other's locks",
+            ));
+        }
+        Ok(DONE)
     }
 
     pub(super) fn flock(&self, handle: u64, kind: LockKind) -> Outcome<Answer<'static>> {

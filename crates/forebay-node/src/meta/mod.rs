@@ -6,8 +6,9 @@ mod files;
 mod locks;
 mod names;
 
-use crate::fail::Outcome;
+use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::ledger::Verdict;
 use crate::link::Link;
 use crate::node::Node;
 use crate::path::{self, Checked};
@@ -15,26 +16,54 @@ use crate::replay;
 use crate::session::Session;
 use crate::sys;
 use forebay_wire::frame::{Header, flag};
-use forebay_wire::message::{Answer, Fate, Meta, Path, Target};
+use forebay_wire::message::{Answer, Meta, Path, Target};
+use forebay_wire::session::ledger::Begun;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// One metadata request and who asks.
 pub(crate) struct Call<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) via: &'a Link,
-    pub(crate) session: &'a Arc<Session>,
+    via: &'a Link,
+    session: &'a Arc<Session>,
     pub(crate) header: &'a Header,
+    /// It must not be done twice: it is entered in the ledger before it is tried.
+    once: bool,
+    begun: Cell<Option<Begun>>,
+    /// The identity of the file that was opened.
+    identity: Cell<u64>,
 }
 
 impl<'a> Call<'a> {
+    pub(crate) fn new(
+        node: &'a Node,
+        via: &'a Link,
+        session: &'a Arc<Session>,
+        header: &'a Header,
+    ) -> Call<'a> {
+        let (begun, identity) = (Cell::new(None), Cell::new(0));
+        Call { node, via, session, header, once: false, begun, identity }
+    }
+
     /// Carries the operation out and appends the encoded answer to `out`.
-    pub(crate) fn run(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+    pub(crate) fn run(mut self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+        // Cutting a file twice to one length is cutting it once.
+        self.once = meta.needs_reply_cache() && !matches!(meta, Meta::Truncate { .. });
+        let done = self.repeat(meta, out);
+        if let Some(begun) = self.begun.take() {
+            let errno = done.as_ref().map_or_else(|f| f.errno.raw_os_error().unsigned_abs(), |()| 0);
+            self.node.ledgers.done(begun, errno, [self.identity.get(), 0, 0, 0]);
+        }
+        done
+    }
+
+    fn repeat(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let start = out.len();
         if self.header.has(flag::REPLAY) {
             replay::admit(meta)?;
         }
-        let done = self.once(meta, out);
+        let done = self.carry_out(meta, out);
         match done {
             Err(failure) if self.header.has(flag::REPLAY) && !failure.not_tried() => {
                 out.truncate(start);
@@ -44,7 +73,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn once(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+    fn carry_out(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let answer = match *meta {
             Meta::Open { path, flags, mode, identity } => self.open(&path, flags, mode, identity)?,
             Meta::Close { handle } => self.close(handle)?,
@@ -82,9 +111,13 @@ impl<'a> Call<'a> {
                 Answer::Mapping { epoch, nodes }.append_to(out);
                 return Ok(());
             }
-            Meta::Verdict { .. } => Answer::Verdict { known: false, dead: false, fate: Fate::Forgotten },
-            Meta::LockWait { .. } => DONE,
-            Meta::LockHolder { .. } => Answer::Lock(None),
+            Meta::Verdict { incarnation, session, id, age_ms } => {
+                let Verdict { known, dead, fate } =
+                    self.node.ledgers.verdict(incarnation, session, id, age_ms);
+                Answer::Verdict { known, dead, fate }
+            }
+            Meta::LockWait { wanted, held } => self.lock_wait(wanted, held)?,
+            Meta::LockHolder { identity, range } => self.lock_holder(identity, range),
         };
         answer.append_to(out);
         Ok(())
@@ -98,9 +131,23 @@ impl<'a> Call<'a> {
         self.session.find(handle)
     }
 
-    /// To be asked right before a change.
+    /// To be asked right before a change. What must not be done twice is in the ledger before its lease
+    /// is looked at: a node that is stopped in between cannot do it unseen.
     pub(crate) fn may_change(&self) -> Outcome<()> {
-        self.session.may_change(self.via, sys::now())
+        if !self.once {
+            return self.session.may_change(self.via, sys::now());
+        }
+        let begun = self.node.ledgers.begin(self.session.id, self.header.id.get()).ok_or(Failure::BUSY)?;
+        match self.session.may_change(self.via, sys::now()) {
+            Ok(()) => {
+                self.begun.set(Some(begun));
+                Ok(())
+            }
+            Err(expired) => {
+                self.node.ledgers.withdraw(begun);
+                Err(expired)
+            }
+        }
     }
 
     /// What the operation is about, as a descriptor that may be of `O_PATH` kind.

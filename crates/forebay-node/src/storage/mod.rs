@@ -1,11 +1,14 @@
 //! The seam to the storage: how payload gets into and out of open files.
 
 mod emulated;
+mod forgetful;
 mod posix;
 mod shared;
 
 pub(crate) use emulated::Emulated;
 pub use emulated::EmulatedServers;
+pub(crate) use forgetful::Forgetful;
+pub use forgetful::forget;
 pub(crate) use posix::Posix;
 
 use forebay_types::FileId;
@@ -35,6 +38,11 @@ pub(crate) trait Storage: Send + Sync {
     /// Writes at the end of the file, wherever others move it; says how many bytes, and the offset
     /// behind them. Nobody else uses the descriptor's position meanwhile.
     fn append(&self, at: Target<'_>, from: &[u8]) -> Result<(usize, u64), Errno>;
+
+    /// Makes what was written durable.
+    fn sync(&self, fd: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
+        if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }
+    }
 
     /// A metadata operation was carried out on the exported directory.
     fn metadata(&self) {}

@@ -8,7 +8,7 @@ use forebay_types::Epoch;
 use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, SessionId, Welcome, prove};
+use forebay_wire::hello::{Greeting, Hello, Incarnation, SessionId, Welcome, prove};
 use forebay_wire::message::{Answer, Attr, ExportId, Meta, Path, decode, encode_into};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,6 +40,7 @@ impl TestNode {
             listen: vec!["tcp:127.0.0.1:0".parse().unwrap(), Address::Unix(unix.clone())],
             exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
             secret: Some(Secret::new(SECRET)),
+            ledger_dir: Some(dir.path().join("ledgers")),
             drain_timeout: Duration::from_secs(2),
             ..NodeConfig::default()
         };
@@ -80,6 +81,11 @@ pub fn new_session() -> SessionId {
     SessionId(id)
 }
 
+/// The process id that the client of a session says to have.
+pub fn pid(session: SessionId) -> u32 {
+    4711 + u32::from(session.0[0])
+}
+
 /// The clock that stamps requests.
 pub fn stamp() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -110,6 +116,7 @@ impl<T: Read + Write + Send> Socket for T {}
 pub struct Client {
     pub stream: Box<dyn Socket>,
     pub session: SessionId,
+    pub incarnation: Incarnation,
     pub welcome: Welcome,
     pub next: u64,
     /// Added to the stamps, to lie about the time.
@@ -132,18 +139,35 @@ impl Client {
         Client::over(Box::new(stream), secret, job, session, forebay_wire::VERSION_MAX)
     }
 
+    /// A connection that only keeps the session's files open.
+    pub fn lifeline(to: SocketAddr, session: SessionId) -> Client {
+        let stream = Box::new(TcpStream::connect(to).unwrap());
+        Client::shake_hands(stream, &SECRET, "job", session, forebay_wire::VERSION_MAX, true).unwrap()
+    }
+
     pub fn over(
-        mut stream: Box<dyn Socket>,
+        stream: Box<dyn Socket>,
         secret: &[u8; 32],
         job: &str,
         session: SessionId,
         version: u16,
     ) -> Result<Client, Response> {
+        Client::shake_hands(stream, secret, job, session, version, false)
+    }
+
+    fn shake_hands(
+        mut stream: Box<dyn Socket>,
+        secret: &[u8; 32],
+        job: &str,
+        session: SessionId,
+        version: u16,
+        lifeline: bool,
+    ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let proof = prove(&Secret::new(*secret), &g.challenge, session, job);
-        let hello =
-            Hello { version, session, job, host: "here", pid: 4711, proof, epoch: Epoch(0), lifeline: false };
+        let pid = pid(session);
+        let hello = Hello { version, session, job, host: "here", pid, proof, epoch: Epoch(0), lifeline };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);
@@ -154,7 +178,8 @@ impl Client {
             return Err(answer);
         }
         let welcome = decode(&answer.body, "welcome").unwrap();
-        Ok(Client { stream, session, welcome, next: 2, skew: 0, flags: 0, age_ms: 0 })
+        let incarnation = g.incarnation;
+        Ok(Client { stream, session, incarnation, welcome, next: 2, skew: 0, flags: 0, age_ms: 0 })
     }
 
     pub fn header(&mut self, opcode: Opcode, body: usize) -> Header {

@@ -15,9 +15,10 @@ use std::process::ExitCode;
 /// process, 1 shared), spatiality (0 contiguous, 1 strided, 2 random), request_kb, io_nodes (0 is
 /// direct access) and bandwidth_mbs.
 ///
-/// For each scenario it prints the bandwidth by number of I/O nodes with 95 % confidence intervals,
-/// the best number, the smallest number that is as good, and the numbers that really differ
-/// (Kruskal-Wallis, then Dunn's test, both corrected for ties).
+/// For each scenario it prints the median bandwidth by number of I/O nodes with its quartiles, how often
+/// it was measured, whether the number of I/O nodes matters at all (Kruskal-Wallis), and, where it does,
+/// the best number, the smallest number that is as good, and the numbers that really differ (Dunn's
+/// test). Both tests are corrected for ties.
 #[derive(clap::Args)]
 #[command(after_long_help = "Examples:\n  \
     forebay analyze results.csv\n  \

@@ -11,6 +11,7 @@ mod arbiter;
 mod args;
 #[cfg(feature = "lab")]
 mod bench;
+mod doctor;
 #[cfg(feature = "lab")]
 mod experiment;
 #[cfg(feature = "lab")]
@@ -23,6 +24,7 @@ mod lab;
 #[cfg(feature = "lab")]
 mod learned;
 mod manual;
+mod mount;
 mod node;
 #[cfg(feature = "lab")]
 mod profile;
@@ -47,6 +49,12 @@ use tracing_subscriber::prelude::*;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Mount(mount::Mount),
+    Doctor(doctor::Doctor),
+    #[command(hide = true)]
+    MountWatch(mount::MountWatch),
+    #[command(hide = true)]
+    MountInside(run::via::Inside),
     Node(Box<node::NodeArgs>),
     #[cfg(feature = "arbiter")]
     Arbiter(Box<arbiter::ArbiterArgs>),
@@ -64,6 +72,10 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),
+            Command::Mount(c) => c.run(),
+            Command::Doctor(c) => c.run(),
+            Command::MountWatch(c) => c.run(),
+            Command::MountInside(c) => c.run(),
             Command::Node(c) => c.run(),
             #[cfg(feature = "arbiter")]
             Command::Arbiter(c) => c.run(),

@@ -73,6 +73,9 @@ pub(crate) struct NodeArgs {
     /// by commas: the node follows whichever of them leads.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     arbiter: Vec<String>,
+    /// Where the nodes of this host keep their ledgers [default: /run/forebay or /dev/shm/forebay-UID].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    ledger_dir: Option<PathBuf>,
     /// How long a request stays valid after its client's last sign of life [default: 2000].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(LEASE_MS))]
     lease_ms: Option<u64>,
@@ -158,6 +161,9 @@ impl NodeArgs {
         }
         if !c.arbiters.is_empty() && c.secret.is_none() {
             bail!("an I/O node talks to its arbiter under their common secret: give --secret-file");
+        }
+        if self.ledger_dir.is_some() {
+            c.ledger_dir = self.ledger_dir.clone();
         }
         c.dispatchers = self.dispatchers.map_or(c.dispatchers, usize::from);
         c.lease = self.lease_ms.map_or(c.lease, Duration::from_millis);

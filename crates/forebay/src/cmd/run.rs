@@ -4,6 +4,7 @@
 mod job;
 mod report_file;
 mod signals;
+pub(super) mod via;
 
 use super::args;
 use crate::arbiter::{Arbiter, SecretFile, from_environment};
@@ -23,6 +24,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
+use via::{Mounts, Route, Via};
 
 /// How long the I/O nodes may take to say what they serve.
 const TRY_EXPORTS_MS: u64 = 5000;
@@ -109,6 +111,10 @@ pub(crate) struct Run {
     /// What a call does when no I/O node answers.
     #[arg(long, value_enum, default_value_t = OnFailure::Error)]
     fallback: OnFailure,
+    /// How the program's calls are caught. `auto` takes the preload library where it reaches the
+    /// program, and the mount where it does not (static, Go, 32-bit…).
+    #[arg(long, value_enum, default_value_t = Via::Preload)]
+    via: Via,
     /// How the program reaches the I/O nodes.
     #[arg(long, value_enum, default_value_t = Over::Unix)]
     transport: Over,
@@ -167,25 +173,30 @@ impl Run {
             Ok(file) => file,
             Err(e) => return refused(e),
         };
-        let (mut layer, registered) = match self.start() {
+        let direct = matches!(self.fallback, OnFailure::Direct);
+        let chosen = Route::choose(self.via, &self.command, direct);
+        let (route, (mut layer, registered)) = match chosen.and_then(|route| Ok((route, self.start()?))) {
             Ok(started) => started,
             Err(e) => return refused(e),
         };
         let started = Instant::now();
-        let mut child = match signals.start(|| self.spawn(&layer)) {
+        let mut mounts = None;
+        let mut child = match signals.start(|| self.spawn(&layer, &route, &mut mounts)) {
             Ok(child) => child,
             Err(e) => {
                 complain(&format!("cannot run {}: {e}", self.command[0].display()));
-                return Ok(ExitCode::from(127));
+                return Ok(ExitCode::from(if route.mount { 125 } else { 127 }));
             }
         };
         let status = signals.wait(&mut child)?;
+        drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let nodes = layer.stop();
         drop(registered);
         let report =
-            RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes());
+            RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes())
+                .through(if route.mount { "mount" } else { "preload" }, route.why);
         drop(layer);
         if !self.quiet {
             // Nobody may be listening any more; the exit status still counts.
@@ -322,7 +333,13 @@ impl Run {
         name.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn spawn(&self, layer: &Layer) -> std::io::Result<Child> {
+    fn spawn(&self, layer: &Layer, route: &Route, mounts: &mut Option<Mounts>) -> std::io::Result<Child> {
+        if route.mount {
+            let (child, served) =
+                via::spawn(layer, &self.command).map_err(|e| std::io::Error::other(sentence(&e)))?;
+            *mounts = Some(served);
+            return Ok(child);
+        }
         let mut preload = layer.dir().join("libforebay.so").into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
             preload.push(":");

@@ -139,6 +139,12 @@ fn print(
         100.0 * queue::part_of_gain(fair, fixed, mckp),
         queue::least_share(fair, fixed)
     );
+    println!(
+        "ORACLE gives every job the number of I/O nodes that is best for it alone, as if there were enough. Where \
+         jobs\ntogether want more than {}, they share them and each gets less: on one pool it is no upper bound, \
+         and MCKP can\nbe above it.",
+        file.io_nodes
+    );
 }
 
 const WIDTH: f64 = 1000.0;

@@ -1,0 +1,363 @@
+//! The thread that reads a request from the kernel carries it out and answers it. There is always one
+//! more that reads, so that the kernel is heard while others wait for I/O nodes.
+
+use crate::abi::{self, InHeader, InitIn, InitOut, Opcode, OutHeader, init};
+use crate::fs::{Asked, Contract, Fs, Outcome, Reply};
+use crate::sys;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The largest read or write of one request.
+const MAX_TRANSFER: usize = 1 << 20;
+/// A request's header and arguments before its data.
+const HEAD: usize = 4096;
+/// As many requests as can be under way at once; those that wait for locks are not counted.
+const MOST_THREADS: usize = 64;
+/// Threads beyond this number end when they have nothing to do.
+const IDLE_THREADS: usize = 4;
+const STACK: usize = 512 << 10;
+
+/// A connection to the kernel and what serves it.
+pub(crate) struct Server {
+    device: OwnedFd,
+    fs: Fs,
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+    ready: AtomicBool,
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl Server {
+    /// Serves `device` until it is unmounted.
+    pub(crate) fn start(device: OwnedFd, fs: Fs) -> std::io::Result<Arc<Server>> {
+        let server = Arc::new(Server {
+            device,
+            fs,
+            threads: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            ready: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+        });
+        server.one_more()?;
+        Ok(server)
+    }
+
+    fn device(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    /// Waits until the kernel has let go, at most for `limit`: whether it has.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*ended {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+            ended = self.end.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Closes what is open on the I/O nodes.
+    pub(crate) fn leave(&self) {
+        self.fs.end();
+    }
+
+    fn one_more(self: &Arc<Server>) -> std::io::Result<()> {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        self.idle.fetch_add(1, Ordering::AcqRel);
+        let server = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("forebay-mount".into())
+            .stack_size(STACK)
+            .spawn(move || server.serve());
+        if started.is_err() {
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+        }
+        started.map(drop)
+    }
+
+    fn serve(self: Arc<Server>) {
+        let (Some(mut request), Some(mut answer)) =
+            (sys::Buffer::new(HEAD + MAX_TRANSFER), sys::Buffer::new(MAX_TRANSFER))
+        else {
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+            self.finished();
+            return tracing::error!("no memory for a thread of the mount");
+        };
+        loop {
+            let n = match rustix::io::read(self.device(), &mut request[..]) {
+                Ok(n) => n,
+                // The request was taken back before it was read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => continue,
+                Err(Errno::NODEV) => break,
+                Err(e) => {
+                    tracing::error!("reading from the kernel: {e}");
+                    break;
+                }
+            };
+            let was_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
+            if was_last
+                && self.ready.load(Ordering::Relaxed)
+                && self.threads.load(Ordering::Relaxed) < MOST_THREADS
+                && let Err(e) = self.one_more()
+            {
+                tracing::debug!("no further thread: {e}");
+            }
+            self.handle(&request[..n], &mut answer[..]);
+            if self.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_THREADS {
+                break;
+            }
+        }
+        self.idle.fetch_sub(1, Ordering::AcqRel);
+        self.finished();
+    }
+
+    /// A thread ends. The last one means that the kernel is gone.
+    fn finished(&self) {
+        if self.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.end.notify_all();
+        }
+    }
+
+    fn handle(self: &Arc<Server>, request: &[u8], lent: &mut [u8]) {
+        let Ok((header, body)) = InHeader::read_from_prefix(request) else {
+            return tracing::error!("a request of {} bytes", request.len());
+        };
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.dispatch(&header, body, lent)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            tracing::error!("request {} failed inside", header.opcode);
+            Err(libc::EIO)
+        });
+        match outcome {
+            Ok(Reply::Later(rest)) => self.finish_later(header.unique, rest),
+            Ok(Reply::Lent(n)) => self.answer(header.unique, Ok(&lent[..n])),
+            other => self.answer_with(header.unique, other),
+        }
+    }
+
+    fn finish_later(self: &Arc<Server>, unique: u64, rest: Box<dyn FnOnce(&Fs) -> Outcome<Reply> + Send>) {
+        let server = Arc::clone(self);
+        let started =
+            std::thread::Builder::new().name("forebay-wait".into()).stack_size(STACK).spawn(move || {
+                let outcome = rest(&server.fs);
+                server.answer_with(unique, outcome);
+            });
+        if started.is_err() {
+            self.answer(unique, Err(libc::ENOLCK));
+        }
+    }
+
+    fn answer_with(&self, unique: u64, outcome: Outcome<Reply>) {
+        match outcome {
+            Ok(Reply::Done | Reply::Lent(_) | Reply::Later(_)) => self.answer(unique, Ok(&[])),
+            Ok(Reply::Bytes(bytes)) => self.answer(unique, Ok(&bytes)),
+            Ok(Reply::Silent) => {}
+            Err(e) => self.answer(unique, Err(e)),
+        }
+    }
+
+    fn answer(&self, unique: u64, outcome: Result<&[u8], i32>) {
+        let (error, body) = match outcome {
+            Ok(body) => (0, body),
+            Err(e) => (-e, &[][..]),
+        };
+        let header = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error, unique };
+        let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        loop {
+            match rustix::io::writev(self.device(), &pieces) {
+                Err(Errno::INTR) => {}
+                // The request was taken back, or the mount is gone.
+                Ok(_) | Err(Errno::NOENT | Errno::NODEV) => return,
+                Err(e) => return tracing::error!("answering the kernel: {e}"),
+            }
+        }
+    }
+
+    fn dispatch(&self, header: &InHeader, body: &[u8], lent: &mut [u8]) -> Outcome<Reply> {
+        let opcode = Opcode::of(header.opcode).ok_or(libc::ENOSYS)?;
+        let fs = &self.fs;
+        let InHeader { unique, nodeid: node, uid, gid, pid, .. } = *header;
+        let who = &Asked { unique, node, uid, gid, pid };
+        let args = Args(body);
+        fs.something_else(who, opcode);
+        match opcode {
+            Opcode::Init => self.init(&args.head()?.0),
+            Opcode::Lookup => fs.lookup(who, args.name()?),
+            Opcode::Forget => {
+                fs.forget(node, args.head::<abi::ForgetIn>()?.0.nlookup);
+                Ok(Reply::Silent)
+            }
+            Opcode::BatchForget => {
+                let (_, rest) = args.head::<abi::BatchForgetIn>()?;
+                let mut rest = rest.0;
+                while let Ok((one, more)) = abi::ForgetOne::read_from_prefix(rest) {
+                    fs.forget(one.nodeid, one.nlookup);
+                    rest = more;
+                }
+                Ok(Reply::Silent)
+            }
+            Opcode::Getattr => {
+                let (get, _) = args.head::<abi::GetattrIn>()?;
+                fs.getattr(who, (get.flags & abi::GETATTR_FH != 0).then_some(get.fh))
+            }
+            Opcode::Setattr => fs.setattr(who, &args.head()?.0),
+            Opcode::Readlink => fs.readlink(who),
+            Opcode::Symlink => {
+                let (name, rest) = args.string()?;
+                fs.symlink(who, name, rest.name()?)
+            }
+            Opcode::Mknod => {
+                let (make, rest) = args.head::<abi::MknodIn>()?;
+                fs.mknod(who, rest.name()?, make.mode, make.umask, make.rdev)
+            }
+            Opcode::Mkdir => {
+                let (make, rest) = args.head::<abi::MkdirIn>()?;
+                fs.mkdir(who, rest.name()?, make.mode, make.umask)
+            }
+            Opcode::Unlink => fs.unlink(who, args.name()?),
+            Opcode::Rmdir => fs.rmdir(who, args.name()?),
+            Opcode::Rename => {
+                let (to, rest) = args.head::<abi::RenameIn>()?;
+                let (name, rest) = rest.string()?;
+                fs.rename(who, name, to.newdir, rest.name()?, 0)
+            }
+            Opcode::Rename2 => {
+                let (to, rest) = args.head::<abi::Rename2In>()?;
+                let (name, rest) = rest.string()?;
+                fs.rename(who, name, to.newdir, rest.name()?, to.flags)
+            }
+            Opcode::Link => {
+                let (link, rest) = args.head::<abi::LinkIn>()?;
+                fs.link(who, link.oldnodeid, rest.name()?)
+            }
+            Opcode::Open => fs.open(who, &args.head()?.0),
+            Opcode::Create => {
+                let (create, rest) = args.head()?;
+                fs.create(who, rest.name()?, &create)
+            }
+            Opcode::Tmpfile => fs.tmpfile(who, &args.head()?.0),
+            Opcode::Read => fs.read(&args.head()?.0, lent),
+            Opcode::Write => {
+                let (write, rest) = args.head()?;
+                fs.write(who, &write, rest.0)
+            }
+            Opcode::Statfs => fs.statfs(who),
+            Opcode::Fsync | Opcode::Fsyncdir => {
+                let (sync, _) = args.head::<abi::FsyncIn>()?;
+                fs.fsync(sync.fh, sync.flags & abi::FSYNC_FDATASYNC != 0)
+            }
+            Opcode::Flush => fs.flush(who, args.head::<abi::FlushIn>()?.0.lock_owner),
+            Opcode::Release | Opcode::Releasedir => fs.release(args.head::<abi::ReleaseIn>()?.0.fh),
+            Opcode::Opendir => fs.opendir(who),
+            Opcode::Readdir => {
+                let (read, _) = args.head::<abi::TransferIn>()?;
+                fs.readdir(read.fh, read.offset, read.size)
+            }
+            Opcode::Setxattr => {
+                let (set, rest) = args.head::<abi::SetxattrIn>()?;
+                let (name, rest) = rest.string()?;
+                let value = rest.0.get(..set.size as usize).ok_or(libc::EINVAL)?;
+                fs.setxattr(who, name, value, set.flags)
+            }
+            Opcode::Getxattr => {
+                let (get, rest) = args.head::<abi::GetxattrIn>()?;
+                fs.getxattr(who, rest.name()?, get.size)
+            }
+            Opcode::Listxattr => fs.listxattr(who, args.head::<abi::GetxattrIn>()?.0.size),
+            Opcode::Removexattr => fs.removexattr(who, args.name()?),
+            Opcode::Getlk => fs.getlk(who, &args.head()?.0),
+            Opcode::Setlk => fs.setlk(who, &args.head()?.0, false),
+            Opcode::Setlkw => fs.setlk(who, &args.head()?.0, true),
+            Opcode::Access => fs.access(who, args.head::<abi::AccessIn>()?.0.mask),
+            Opcode::Interrupt => {
+                fs.interrupt(args.head::<abi::InterruptIn>()?.0.unique);
+                Ok(Reply::Silent)
+            }
+            Opcode::Fallocate => {
+                let (f, _) = args.head::<abi::FallocateIn>()?;
+                fs.fallocate(f.fh, f.offset, f.length, f.mode)
+            }
+            Opcode::Lseek => {
+                let (seek, _) = args.head::<abi::LseekIn>()?;
+                fs.lseek(seek.fh, seek.offset, seek.whence)
+            }
+            Opcode::CopyFileRange => fs.copy(&args.head()?.0),
+            // No file system below has ioctls that could be carried there.
+            Opcode::Ioctl => Err(libc::ENOTTY),
+            Opcode::Destroy => Ok(Reply::Done),
+        }
+    }
+
+    fn init(&self, theirs: &InitIn) -> Outcome<Reply> {
+        if theirs.major != abi::MAJOR || theirs.minor < abi::MINOR_MIN {
+            tracing::error!("the kernel speaks FUSE {}.{}: 7.28 is needed", theirs.major, theirs.minor);
+            return Err(libc::EPROTO);
+        }
+        let offered = u64::from(theirs.flags);
+        let mut wanted = init::ASYNC_READ
+            | init::POSIX_LOCKS
+            | init::ATOMIC_O_TRUNC
+            | init::BIG_WRITES
+            | init::DONT_MASK
+            | init::FLOCK_LOCKS
+            | init::ASYNC_DIO
+            | init::PARALLEL_DIROPS
+            | init::MAX_PAGES
+            | init::HANDLE_KILLPRIV_V2
+            | init::INIT_EXT;
+        if self.fs.contract() == Contract::CloseToOpen {
+            wanted |= init::AUTO_INVAL_DATA;
+        }
+        if self.fs.ids.kernel_checks() {
+            wanted |= init::POSIX_ACL;
+        }
+        // What the second word offers is only granted where the kernel knows it, too.
+        let flags = (wanted & offered) | init::DIRECT_IO_ALLOW_MMAP;
+        self.ready.store(true, Ordering::Relaxed);
+        Ok(Reply::of(&InitOut {
+            major: abi::MAJOR,
+            minor: abi::MINOR.min(theirs.minor),
+            max_readahead: theirs.max_readahead,
+            flags: flags as u32,
+            max_background: 64,
+            congestion: 48,
+            max_write: MAX_TRANSFER as u32,
+            time_gran: 1,
+            max_pages: (MAX_TRANSFER / 4096) as u16,
+            map_alignment: 0,
+            flags2: (flags >> 32) as u32,
+            unused: [0; 7],
+        }))
+    }
+}
+
+/// A request's arguments.
+#[derive(Clone, Copy)]
+struct Args<'a>(&'a [u8]);
+
+impl<'a> Args<'a> {
+    /// The structure in front, and the rest.
+    fn head<T: FromBytes>(self) -> Outcome<(T, Args<'a>)> {
+        T::read_from_prefix(self.0).map(|(head, rest)| (head, Args(rest))).map_err(|_| libc::EINVAL)
+    }
+
+    /// The string in front, and the rest.
+    fn string(self) -> Outcome<(&'a [u8], Args<'a>)> {
+        let end = self.0.iter().position(|&b| b == 0).ok_or(libc::EINVAL)?;
+        Ok((&self.0[..end], Args(&self.0[end + 1..])))
+    }
+
+    fn name(self) -> Outcome<&'a [u8]> {
+        self.string().map(|(name, _)| name)
+    }
+}

@@ -1,0 +1,232 @@
+//! This process's ledger and those of others on the host: files in a directory of their own, each
+//! locked by its process for as long as that lives. The lock of a process that is gone can be taken,
+//! and only then: also a thread that hangs in a system call keeps it. So whoever can take it knows that
+//! nothing of that process is under way any more, and reads in its ledger what it had begun.
+
+use crate::sys::{self, SharedMap};
+use forebay_types::Nanos;
+use forebay_wire::hello::{Incarnation, SessionId};
+use forebay_wire::message::Fate;
+use forebay_wire::session::ledger::{Begun, ENTRIES, Entry, Ledger};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const SIZE: usize = ENTRIES * size_of::<Entry>();
+/// A ledger whose process is gone has this mode once somebody noticed; its time says when.
+const FOUND_DEAD: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP);
+/// No client asks about a process that has been gone for so long.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// What there is to say about another process: whether its ledger can be read here, whether it has
+/// ended, and what became of a request.
+pub(crate) struct Verdict {
+    pub(crate) known: bool,
+    pub(crate) dead: bool,
+    pub(crate) fate: Fate,
+}
+
+const UNKNOWN: Verdict = Verdict { known: false, dead: false, fate: Fate::Absent };
+
+/// The ledgers of one directory, this process's among them.
+pub(crate) struct Ledgers {
+    /// `None`: this process keeps its ledger to itself, and knows no other.
+    dir: Option<OwnedFd>,
+    incarnation: Incarnation,
+    ring: Ledger<SharedMap>,
+    /// Holds the lock.
+    _file: Option<OwnedFd>,
+}
+
+fn name(incarnation: Incarnation) -> String {
+    incarnation.0.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Where nodes of this user on this host keep their ledgers unless told otherwise: memory, since the
+/// page cache they vouch for is gone with it.
+fn usual_place() -> PathBuf {
+    match rustix::process::geteuid() {
+        uid if uid.is_root() => "/run/forebay".into(),
+        uid => format!("/dev/shm/forebay-{}", uid.as_raw()).into(),
+    }
+}
+
+impl Ledgers {
+    /// Opens a ledger in `dir`, which must be the user's own; without one in the usual place, and if
+    /// that cannot be had, in memory of its own.
+    pub(crate) fn open(dir: Option<&Path>, incarnation: Incarnation) -> Result<Ledgers, (PathBuf, Errno)> {
+        let usual = usual_place();
+        let place = dir.unwrap_or(&usual);
+        match Ledgers::open_in(place, incarnation) {
+            Err(e) if dir.is_none() => {
+                tracing::warn!(
+                    "no ledger in {}: {e}; if this node crashes, its clients cannot learn what became of \
+                     their requests (see ledger-dir)",
+                    place.display()
+                );
+                let map = SharedMap::anonymous(SIZE).map_err(|e| (place.to_owned(), e))?;
+                let ring = Ledger::new(map).ok_or_else(|| (place.to_owned(), Errno::INVAL))?;
+                Ok(Ledgers { dir: None, incarnation, ring, _file: None })
+            }
+            other => other.map_err(|e| (place.to_owned(), e)),
+        }
+    }
+
+    fn open_in(place: &Path, incarnation: Incarnation) -> Result<Ledgers, Errno> {
+        match rustix::fs::mkdir(place, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(CWD, place, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&dir)?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+            return Err(Errno::PERM);
+        }
+        clean(&dir);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir, name(incarnation), flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // All of it at once: a full file system is an error here, not the node's death later.
+        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64) {
+            Err(Errno::OPNOTSUPP) => drop(rustix::io::pwrite(&file, &vec![0; SIZE], 0)?),
+            other => other?,
+        }
+        let ring = Ledger::new(SharedMap::of_file(file.as_fd(), SIZE)?).ok_or(Errno::INVAL)?;
+        Ok(Ledgers { dir: Some(dir), incarnation, ring, _file: Some(file) })
+    }
+
+    /// An operation is about to be tried; `None` if it must not be.
+    pub(crate) fn begin(&self, session: SessionId, id: u64) -> Option<Begun> {
+        self.ring.begin(session, id, sys::now())
+    }
+
+    /// It was tried, and ended so.
+    pub(crate) fn done(&self, begun: Begun, errno: u32, values: [u64; 4]) {
+        self.ring.done(begun, errno, values, sys::now());
+    }
+
+    /// It was not tried.
+    pub(crate) fn withdraw(&self, begun: Begun) {
+        self.ring.withdraw(begun);
+    }
+
+    /// What became of a process of this host and of a request to it.
+    pub(crate) fn verdict(
+        &self,
+        incarnation: Incarnation,
+        session: SessionId,
+        id: u64,
+        age_ms: u32,
+    ) -> Verdict {
+        if incarnation == self.incarnation {
+            let fate = self.ring.fate(session, id, age_ms, sys::now());
+            return Verdict { known: true, dead: false, fate };
+        }
+        self.of_another(incarnation, session, id, age_ms, sys::now()).unwrap_or(UNKNOWN)
+    }
+
+    fn of_another(
+        &self,
+        incarnation: Incarnation,
+        session: SessionId,
+        id: u64,
+        age_ms: u32,
+        now: Nanos,
+    ) -> Option<Verdict> {
+        let dir = self.dir.as_ref()?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, name(incarnation), flags, Mode::empty()).ok()?;
+        // First whether it lives: what is read after that is all there will ever be.
+        let dead = is_dead(&file);
+        let whole = rustix::fs::fstat(&file).ok()?.st_size >= SIZE as i64;
+        let ring = Ledger::new(SharedMap::of_file(file.as_fd(), SIZE).ok().filter(|_| whole)?)?;
+        Some(Verdict { known: true, dead, fate: ring.fate(session, id, age_ms, now) })
+    }
+}
+
+/// Whether the process that locked the file has ended. Several may ask at once.
+fn is_dead(file: &OwnedFd) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
+}
+
+/// Removes the ledgers of processes that were found dead long ago, and notes which are dead now.
+fn clean(dir: &OwnedFd) {
+    let Ok(entries) = rustix::fs::Dir::read_from(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let hex = name.to_bytes().len() == 32 && name.to_bytes().iter().all(u8::is_ascii_hexdigit);
+        let Some(Ok(file)) = hex.then(|| rustix::fs::openat(dir, name, flags, Mode::empty())) else {
+            continue;
+        };
+        let Ok(stat) = rustix::fs::fstat(&file) else { continue };
+        if !is_dead(&file) {
+            continue;
+        }
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(stat.st_mtime.unsigned_abs());
+        if Mode::from_raw_mode(stat.st_mode) != FOUND_DEAD {
+            let _ = rustix::fs::fchmod(&file, FOUND_DEAD);
+            let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+            let _ = rustix::fs::futimens(&file, &times);
+        } else if since.elapsed().is_ok_and(|age| age > KEPT) {
+            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId([9; 16]);
+
+    fn open(dir: &tempfile::TempDir, n: u8) -> Ledgers {
+        Ledgers::open(Some(dir.path()), Incarnation([n; 16])).unwrap()
+    }
+
+    #[test]
+    fn another_process_tells_what_became_of_one_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (open(&dir, 1), open(&dir, 2));
+        let done = first.begin(SESSION, 7).unwrap();
+        first.done(done, 17, [1, 2, 3, 4]);
+        let begun = first.begin(SESSION, 8).unwrap();
+        let ask = |id| second.verdict(Incarnation([1; 16]), SESSION, id, 0);
+        let v = ask(7);
+        assert!(v.known && !v.dead, "it lives");
+        assert_eq!(v.fate, Fate::Done { errno: 17, values: [1, 2, 3, 4] });
+        assert_eq!(first.verdict(Incarnation([1; 16]), SESSION, 8, 0).fate, Fate::Begun);
+        drop((begun, first));
+        let v = ask(8);
+        assert!(v.known && v.dead);
+        assert_eq!(v.fate, Fate::Begun);
+        assert_eq!(ask(9).fate, Fate::Absent);
+        assert!(!second.verdict(Incarnation([3; 16]), SESSION, 9, 0).known, "never heard of");
+    }
+
+    #[test]
+    fn the_dead_are_kept_for_a_while_and_then_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(&dir, 1));
+        let path = dir.path().join("01".repeat(16));
+        drop(open(&dir, 2));
+        assert!(path.exists(), "found dead");
+        let old = SystemTime::now() - 2 * KEPT;
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        let _third = open(&dir, 3);
+        assert!(!path.exists(), "found dead long ago");
+        assert!(dir.path().join("02".repeat(16)).exists());
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let refused = Ledgers::open(Some(dir.path()), Incarnation([1; 16])).err().unwrap();
+        assert_eq!(refused.1, Errno::PERM);
+    }
+}

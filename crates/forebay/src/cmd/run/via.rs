@@ -1,0 +1,165 @@
+//! Which front end a run has, and starting the program behind it.
+
+use crate::cmd::mount::places;
+use crate::program;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use forebay_client::Client;
+use forebay_embed::Layer;
+use forebay_mount::place::doorway::Doorway;
+use forebay_mount::place::{self, namespace};
+use forebay_mount::{Contract, Ids, Mounted, Options};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+
+/// How a program's calls are caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// By a library that is loaded into it.
+    Preload,
+    /// By a file system that is mounted for it alone.
+    Mount,
+    /// By the library where it reaches the program, else by the mount.
+    Auto,
+}
+
+/// What was chosen, and why.
+pub(super) struct Route {
+    pub(super) mount: bool,
+    pub(super) why: String,
+}
+
+impl Route {
+    /// Decides. `direct`: calls are to go to the machine's own files when no I/O node answers.
+    pub(super) fn choose(via: Via, command: &[OsString], direct: bool) -> Result<Route> {
+        let preload = |why: String| Route { mount: false, why };
+        let mount = |why: String| Route { mount: true, why };
+        Ok(match via {
+            Via::Preload => preload("as asked".into()),
+            Via::Mount if direct => {
+                bail!("--fallback direct is not possible under the mount: use --via preload")
+            }
+            Via::Mount => mount("as asked".into()),
+            Via::Auto if direct => preload("the mount has no --fallback direct".into()),
+            Via::Auto => {
+                let uncovered = program::inspect(&command[0]).ok().and_then(|p| p.uncovered);
+                match (uncovered, probe()) {
+                    (None, _) => preload("the library reaches the program".into()),
+                    (Some(why), Ok(())) => mount(format!("the program is {}", why.reason())),
+                    (Some(why), Err(e)) => preload(format!(
+                        "the program is {}, so it is not covered; the mount is not possible: {e:#}",
+                        why.reason()
+                    )),
+                }
+            }
+        })
+    }
+}
+
+/// Whether a mount in a namespace of its own is possible here, tried in a process of its own.
+pub(crate) fn probe() -> Result<()> {
+    place::open_device()?;
+    let out = Command::new(std::env::current_exe()?).arg("mount-inside").output()?;
+    if !out.status.success() {
+        bail!("{}", String::from_utf8_lossy(&out.stderr).trim().trim_start_matches("forebay: "));
+    }
+    Ok(())
+}
+
+/// The mounts of a run. Dropping it ends them.
+pub(super) struct Mounts {
+    mounted: Vec<Mounted>,
+    _made: namespace::Made,
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        self.mounted.iter().for_each(Mounted::leave);
+    }
+}
+
+/// Starts the program in a namespace in which the layer's directories are mounted.
+pub(super) fn spawn(layer: &Layer, command: &[OsString]) -> Result<(Child, Mounts)> {
+    let config = layer.config();
+    let places = places(config);
+    let dirs: Vec<PathBuf> = places.iter().map(|(_, map)| map.dir.clone()).collect();
+    let made = namespace::make_dirs(&dirs)?;
+    let socket = layer.dir().join("mount.sock");
+    let stage = layer.dir().join("root");
+    std::fs::create_dir(&stage).with_context(|| format!("cannot make {}", stage.display()))?;
+    let doorway = Doorway::open(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    let client = Arc::new(Client::new(config.clone(), Some(layer.counters()))?);
+    let mut inside = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
+    inside.arg("mount-inside").arg("--socket").arg(&socket).arg("--stage").arg(&stage);
+    for dir in &dirs {
+        inside.arg("--dir").arg(dir);
+    }
+    inside.arg("--").args(command);
+    inside.env_remove("FOREBAY_CONFIG");
+    let mut child = inside.spawn().context("cannot start")?;
+    let mut mounts = Mounts { mounted: Vec::new(), _made: made };
+    let served = (|| {
+        let guest = doorway.accept(|| child.try_wait().is_ok_and(|s| s.is_some()))?;
+        let mut order: Vec<&(u16, _)> = places.iter().collect();
+        order.sort_by_key(|(_, map): &&(u16, forebay_client::ExportMap)| map.dir.components().count());
+        for (export, _) in order {
+            let options = Options { export: *export, contract: Contract::Strict, ids: ids() };
+            mounts.mounted.push(Mounted::serve(guest.next()?, Arc::clone(&client), options)?);
+        }
+        anyhow::Ok(())
+    })();
+    if let Err(e) = served {
+        // Our own child, which has nothing left to do.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(e);
+    }
+    Ok((child, mounts))
+}
+
+/// As whom files are shown inside.
+fn ids() -> Ids {
+    if place::is_root() {
+        return Ids::All;
+    }
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Ids::Mapped {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: groups.iter().map(|g| g.as_raw()).collect(),
+    }
+}
+
+/// The process that becomes the program: it goes into the namespace first. Without a program it only
+/// finds out whether that is possible.
+#[derive(Args)]
+pub(crate) struct Inside {
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    #[arg(long, requires = "socket")]
+    stage: Option<PathBuf>,
+    #[arg(long)]
+    dir: Vec<PathBuf>,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl Inside {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let (Some(socket), Some(stage), Some(program)) = (&self.socket, &self.stage, self.command.first())
+        else {
+            namespace::try_it()?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        if namespace::enter(socket, stage, &self.dir).is_err() {
+            // It was told to whoever started this process.
+            return Ok(ExitCode::from(125));
+        }
+        let e = Command::new(program).args(&self.command[1..]).exec();
+        eprintln!("forebay: cannot run {}: {e}", program.display());
+        Ok(ExitCode::from(127))
+    }
+}
