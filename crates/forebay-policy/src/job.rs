@@ -54,6 +54,9 @@ pub struct Job {
     pub current: Option<Current>,
     /// How far it is; with it, fair MCKP's promise is about the whole run instead of every moment.
     pub progress: Option<Progress>,
+    /// The I/O nodes that its compute nodes belong to, where the machine has a fixed map of them. Only
+    /// DFRA looks at it.
+    pub default_nodes: Vec<NodeId>,
     /// What the latest run of the same application at this scale did. Only DFRA looks at it.
     pub history: Option<IoProfile>,
     /// The peak of what this run has done so far. Only DFRA looks at it, to judge a neighbour.
@@ -73,6 +76,7 @@ impl Job {
             weight: 1.0,
             current: None,
             progress: None,
+            default_nodes: Vec::new(),
             history: None,
             live: None,
         }

@@ -4,13 +4,20 @@
 //! | module | what it simulates |
 //! |---|---|
 //! | [`requests`] | every request: processes, links, I/O nodes, data servers |
+//! | [`fluid`] | months of jobs on a large machine, at rates instead of requests |
+//! | [`scenarios`] | the sources' experiments on [`requests`] |
+//! | [`models`], [`fit`] | storage models by name, and how they are fitted to published results |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
+pub mod fit;
+pub mod fluid;
 mod history;
+pub mod models;
 pub mod queue;
 pub mod requests;
+pub mod scenarios;
 pub mod stats;
 pub mod study;
 pub mod taihulight;

@@ -86,6 +86,9 @@ impl QueueFile {
     /// The queue that ships with Forebay: 14 jobs, 96 compute nodes, 12 I/O nodes.
     pub const BUILT_IN: &str = include_str!("../../../data/queue14.json");
 
+    /// The other queue of the same experiment: HACC, SIM and S3D.
+    pub const THREE: &str = include_str!("../../../data/queue3.json");
+
     /// Reads and checks a queue.
     pub fn parse(json: &str) -> Result<QueueFile, QueueError> {
         let file: QueueFile = serde_json::from_str(json)?;

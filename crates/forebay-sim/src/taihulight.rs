@@ -38,7 +38,7 @@ pub struct Screening {
 }
 
 impl Screening {
-    fn count(&mut self, eligible: Result<u32, Refusal>) {
+    pub(crate) fn count(&mut self, eligible: Result<u32, Refusal>) {
         self.jobs += 1;
         match eligible {
             Ok(_) => self.benefit += 1,

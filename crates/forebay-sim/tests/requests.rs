@@ -1,20 +1,20 @@
 //! The request-grain simulator: conservation, determinism, and the schedulers' known behaviour.
 
 use forebay_sched::emulate::{AccessModel, StorageModel};
-use forebay_sim::requests::program::{Bursts, Layout, Stream};
+use forebay_sim::requests::program::{Bursts, Stream};
 use forebay_sim::requests::tuner::Tuner;
 use forebay_sim::requests::{Machine, Outcome, Process, Span, job, run, run_observed};
-use forebay_types::{FileId, FlowId, Nanos, OpKind};
+use forebay_types::{FileId, FlowId, Nanos, OpKind, Pattern};
 use proptest::prelude::*;
 
-fn stream(layout: Layout, op: OpKind, processes: u32, requests: u64, io_nodes: u32) -> Vec<Process> {
+fn stream(pattern: Pattern, op: OpKind, processes: u32, requests: u64, io_nodes: u32) -> Vec<Process> {
     job(0, processes, 0..8, 0..io_nodes.max(1), |rank| {
-        Box::new(Stream::new(layout, op, 32 << 10, requests, rank, processes.into(), 1))
+        Box::new(Stream::new(pattern, op, 32 << 10, requests, rank, processes.into(), 1))
     })
 }
 
-fn simulate(machine: &Machine, layout: Layout, op: OpKind) -> Outcome {
-    run(machine, stream(layout, op, 32, 64, machine.io_nodes), Span::ALL)
+fn simulate(machine: &Machine, pattern: Pattern, op: OpKind) -> Outcome {
+    run(machine, stream(pattern, op, 32, 64, machine.io_nodes), Span::ALL)
 }
 
 fn machine(scheduler: &str, io_nodes: u32) -> Machine {
@@ -24,10 +24,10 @@ fn machine(scheduler: &str, io_nodes: u32) -> Machine {
 #[test]
 fn nothing_is_lost_under_any_scheduler() {
     for name in forebay_sched::SchedulerConfig::NAMES {
-        for layout in [Layout::Contiguous, Layout::Strided, Layout::Own] {
-            let outcome = simulate(&machine(name, 4), layout, OpKind::Write);
+        for pattern in [Pattern::SharedContiguous, Pattern::SharedStrided, Pattern::FppContiguous] {
+            let outcome = simulate(&machine(name, 4), pattern, OpKind::Write);
             let seen = outcome.flow(0);
-            assert_eq!((seen.calls, seen.bytes), (32 * 64, 32 * 64 * (32 << 10)), "{name} {layout:?}");
+            assert_eq!((seen.calls, seen.bytes), (32 * 64, 32 * 64 * (32 << 10)), "{name} {pattern:?}");
             assert_eq!(outcome.requests, 32 * 64, "{name}");
         }
     }
@@ -65,7 +65,7 @@ fn windows_keep_nodes_apart_and_need_the_rotation() {
     storage.server.penalty = 0.5;
     let with = |scheduler: &str, same_site| {
         let machine = Machine { same_site, ..Machine::new(4, storage.clone(), scheduler.parse().unwrap()) };
-        simulate(&machine, Layout::Strided, OpKind::Read).bandwidth().0
+        simulate(&machine, Pattern::SharedStrided, OpKind::Read).bandwidth().0
     };
     let (fifo, twins, stuck) =
         (with("fifo", false), with("twins:window=4ms", false), with("twins:window=4ms", true));
@@ -110,11 +110,11 @@ fn reads_and_writes_take_their_own_time_and_direct_access_has_no_node() {
         penalty: 0.0,
     });
     let machine = Machine::new(2, storage, "fifo".parse().unwrap());
-    let read = simulate(&machine, Layout::Strided, OpKind::Read);
-    let write = simulate(&machine, Layout::Strided, OpKind::Write);
+    let read = simulate(&machine, Pattern::SharedStrided, OpKind::Read);
+    let write = simulate(&machine, Pattern::SharedStrided, OpKind::Write);
     assert!(read.bandwidth().0 > 1.5 * write.bandwidth().0);
     let direct = Machine { io_nodes: 0, ..machine };
-    let outcome = simulate(&direct, Layout::Strided, OpKind::Read);
+    let outcome = simulate(&direct, Pattern::SharedStrided, OpKind::Read);
     assert_eq!((outcome.batches, outcome.merged()), (32 * 64, 1.0));
 }
 
@@ -128,14 +128,14 @@ fn the_council_settles_on_a_window_that_is_not_the_worst() {
     let mut tuner = Tuner::new(council, forebay_pattern::Model::builtin());
     let start = arms.all()[arms.default_arm()].clone();
     let machine = Machine { interval: Nanos::from_millis(100), ..Machine::new(4, storage.clone(), start) };
-    let processes = stream(Layout::Strided, OpKind::Read, 64, 4000, 4);
+    let processes = stream(Pattern::SharedStrided, OpKind::Read, 64, 4000, 4);
     run_observed(&machine, processes, Span { from: Nanos::ZERO, until: Nanos::from_secs(25) }, &mut tuner);
     let alone: Vec<f64> = arms
         .all()
         .iter()
         .map(|arm| {
             let machine = Machine { scheduler: arm.clone(), ..machine.clone() };
-            simulate(&machine, Layout::Strided, OpKind::Read).bandwidth().0
+            simulate(&machine, Pattern::SharedStrided, OpKind::Read).bandwidth().0
         })
         .collect();
     let best = alone.iter().copied().fold(0.0, f64::max);
@@ -157,7 +157,7 @@ proptest! {
         let machine = Machine::new(nodes, storage, "hbrr".parse().unwrap());
         let op = if write { OpKind::Write } else { OpKind::Read };
         let work = job(0, processes, 0..4, 0..nodes.max(1), |rank| {
-            Box::new(Stream::new(Layout::Contiguous, op, size, requests, rank, processes.into(), 1))
+            Box::new(Stream::new(Pattern::SharedContiguous, op, size, requests, rank, processes.into(), 1))
         });
         let outcome = run(&machine, work, Span::ALL);
         let seen = outcome.flow(0);

@@ -91,6 +91,10 @@ struct Load {
     jobs: Vec<usize>,
     /// Whether it is one job's own.
     dedicated: bool,
+    /// Whether it may become a job's own, and whether it may be a job's default: both, where the pool
+    /// is not divided.
+    reserve: bool,
+    default: bool,
 }
 
 impl Dfra {
@@ -115,7 +119,8 @@ impl Dfra {
         loads: &BTreeMap<NodeId, Load>,
     ) -> (Verdict, Vec<NodeId>) {
         let job = &jobs[i];
-        let idle: Vec<NodeId> = loads.iter().filter(|(_, l)| l.jobs.is_empty()).map(|(&n, _)| n).collect();
+        let idle = loads.iter().filter(|(_, l)| l.jobs.is_empty() && l.reserve);
+        let idle: Vec<NodeId> = idle.map(|(&n, _)| n).collect();
         let own = |n: u32| idle.iter().copied().take(n as usize).collect::<Vec<_>>();
         let mapped = default_nodes(job, default, ratio, loads);
         let refusal = match self.config.eligible(job.history.as_ref()) {
@@ -155,7 +160,14 @@ impl Policy for Dfra {
             return Err(PolicyError::NoIoNodes { jobs: jobs.len() });
         }
         let ratio = self.config.ratio(jobs, pool);
-        let mut loads: BTreeMap<NodeId, Load> = pool.admitted().map(|n| (n, Load::default())).collect();
+        let divided = self.config.default_io_nodes.map(|n| n as usize);
+        let default_pool: Vec<NodeId> =
+            pool.nodes.iter().take(divided.unwrap_or(pool.nodes.len())).map(|n| n.id).collect();
+        let load = |n: NodeId| {
+            let default = default_pool.contains(&n);
+            Load { default, reserve: divided.is_none() || !default, ..Load::default() }
+        };
+        let mut loads: BTreeMap<NodeId, Load> = pool.admitted().map(|n| (n, load(n))).collect();
         let mut chosen: Vec<Option<JobDecision>> = vec![None; jobs.len()];
         let decided = |job: &Job, verdict, nodes: Vec<NodeId>| {
             let count = nodes.len() as u32;
@@ -178,7 +190,8 @@ impl Policy for Dfra {
             let job = &jobs[i];
             let Some(current) = &job.current else { continue };
             let missing = current.nodes.len() - nodes.len();
-            let mut others: Vec<_> = loads.iter().filter(|(n, _)| !nodes.contains(n)).collect();
+            let suits = |l: &Load| if current.dedicated { l.reserve } else { l.default };
+            let mut others: Vec<_> = loads.iter().filter(|(n, l)| !nodes.contains(n) && suits(l)).collect();
             others.sort_by_key(|(_, l)| l.jobs.len());
             let alone = others.iter().take(missing).all(|(_, l)| l.jobs.is_empty());
             let new: Vec<_> = others.iter().take(missing).map(|&(&n, _)| n).collect();
@@ -212,12 +225,20 @@ fn occupy(loads: &mut BTreeMap<NodeId, Load>, i: usize, job: &Job, nodes: &[Node
     }
 }
 
-/// The default mapping: every I/O node serves `ratio` compute nodes, so a job fills up one that has
-/// room before it opens another, and shares with whoever is there.
+/// The default mapping: the fixed one where there is such. Else every I/O node serves `ratio` compute
+/// nodes, so a job fills up one that has room before it opens another, and shares with whoever is there.
 fn default_nodes(job: &Job, count: u32, ratio: f64, loads: &BTreeMap<NodeId, Load>) -> Vec<NodeId> {
+    let fixed: Vec<NodeId> = job.default_nodes.iter().copied().filter(|n| loads.contains_key(n)).collect();
+    if !fixed.is_empty() {
+        return fixed;
+    }
     let part = f64::from(job.compute_nodes) / f64::from(count.max(1));
-    let mut open: Vec<_> = loads.iter().filter(|(_, l)| !l.dedicated).collect();
+    let mut open: Vec<_> = loads.iter().filter(|(_, l)| l.default && !l.dedicated).collect();
     if open.len() < count as usize {
+        open = loads.iter().filter(|(_, l)| l.default).collect();
+    }
+    if open.is_empty() {
+        // None of the default pool is admitted: better any than none.
         open = loads.iter().collect();
     }
     let order = |load: &Load| {

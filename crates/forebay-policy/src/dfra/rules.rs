@@ -29,6 +29,9 @@ pub struct DfraConfig {
     pub high_metadata_rate: f64,
     /// Compute nodes per I/O node in the default mapping; unset, it is what STATIC divides by.
     pub compute_per_io_node: Option<u32>,
+    /// The first so many I/O nodes are the default pool, all others the reserve: dedicated I/O nodes come
+    /// from the reserve only, and no job's default is there. Unset, any idle I/O node can be dedicated.
+    pub default_io_nodes: Option<u32>,
 }
 
 impl Default for DfraConfig {
@@ -44,6 +47,7 @@ impl Default for DfraConfig {
             high_iops: 10_000.0,
             high_metadata_rate: 200.0,
             compute_per_io_node: None,
+            default_io_nodes: None,
         }
     }
 }

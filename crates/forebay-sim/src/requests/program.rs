@@ -1,7 +1,7 @@
 //! What the processes do: one [`Program`] a process, asked for its next call when the last one is
 //! answered.
 
-use forebay_types::{FileId, Nanos, OpKind};
+use forebay_types::{FileId, Nanos, OpKind, Pattern};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -35,22 +35,11 @@ pub trait Program: Send {
     fn next(&mut self, now: Nanos, rng: &mut ChaCha8Rng) -> Next;
 }
 
-/// How processes lie in files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One file, a stretch of it for each process.
-    Contiguous,
-    /// One file, process by process in turn.
-    Strided,
-    /// A file for each process.
-    Own,
-}
-
 /// So many requests of one size, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// How they lie.
-    pub layout: Layout,
+    pub pattern: Pattern,
     /// Reads or writes.
     pub op: OpKind,
     /// Bytes of a request.
@@ -70,7 +59,7 @@ pub struct Stream {
 impl Stream {
     /// The `rank`-th of so many processes.
     pub fn new(
-        layout: Layout,
+        pattern: Pattern,
         op: OpKind,
         size: u64,
         requests: u64,
@@ -78,21 +67,25 @@ impl Stream {
         processes: u64,
         file: u64,
     ) -> Stream {
-        Stream { layout, op, size, requests, rank, processes, file: FileId(file), made: 0 }
+        Stream { pattern, op, size, requests, rank, processes, file: FileId(file), made: 0 }
     }
 }
 
 impl Program for Stream {
-    fn next(&mut self, _: Nanos, _: &mut ChaCha8Rng) -> Next {
+    fn next(&mut self, _: Nanos, rng: &mut ChaCha8Rng) -> Next {
         if self.made >= self.requests {
             return Next::End;
         }
-        let block = match self.layout {
-            Layout::Contiguous => self.rank * self.requests + self.made,
-            Layout::Strided => self.made * self.processes + self.rank,
-            Layout::Own => self.made,
+        let block = match self.pattern {
+            Pattern::SharedContiguous => self.rank * self.requests + self.made,
+            Pattern::SharedStrided => self.made * self.processes + self.rank,
+            Pattern::FppContiguous => self.made,
+            Pattern::Random | Pattern::Unknown => {
+                self.rank * self.requests + rng.random_range(0..self.requests)
+            }
         };
-        let file = if self.layout == Layout::Own { FileId(self.file.0 + self.rank) } else { self.file };
+        let file =
+            if self.pattern == Pattern::FppContiguous { FileId(self.file.0 + self.rank) } else { self.file };
         self.made += 1;
         Next::Call(Call { op: self.op, file, offset: block * self.size, len: self.size })
     }

@@ -29,6 +29,8 @@ mod node;
 #[cfg(feature = "lab")]
 mod profile;
 #[cfg(feature = "lab")]
+mod reproduce;
+#[cfg(feature = "lab")]
 mod research;
 mod run;
 #[cfg(feature = "lab")]

@@ -1,6 +1,6 @@
 //! What researchers run: everything that measures, analyses, simulates or trains.
 
-use super::{allocate, analyze, bench, experiment, explore, learned, profile, simulate, train};
+use super::{allocate, analyze, bench, experiment, explore, learned, profile, reproduce, simulate, train};
 use std::process::ExitCode;
 
 #[derive(clap::Subcommand)]
@@ -14,6 +14,7 @@ pub(crate) enum Research {
     Explore(explore::Explore),
     Profile(profile::Profile),
     Experiment(experiment::Experiment),
+    Reproduce(reproduce::Reproduce),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
 }
@@ -30,6 +31,7 @@ impl Research {
             Research::Explore(c) => c.run(),
             Research::Profile(c) => c.run(),
             Research::Experiment(c) => c.run(),
+            Research::Reproduce(c) => c.run(),
             Research::ExploreWorker(c) => c.run(),
         }
     }

@@ -2,13 +2,16 @@
 
 mod decision;
 mod dfra;
+mod fit;
+mod month;
 mod policies;
 mod queue;
+mod requests;
 
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
-/// Try policies without a machine: set studies, job queues, histories
+/// Try schedulers and policies without a machine: requests, set studies, job queues, months of jobs
 #[derive(Args)]
 pub(crate) struct Simulate {
     #[command(subcommand)]
@@ -17,6 +20,9 @@ pub(crate) struct Simulate {
 
 #[derive(Subcommand)]
 enum What {
+    Requests(requests::Requests),
+    Fit(fit::FitModel),
+    Month(month::Simulated),
     Policies(policies::Policies),
     Queue(queue::Queue),
     Dfra(dfra::Replay),
@@ -26,6 +32,9 @@ enum What {
 impl Simulate {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.what {
+            What::Requests(c) => c.run(),
+            What::Fit(c) => c.run(),
+            What::Month(c) => c.run(),
             What::Policies(c) => c.run(),
             What::Queue(c) => c.run(),
             What::Dfra(c) => c.run(),

@@ -1,0 +1,216 @@
+//! `forebay reproduce`: the sources' results, tested.
+
+use super::lab::watched;
+use super::table;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+use forebay_lab::experiment::{Experiment, Isolation, Metadata, Overhead, Twins};
+use forebay_lab::{Progress, Size};
+use forebay_reproduce::{Break, Entry, Index, Laboratory, Session, Setup, Tried, html};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Test the results of the sources
+///
+/// Every claim in the index (`--list`) has a published value and a tolerance in a data file, and a figure that
+/// is made here: from published data, in the simulator, or on real I/O nodes. The verdict is *reproduced*,
+/// *refuted*, *differs* for a known reason, or *not possible here*. Figures are kept in `--out` as soon as they
+/// are made, so that a session that was interrupted goes on where it was; the report is written there as
+/// `index.html` and `verdicts.json`.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  forebay reproduce --list
+  forebay reproduce mckp-over-static
+  forebay reproduce --all --out results")]
+pub(crate) struct Reproduce {
+    /// Which claims
+    #[arg(value_name = "ID", required_unless_present_any = ["all", "list"])]
+    ids: Vec<String>,
+
+    /// All claims
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+
+    /// The papers' sizes instead of the small setting
+    #[arg(long)]
+    full: bool,
+
+    /// Only those that need no real I/O nodes
+    #[arg(long)]
+    offline: bool,
+
+    /// List the claims, with the last verdict on each
+    #[arg(long)]
+    list: bool,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Keep figures and the report here
+    #[arg(long, value_name = "DIR", default_value = "reproduced", value_hint = ValueHint::DirPath)]
+    out: PathBuf,
+
+    /// Make figures anew that were kept
+    #[arg(long)]
+    anew: bool,
+
+    /// Break something on purpose: the verdicts must change
+    #[arg(long = "break", value_name = "WHAT", hide = true)]
+    broken: Option<Break>,
+}
+
+/// The laboratory of this machine.
+struct Here<'a>(&'a dyn Progress);
+
+impl Laboratory for Here<'_> {
+    fn run(&self, experiment: &str, full: bool) -> Result<Vec<(String, String)>> {
+        let size = if full { Size::Full } else { Size::Small };
+        let experiment: Box<dyn Experiment> = match experiment {
+            "twins" => Box::new(Twins { size, ..Twins::default() }),
+            "isolation" => Box::new(Isolation { size, ..Isolation::default() }),
+            "metadata" => Box::new(Metadata { size, ..Metadata::default() }),
+            "overhead" => Box::new(Overhead { size, ..Overhead::default() }),
+            other => bail!("there is no experiment {other:?}"),
+        };
+        Ok(experiment.run(self.0)?.files)
+    }
+}
+
+impl Reproduce {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let index = Index::built_in()?;
+        if self.list {
+            return self.list(&index);
+        }
+        for id in &self.ids {
+            if index.find(id).is_none() {
+                bail!("there is no claim {id:?}; `forebay reproduce --list` shows all");
+            }
+        }
+        let live = |e: &&Entry| e.group().is_some_and(|g| g.starts_with("live-"));
+        let wanted = |e: &&Entry| self.all || self.ids.contains(&e.id);
+        let entries: Vec<&Entry> =
+            index.entry.iter().filter(wanted).filter(|e| !(self.offline && live(e))).collect();
+        let groups: BTreeSet<&str> = entries.iter().filter_map(|e| e.group()).collect();
+        // What is broken on purpose is nobody's result: it is not kept.
+        let kept = self.broken.is_none().then_some(self.out.as_path());
+        if self.anew
+            && let Some(out) = kept
+        {
+            for group in &groups {
+                // What is not there need not go.
+                let _ = std::fs::remove_file(out.join(format!("{group}.json")));
+            }
+        }
+        let mut session = Session::open(kept)?;
+        watched(|progress| {
+            let here = Here(progress);
+            let (full, broken, tables) = (self.full, self.broken, &index.table);
+            let setup = Setup { full, broken, tables, laboratory: Some(&here) };
+            for (done, group) in groups.iter().enumerate() {
+                progress.begin(groups.len());
+                progress.advance(done);
+                progress.doing(group);
+                session.make(group, &setup)?;
+            }
+            Ok(())
+        })?;
+        let tried: Vec<Tried> = entries.iter().filter_map(|e| session.verdict(e)).collect();
+        if let Some(out) = kept {
+            let all = session_verdicts(&index, out, self.full)?;
+            let page = html(&index, &all, &about(self.full));
+            let verdicts = serde_json::to_vec_pretty(&all)?;
+            std::fs::write(out.join("index.html"), page)
+                .and_then(|()| std::fs::write(out.join("verdicts.json"), verdicts))
+                .with_context(|| format!("cannot write to {}", out.display()))?;
+        }
+        self.print(&index, &tried)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn list(&self, index: &Index) -> Result<ExitCode> {
+        let all = session_verdicts(index, &self.out, self.full)?;
+        let last = |e: &Entry| all.iter().find(|t| t.id == e.id).map(|t| &t.verdict);
+        if self.json {
+            let entry = |e: &Entry| {
+                json!({
+                    "id": e.id, "source": e.source, "figure": e.figure, "claim": e.claim,
+                    "setting": e.setting, "command": e.command(), "published": e.published, "unit": e.unit,
+                    "tolerance": e.tolerance, "last_verdict": last(e).map(|v| v.name()),
+                    "because": last(e).and_then(|v| v.because()),
+                })
+            };
+            let all: Vec<_> = index.entry.iter().map(entry).collect();
+            println!("{}", serde_json::to_string_pretty(&all)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut t =
+            table::new(&["id", "claim", "setting", "last verdict"], &["claim", "setting", "last verdict"]);
+        for e in &index.entry {
+            let verdict = last(e).map_or("not tried", |v| v.name());
+            t.add_row([e.id.as_str(), e.claim.as_str(), e.setting.name(), verdict]);
+        }
+        println!("{t}\n{} claims", index.entry.len());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, index: &Index, tried: &[Tried]) -> Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(tried)?);
+            return Ok(());
+        }
+        let header = ["id", "published", "here", "range", "verdict"];
+        let mut t = table::new(&header, &["verdict"]);
+        for x in tried {
+            let Some(e) = index.find(&x.id) else { continue };
+            let value = |v: f64| format!("{v:.3} {}", e.unit);
+            let range = x.measured.as_ref().filter(|m| m.low != m.high);
+            t.add_row([
+                e.id.clone(),
+                value(e.published),
+                x.measured.as_ref().map_or(String::new(), |m| value(m.value)),
+                range.map_or(String::new(), |m| format!("{:.3} to {:.3}, {}", m.low, m.high, m.range)),
+                x.verdict.name().to_owned(),
+            ]);
+        }
+        println!("{t}\n");
+        for x in tried {
+            if let Some(why) = x.verdict.because() {
+                println!("{}: {why}", x.id);
+            }
+        }
+        let count = |name: &str| tried.iter().filter(|t| t.verdict.name() == name).count();
+        let names = ["reproduced", "refuted", "differs", "not possible here"];
+        println!("\n{}", names.map(|n| format!("{} {n}", count(n))).join(", "));
+        Ok(())
+    }
+}
+
+/// The verdicts on all claims whose figures are kept.
+fn session_verdicts(index: &Index, out: &std::path::Path, full: bool) -> Result<Vec<Tried>> {
+    let mut session = Session::open(out.is_dir().then_some(out))?;
+    for group in index.entry.iter().filter_map(|e| e.group()) {
+        session.has(group, full);
+    }
+    Ok(session.verdicts(index))
+}
+
+/// When, with what, and on which machine.
+fn about(full: bool) -> Vec<String> {
+    let now = std::process::Command::new("date").arg("-u").arg("+%Y-%m-%d %H:%M UTC").output();
+    let date = now.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    vec![
+        format!(
+            "{date}, forebay {}, {} setting",
+            env!("CARGO_PKG_VERSION"),
+            if full { "full" } else { "small" }
+        ),
+        format!("{cores} cores, Linux {}", kernel.trim()),
+    ]
+}

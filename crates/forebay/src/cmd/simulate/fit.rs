@@ -1,0 +1,85 @@
+//! `forebay simulate fit`: a storage model from published results.
+
+use super::progress;
+use crate::cmd::table;
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use forebay_sim::fit::{Fit, Predicted};
+use forebay_sim::models::{self, NamedModel};
+use forebay_sim::scenarios::Broken;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Fit a storage model to published results
+///
+/// Searches for the parameters with which the simulator comes closest to the ratios of execution times in
+/// a file such as `data/twins-paper.toml`, beginning with a model by name. Results marked `held-out` are not
+/// looked at; they say how well the model predicts. Prints both, and the model for
+/// `data/storage-models.toml`.
+#[derive(Args)]
+pub(crate) struct FitModel {
+    /// Published results
+    #[arg(value_name = "RESULTS.toml", value_hint = ValueHint::FilePath)]
+    results: PathBuf,
+
+    /// The model to begin with, by name
+    #[arg(long, value_name = "NAME", default_value = "pvfs-paper")]
+    model: String,
+
+    /// Steps of the search; 0 only checks the model
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    steps: u32,
+
+    /// Requests of each of the 128 processes; the papers' number is 1024
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    requests: u64,
+
+    /// Another seed, another search
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl FitModel {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let path = self.results.display();
+        let text = std::fs::read_to_string(&self.results).with_context(|| format!("cannot read {path}"))?;
+        let fit = Fit::parse(&text, self.requests).with_context(|| path.to_string())?;
+        let start = models::named(&self.model)?;
+        let bar = progress(self.steps, "steps");
+        let storage = fit.search(&start.storage, self.steps, self.seed, |_, loss| {
+            bar.set_message(format!("off by {:.1} %", 100.0 * loss.sqrt()));
+            bar.inc(1);
+        });
+        bar.finish_and_clear();
+        let predicted = fit.predict(&storage, Broken::default());
+        let mut t = table::new(&["result", "published", "model", "off", "used"], &[]);
+        for p in &predicted {
+            t.add_row([
+                p.target.what.clone(),
+                format!("{:.2}", p.target.ratio),
+                format!("{:.2}", p.ratio),
+                format!("{:+.0} %", 100.0 * p.error()),
+                if p.target.held_out { "held out" } else { "to fit" }.to_owned(),
+            ]);
+        }
+        println!("{t}\n");
+        println!(
+            "off in the mean: {:.1} % of what was fitted, {:.1} % of what was held out",
+            100.0 * mean(&predicted, false),
+            100.0 * mean(&predicted, true)
+        );
+        if self.steps > 0 {
+            let named = NamedModel { note: start.note, storage };
+            let all = BTreeMap::from([(&self.model, named)]);
+            println!("\n{}", toml::to_string(&all)?);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn mean(predicted: &[Predicted], held_out: bool) -> f64 {
+    let of: Vec<f64> =
+        predicted.iter().filter(|p| p.target.held_out == held_out).map(|p| p.error().abs()).collect();
+    of.iter().sum::<f64>() / of.len().max(1) as f64
+}
