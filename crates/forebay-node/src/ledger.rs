@@ -1,7 +1,8 @@
 //! This process's ledger and those of others on the host: files in a directory of their own, each
 //! locked by its process for as long as that lives. The lock of a process that is gone can be taken,
 //! and only then: also a thread that hangs in a system call keeps it. So whoever can take it knows that
-//! nothing of that process is under way any more, and reads in its ledger what it had begun.
+//! nothing of that process is under way any more, and reads in its ledger what it had begun. Behind it
+//! stand the writes that are under way: as long as one is, it must not be repeated elsewhere.
 
 use crate::sys::{self, SharedMap};
 use forebay_types::Nanos;
@@ -11,10 +12,14 @@ use forebay_wire::session::ledger::{Begun, ENTRIES, Entry, Ledger};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-const SIZE: usize = ENTRIES * size_of::<Entry>();
+/// More writes than this cannot be under way at a time. One entry in front is the ring's own.
+const WRITES: usize = (1 << 13) + 1;
+const SIZE: usize = (ENTRIES + WRITES) * size_of::<Entry>();
 /// A ledger whose process is gone has this mode once somebody noticed; its time says when.
 const FOUND_DEAD: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP);
 /// No client asks about a process that has been gone for so long.
@@ -35,9 +40,58 @@ pub(crate) struct Ledgers {
     /// `None`: this process keeps its ledger to itself, and knows no other.
     dir: Option<OwnedFd>,
     incarnation: Incarnation,
-    ring: Ledger<SharedMap>,
+    rings: Rings,
     /// Holds the lock.
     _file: Option<OwnedFd>,
+}
+
+/// The two parts of a ledger's memory.
+struct Rings {
+    /// What must not be done twice.
+    once: Ledger<Part>,
+    /// Writes that are under way.
+    writes: Ledger<Part>,
+}
+
+struct Part {
+    map: Arc<SharedMap>,
+    entries: Range<usize>,
+}
+
+impl AsRef<[Entry]> for Part {
+    fn as_ref(&self) -> &[Entry] {
+        &(*self.map).as_ref()[self.entries.clone()]
+    }
+}
+
+impl Rings {
+    fn new(map: SharedMap) -> Option<Rings> {
+        let map = Arc::new(map);
+        let part = |entries| Ledger::new(Part { map: Arc::clone(&map), entries });
+        Some(Rings { once: part(0..ENTRIES)?, writes: part(ENTRIES..ENTRIES + WRITES)? })
+    }
+
+    fn fate(&self, session: SessionId, id: u64, age_ms: u32) -> Fate {
+        let now = sys::now();
+        match self.writes.fate(session, id, age_ms, now) {
+            Fate::Begun => Fate::Begun,
+            _ => self.once.fate(session, id, age_ms, now),
+        }
+    }
+}
+
+/// A write that may be at the storage, until dropped.
+pub(crate) struct UnderWay<'a> {
+    ring: &'a Ledger<Part>,
+    begun: Option<Begun>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            self.ring.withdraw(begun);
+        }
+    }
 }
 
 fn name(incarnation: Incarnation) -> String {
@@ -67,8 +121,8 @@ impl Ledgers {
                     place.display()
                 );
                 let map = SharedMap::anonymous(SIZE).map_err(|e| (place.to_owned(), e))?;
-                let ring = Ledger::new(map).ok_or_else(|| (place.to_owned(), Errno::INVAL))?;
-                Ok(Ledgers { dir: None, incarnation, ring, _file: None })
+                let rings = Rings::new(map).ok_or_else(|| (place.to_owned(), Errno::INVAL))?;
+                Ok(Ledgers { dir: None, incarnation, rings, _file: None })
             }
             other => other.map_err(|e| (place.to_owned(), e)),
         }
@@ -94,23 +148,30 @@ impl Ledgers {
             Err(Errno::OPNOTSUPP) => drop(rustix::io::pwrite(&file, &vec![0; SIZE], 0)?),
             other => other?,
         }
-        let ring = Ledger::new(SharedMap::of_file(file.as_fd(), SIZE)?).ok_or(Errno::INVAL)?;
-        Ok(Ledgers { dir: Some(dir), incarnation, ring, _file: Some(file) })
+        let rings = Rings::new(SharedMap::of_file(file.as_fd(), SIZE)?).ok_or(Errno::INVAL)?;
+        Ok(Ledgers { dir: Some(dir), incarnation, rings, _file: Some(file) })
     }
 
-    /// An operation is about to be tried; `None` if it must not be.
+    /// A write is about to be tried, if its lease holds after this. `None` if it must not be.
+    pub(crate) fn begin_write(&self, session: SessionId, id: u64) -> Option<UnderWay<'_>> {
+        let ring = &self.rings.writes;
+        // What is under way has no age.
+        ring.begin(session, id, Nanos::ZERO).map(|begun| UnderWay { ring, begun: Some(begun) })
+    }
+
+    /// An operation is about to be tried, if its lease holds after this. `None` if it must not be.
     pub(crate) fn begin(&self, session: SessionId, id: u64) -> Option<Begun> {
-        self.ring.begin(session, id, sys::now())
+        self.rings.once.begin(session, id, sys::now())
     }
 
     /// It was tried, and ended so.
     pub(crate) fn done(&self, begun: Begun, errno: u32, values: [u64; 4]) {
-        self.ring.done(begun, errno, values, sys::now());
+        self.rings.once.done(begun, errno, values, sys::now());
     }
 
     /// It was not tried.
     pub(crate) fn withdraw(&self, begun: Begun) {
-        self.ring.withdraw(begun);
+        self.rings.once.withdraw(begun);
     }
 
     /// What became of a process of this host and of a request to it.
@@ -122,10 +183,10 @@ impl Ledgers {
         age_ms: u32,
     ) -> Verdict {
         if incarnation == self.incarnation {
-            let fate = self.ring.fate(session, id, age_ms, sys::now());
+            let fate = self.rings.fate(session, id, age_ms);
             return Verdict { known: true, dead: false, fate };
         }
-        self.of_another(incarnation, session, id, age_ms, sys::now()).unwrap_or(UNKNOWN)
+        self.of_another(incarnation, session, id, age_ms).unwrap_or(UNKNOWN)
     }
 
     fn of_another(
@@ -134,7 +195,6 @@ impl Ledgers {
         session: SessionId,
         id: u64,
         age_ms: u32,
-        now: Nanos,
     ) -> Option<Verdict> {
         let dir = self.dir.as_ref()?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -142,8 +202,8 @@ impl Ledgers {
         // First whether it lives: what is read after that is all there will ever be.
         let dead = is_dead(&file);
         let whole = rustix::fs::fstat(&file).ok()?.st_size >= SIZE as i64;
-        let ring = Ledger::new(SharedMap::of_file(file.as_fd(), SIZE).ok().filter(|_| whole)?)?;
-        Some(Verdict { known: true, dead, fate: ring.fate(session, id, age_ms, now) })
+        let rings = Rings::new(SharedMap::of_file(file.as_fd(), SIZE).ok().filter(|_| whole)?)?;
+        Some(Verdict { known: true, dead, fate: rings.fate(session, id, age_ms) })
     }
 }
 
@@ -205,7 +265,13 @@ mod tests {
         assert!(v.known && v.dead);
         assert_eq!(v.fate, Fate::Begun);
         assert_eq!(ask(9).fate, Fate::Absent);
-        assert!(!second.verdict(Incarnation([3; 16]), SESSION, 9, 0).known, "never heard of");
+        let write = second.begin_write(SESSION, 10).unwrap();
+        let third = open(&dir, 3);
+        let ask = |id| third.verdict(Incarnation([2; 16]), SESSION, id, 0).fate;
+        assert_eq!(ask(10), Fate::Begun);
+        drop(write);
+        assert_eq!(ask(10), Fate::Absent, "it is not under way any more");
+        assert!(!second.verdict(Incarnation([4; 16]), SESSION, 9, 0).known, "never heard of");
     }
 
     #[test]

@@ -135,9 +135,13 @@ impl Node {
             return Err(Errno::INVAL.into());
         }
         if !appends(file, opcode) {
-            session.begin_write(link, header, sys::now())?;
+            // Noted as under way before its lease is looked at: see [`Call::may_change`].
+            let _under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
+            if let Some(n) = session.begin_write(link, header, sys::now())? {
+                return Ok((n, offset));
+            }
             let written = self.at_storage(|s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
-            session.end_write(header);
+            session.end_write(header, written.as_ref().ok().copied());
             let n = written?;
             self.stats.issued_write.record(n as u64);
             return Ok((n, offset));
@@ -204,30 +208,30 @@ impl Node {
 
     /// One `pwritev` for all whose lease holds; what did not go as a whole is tried alone.
     fn write_together(&self, ticket: &Ticket, batch: &[Work]) -> Vec<Option<Moved>> {
-        let now = sys::now();
         let none = || batch.iter().map(|_| None).collect();
         let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
-        let allowed =
-            batch.iter().take_while(|w| w.session.begin_write(&w.link, &w.header, now).is_ok()).count();
-        let end = || batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));
+        let begin = |w: &Work| self.ledgers.begin_write(w.session.id, w.header.id.get());
+        let Some(_under_way) = batch.iter().map(begin).collect::<Option<Vec<_>>>() else { return none() };
+        let now = sys::now();
+        let allowed = batch
+            .iter()
+            .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now), Ok(None)))
+            .count();
         if allowed < batch.len() {
-            end();
+            batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header, None));
             return none();
         }
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
         let written = self.at_storage(|s| s.write(self.target(&file, ticket.batch.offset()), &vector));
-        end();
-        let Ok(n) = written else { return none() };
-        self.stats.issued_write.record(n as u64);
-        let end = ticket.batch.offset() + n as u64;
-        batch
-            .iter()
-            .map(|w| {
-                let offset = w.header.offset.get();
-                (offset + w.len() as u64 <= end).then_some(Ok((w.len(), offset)))
-            })
-            .collect()
+        // Nothing ends before the first byte.
+        let end = written.as_ref().map_or(0, |n| ticket.batch.offset() + *n as u64);
+        let whole = |w: &Work| (w.header.offset.get() + w.len() as u64 <= end).then_some(w.len());
+        batch.iter().for_each(|w| w.session.end_write(&w.header, whole(w)));
+        if let Ok(n) = written {
+            self.stats.issued_write.record(n as u64);
+        }
+        batch.iter().map(|w| whole(w).map(|n| Ok((n, w.header.offset.get())))).collect()
     }
 
     fn carry_out_one(&self, mut work: Work) -> Done {

@@ -5,6 +5,7 @@ use crate::file::{LockFile, OpenFile};
 use crate::job::Job;
 use crate::link::Link;
 use crate::path;
+use crate::sys;
 use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
@@ -47,6 +48,8 @@ struct State {
     writing: Vec<u64>,
     /// Writes that were sent more than once: the newest try of each.
     tries: VecDeque<(u64, u64)>,
+    /// Writes that were carried out while repeated ones waited: what they moved.
+    written: VecDeque<(u64, usize)>,
     /// How many threads wait on `answered`: waking nobody would cost a system call, too.
     waiting: u32,
     connections: Vec<Weak<Link>>,
@@ -86,6 +89,7 @@ impl Session {
                 waiting: 0,
                 writing: Vec::new(),
                 tries: VecDeque::new(),
+                written: VecDeque::new(),
                 connections: Vec::new(),
                 alone_since: Some(now),
                 owed: false,
@@ -128,7 +132,8 @@ impl Session {
     /// connection broke is sent again: an older try that is found in a buffer after that is not
     /// carried out, and one that is being carried out is waited for. Otherwise it could overwrite
     /// what its client has written since.
-    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<()> {
+    /// `Some`: the first try has just been carried out, and moved so many bytes.
+    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<Option<usize>> {
         let id = header.id.get();
         // Later tries are older requests; the first one has no age.
         let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
@@ -145,10 +150,22 @@ impl Session {
                 s.tries.pop_front();
             }
             s.tries.push_back((id, this));
-            s = self.wait_while(s, link, |s| s.writing.contains(&id))?;
+            if s.writing.contains(&id) {
+                s = self.wait_while(s, link, |s| s.writing.contains(&id))?;
+                if s.tries.iter().any(|&(other, newest)| other == id && newest > this) {
+                    return Err(Failure::EXPIRED);
+                }
+            }
+            if let Some(&(_, n)) = s.written.iter().find(|(other, _)| *other == id) {
+                return Ok(Some(n));
+            }
+            // That may have taken long: nobody has read the client's pings meanwhile.
+            if !s.lease.holds(sys::now(), link.newest_stamp()) {
+                return Err(Failure::EXPIRED);
+            }
         }
         s.writing.push(id);
-        Ok(())
+        Ok(None)
     }
 
     /// Waits while the request's first try `runs`, as long as its client does: the first try may be at
@@ -174,13 +191,22 @@ impl Session {
         if abandoned { Err(Failure::ABANDONED) } else { Ok(s) }
     }
 
-    /// A write that [`Session::begin_write`] let through has been carried out.
-    pub(crate) fn end_write(&self, header: &Header) {
+    /// A write that [`Session::begin_write`] let through has been carried out, and moved so many bytes if
+    /// it went well.
+    pub(crate) fn end_write(&self, header: &Header, moved: Option<usize>) {
         let mut s = self.lock();
         if let Some(at) = s.writing.iter().position(|&id| id == header.id.get()) {
             s.writing.swap_remove(at);
         }
         let waiting = s.waiting;
+        if waiting > 0
+            && let Some(n) = moved
+        {
+            if s.written.len() == KEPT_TRIES {
+                s.written.pop_front();
+            }
+            s.written.push_back((header.id.get(), n));
+        }
         drop(s);
         if waiting > 0 {
             self.answered.notify_all();
