@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "forebay", version, propagate_version = true)]
 #[cfg_attr(
-    not(all(feature = "arbiter", feature = "lab")),
+    not(all(feature = "arbiter", feature = "lab", feature = "manual")),
     command(after_help = "This program was built without some commands: cargo build --release builds all.")
 )]
 struct Cli {

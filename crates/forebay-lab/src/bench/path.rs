@@ -165,16 +165,7 @@ impl Ground {
     fn new(base: &Path) -> Result<Ground> {
         let program = program()?;
         let dir = RunDir::create(base)?;
-        let layer = Layer::start(&LayerConfig {
-            program: program.clone(),
-            io_nodes: 1,
-            at: vec![At { dir: dir.path().to_owned(), export: dir.path().to_owned() }],
-            transport: Transport::Tcp,
-            deadline: Duration::from_secs(30),
-            fallback: Fallback::Error,
-            node_args: Vec::new(),
-            job: "bench".into(),
-        })?;
+        let layer = start_layer(&program, dir.path())?;
         let library = layer.write_preload()?;
         let mut command = Command::new(&program);
         command.args(["bench", "limit-server"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -286,16 +277,7 @@ impl Ground {
 
     /// The memory of an idle I/O node, and with a thousand connections.
     fn memory(&self) -> Result<Vec<PathRow>> {
-        let layer = Layer::start(&LayerConfig {
-            program: self.program.clone(),
-            io_nodes: 1,
-            at: vec![At { dir: self.dir.path().to_owned(), export: self.dir.path().to_owned() }],
-            transport: Transport::Tcp,
-            deadline: Duration::from_secs(30),
-            fallback: Fallback::Error,
-            node_args: Vec::new(),
-            job: "bench".into(),
-        })?;
+        let layer = start_layer(&self.program, self.dir.path())?;
         let pid = *layer.pids().first().context("no I/O node")?;
         let row = |what: &str, mib: f64, most: f64| PathRow {
             what: what.into(),
@@ -321,6 +303,20 @@ impl Ground {
         }
         Ok(vec![row("I/O node, idle", idle, 20.0), row("I/O node, 1,000 connections", busy, 150.0)])
     }
+}
+
+/// One I/O node over TCP, for the directory by its own name.
+fn start_layer(program: &Path, dir: &Path) -> Result<Layer> {
+    Ok(Layer::start(&LayerConfig {
+        program: program.to_owned(),
+        io_nodes: 1,
+        at: vec![At { dir: dir.to_owned(), export: dir.to_owned() }],
+        transport: Transport::Tcp,
+        deadline: Duration::from_secs(30),
+        fallback: Fallback::Error,
+        node_args: Vec::new(),
+        job: "bench".into(),
+    })?)
 }
 
 fn resident(pid: u32) -> Result<f64> {

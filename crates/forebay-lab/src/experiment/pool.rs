@@ -53,7 +53,7 @@ impl Pool {
             explore: false,
             pattern: None,
         };
-        Ok(self.api.send("POST", JOBS_PATH, &job)?)
+        self.api.send("POST", JOBS_PATH, &job)
     }
 
     /// Puts a job on these I/O nodes; the epoch of that mapping.

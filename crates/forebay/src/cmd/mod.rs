@@ -23,6 +23,7 @@ mod jobs;
 mod lab;
 #[cfg(feature = "lab")]
 mod learned;
+#[cfg(feature = "manual")]
 mod manual;
 mod mount;
 mod node;
@@ -66,7 +67,9 @@ pub(crate) enum Command {
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Research(research::Research),
+    #[cfg(feature = "manual")]
     Completions(manual::Completions),
+    #[cfg(feature = "manual")]
     Man(manual::Man),
 }
 
@@ -86,7 +89,9 @@ impl Command {
             Command::Decisions(c) => c.run(),
             #[cfg(feature = "lab")]
             Command::Research(c) => c.run(),
+            #[cfg(feature = "manual")]
             Command::Completions(c) => c.run(),
+            #[cfg(feature = "manual")]
             Command::Man(c) => c.run(),
         }
     }
