@@ -12,7 +12,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let crates = here.parent().expect("crates/forebay-embed has a parent");
-    for name in ["forebay-preload", "forebay-client", "forebay-wire", "forebay-types"] {
+    for name in ["forebay-preload", "forebay-client", "forebay-program", "forebay-wire", "forebay-types"] {
         println!("cargo:rerun-if-changed={}", crates.join(name).join("src").display());
         println!("cargo:rerun-if-changed={}", crates.join(name).join("Cargo.toml").display());
     }

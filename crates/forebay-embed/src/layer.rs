@@ -100,6 +100,9 @@ pub struct Note {
     pub path: String,
     /// The reason.
     pub why: String,
+    /// The program that did it.
+    #[serde(default)]
+    pub program: String,
     /// How often, in all processes together.
     #[serde(default)]
     pub count: u64,

@@ -1,7 +1,8 @@
 //! Start-up, before the program's `main`.
 
 use crate::state::{Export, State};
-use crate::{hooks, notes, patch, path, place, sys, table};
+use crate::sys::{self, sys};
+use crate::{cwd, hooks, notes, patch, path, place, table};
 use forebay_client::{Config, Counters};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -22,33 +23,51 @@ extern "C" fn start() {
     let Some(config_path) = sys::env(b"FOREBAY_CONFIG") else { return };
     if let Err(why) = set_up(config_path) {
         complain(&why);
+        // Here, whatever the program writes by relative names would be lost.
+        if in_stand_in(config_path) {
+            loop {
+                sys!(exit_group, 127);
+            }
+        }
     }
+}
+
+/// Whether the kernel's working directory is a stand-in of the run with this configuration.
+fn in_stand_in(config_path: &[u8]) -> bool {
+    let mut buf = [0u8; libc::PATH_MAX as usize];
+    let stand_ins = [run_dir(config_path), b"/cwd"].concat();
+    sys::getcwd_into(&mut buf).is_some_and(|cwd| path::below(cwd, &stand_ins).is_some())
+}
+
+fn run_dir(config_path: &[u8]) -> &[u8] {
+    config_path.iter().rposition(|&b| b == b'/').map_or(&b"."[..], |i| &config_path[..i])
 }
 
 fn complain(why: &str) {
     let line = format!("forebay: {why}; this program's I/O is not forwarded\n");
-    crate::sys::sys!(write, 2, line.as_ptr(), line.len());
+    sys!(write, 2, line.as_ptr(), line.len());
 }
 
 fn set_up(config_path: &[u8]) -> Result<(), String> {
     let shown = String::from_utf8_lossy(config_path).into_owned();
     let json = sys::read_file(config_path, 1 << 20).ok_or_else(|| format!("cannot read {shown}"))?;
     let config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
-    let run_dir = config_path.iter().rposition(|&b| b == b'/').map_or(&b"."[..], |i| &config_path[..i]);
+    let run_dir = run_dir(config_path);
     let exports: Vec<Export> = config
         .exports
         .iter()
         .map(|e| {
             let dir = path::normalise(e.dir.as_os_str().as_bytes());
-            let hidden =
-                crate::sys::sys!(faccessat, libc::AT_FDCWD, sys::cstring(&dir).as_ptr(), libc::F_OK) != 0;
+            let hidden = sys!(faccessat, libc::AT_FDCWD, sys::cstring(&dir).as_ptr(), libc::F_OK) != 0;
             Export { dir, local: e.local.clone().map(|l| l.into_os_string().into_vec()), hidden }
         })
         .collect();
     let counters_path = std::ffi::OsStr::from_bytes(run_dir).to_owned();
     let counters = Counters::open(&std::path::Path::new(&counters_path).join("counters")).ok();
-    let preload = sys::env(b"LD_PRELOAD").unwrap_or_default().to_vec();
-    State::install(config, exports, run_dir, preload, config_path.to_vec(), counters);
+    let library = sys::own_file().ok_or("cannot find this library's own file")?;
+    let entered = sys::env(cwd::VARIABLE).and_then(|v| std::str::from_utf8(v).ok()?.parse().ok());
+    State::install(config, exports, run_dir, library, config_path.to_vec(), counters, entered);
+    hooks::limit::refresh();
     find_inherited();
     restore_environment();
     // SAFETY: handlers that need nothing but this library's own state.
@@ -61,6 +80,8 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
 
 /// What was put aside for the time of `exec` comes back before the program looks.
 fn restore_environment() {
+    // SAFETY: before `main`, with one thread; a C string.
+    unsafe { libc::unsetenv(c"FOREBAY_CWD".as_ptr()) };
     let Some(before) = sys::env(hooks::exec::SEARCH_BEFORE) else { return };
     let before = sys::cstring(before);
     // SAFETY: before `main`, with one thread; C strings.
@@ -82,7 +103,7 @@ fn find_inherited() {
     }
     let mut buf = [0u64; 512];
     loop {
-        let n = crate::sys::sys!(getdents64, dir, buf.as_mut_ptr(), size_of_val(&buf));
+        let n = sys!(getdents64, dir, buf.as_mut_ptr(), size_of_val(&buf));
         if n <= 0 {
             break;
         }

@@ -34,7 +34,7 @@ impl Remote {
     /// The same file as this machine sees it itself, if it does.
     pub(crate) fn local(&self) -> Option<Vec<u8>> {
         let base = state().exports[self.export].local.as_ref()?;
-        Some(if self.rel.is_empty() { base.clone() } else { [base, &b"/"[..], &self.rel].concat() })
+        Some(under(base, &self.rel))
     }
 }
 
@@ -55,11 +55,10 @@ pub(crate) fn place(dirfd: i32, path: &[u8]) -> Place {
         return Place::Local;
     }
     if dirfd == libc::AT_FDCWD {
-        let cwd = state.cwd();
-        if !cwd.shadowed && !path.starts_with(b"..") && !state.is_near(&cwd.path) {
-            return Place::Local;
-        }
-        return settle(state, &cwd.path, path, cwd.shadowed);
+        return match state.cwd.for_relative(path) {
+            Some(cwd) => settle(state, &cwd.path, path, cwd.shadowed()),
+            None => Place::Local,
+        };
     }
     match table::get_any(dirfd) {
         Some(open) => {
@@ -82,6 +81,9 @@ fn settle(state: &State, dir: &[u8], path: &[u8], shadowed: bool) -> Place {
 
 /// An absolute path, not yet normal.
 pub(crate) fn absolute(state: &State, path: &[u8]) -> Place {
+    if state.has_left() {
+        return Place::Local;
+    }
     let normal = normalise(path);
     // Of directories within each other the innermost counts, in whatever order they were given.
     let within = state.exports.iter().enumerate().filter_map(|(i, e)| Some((i, e, below(&normal, &e.dir)?)));
@@ -123,7 +125,7 @@ pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Plac
     }
     let mut full = match dirfd {
         _ if path.first() == Some(&b'/') => path.to_vec(),
-        libc::AT_FDCWD => join(&state.cwd().path, path),
+        libc::AT_FDCWD => join(&state.cwd.get()?.path, path),
         _ => join(&sys::readlink(format!("/proc/self/fd/{dirfd}").as_bytes())?, path),
     };
     for _ in 0..40 {
@@ -190,14 +192,19 @@ fn leaves(rel: &[u8]) -> bool {
     false
 }
 
-/// Without doubled or leading slashes and `.` parts; a slash at the end stays.
+/// Without doubled or leading slashes and `.` parts; a slash or a `.` at the end stays, since it asks for a
+/// directory and some calls refuse it.
 fn squeeze(rel: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rel.len());
     let mut last_dot = false;
     for part in rel.split(|&b| b == b'/') {
-        if part.is_empty() || part == b"." {
-            last_dot = part == b".";
-            continue;
+        match part {
+            b"" => continue,
+            b"." => {
+                last_dot = true;
+                continue;
+            }
+            _ => {}
         }
         last_dot = false;
         if !out.is_empty() {
@@ -205,8 +212,8 @@ fn squeeze(rel: &[u8]) -> Vec<u8> {
         }
         out.extend_from_slice(part);
     }
-    if (rel.ends_with(b"/") || last_dot) && !out.is_empty() {
-        out.push(b'/');
+    if !out.is_empty() && (rel.ends_with(b"/") || last_dot) {
+        out.extend_from_slice(if last_dot { b"/." } else { b"/" });
     }
     out
 }
@@ -233,6 +240,11 @@ pub(crate) fn normalise(path: &[u8]) -> Vec<u8> {
     out
 }
 
+/// `rest`, which [`below`] left, below another directory.
+pub(crate) fn under(dir: &[u8], rest: &[u8]) -> Vec<u8> {
+    if rest.is_empty() { dir.to_vec() } else { [dir, b"/", rest].concat() }
+}
+
 pub(crate) fn join(dir: &[u8], rel: &[u8]) -> Vec<u8> {
     if rel.first() == Some(&b'/') {
         return rel.to_vec();
@@ -244,7 +256,8 @@ pub(crate) fn join(dir: &[u8], rel: &[u8]) -> Vec<u8> {
 fn through_proc(path: &[u8]) -> Option<Place> {
     let state = state();
     if let Some(rest) = proc_self(path, b"cwd") {
-        return Some(settle(state, &state.cwd().path, rest, state.cwd().shadowed));
+        let cwd = state.cwd.get()?;
+        return Some(settle(state, &cwd.path, rest, cwd.shadowed()));
     }
     let (fd, rest) = proc_fd(path)?;
     let path = open_path(&*table::get(fd)?);
@@ -314,7 +327,7 @@ impl State {
     }
 
     /// Whether a directory is above or below a forwarded one.
-    fn is_near(&self, dir: &[u8]) -> bool {
+    pub(crate) fn is_near(&self, dir: &[u8]) -> bool {
         self.exports.iter().any(|e| below(&e.dir, dir).is_some() || below(dir, &e.dir).is_some())
     }
 

@@ -1,11 +1,12 @@
 //! What the library knows: the forwarded directories, the working directory, the client.
 
+use crate::cwd::Current;
 use crate::place::spare;
 use crate::sys::{self, sys};
 use crate::table;
 use forebay_client::{Client, Config, Counters, Fallback};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A forwarded directory.
 pub(crate) struct Export {
@@ -15,13 +16,6 @@ pub(crate) struct Export {
     pub(crate) local: Option<Vec<u8>>,
     /// This machine has nothing at `dir`.
     pub(crate) hidden: bool,
-}
-
-/// The working directory as the program knows it.
-pub(crate) struct Cwd {
-    pub(crate) path: Vec<u8>,
-    /// The kernel's is a stand-in in the shadow tree.
-    pub(crate) shadowed: bool,
 }
 
 pub(crate) struct State {
@@ -36,11 +30,16 @@ pub(crate) struct State {
     pub(crate) copies: Vec<u8>,
     /// Pipes that stand for named pipes in forwarded directories.
     pub(crate) pipes: Vec<u8>,
-    /// This library's own file, and the variable that names the configuration, for children.
-    pub(crate) preload: Vec<u8>,
+    /// Sockets that stand for those with a name in a forwarded directory.
+    pub(crate) sockets: Vec<u8>,
+    /// This library's own file and the file with the configuration, for children.
+    pub(crate) library: Vec<u8>,
     pub(crate) config_path: Vec<u8>,
     counters: Option<&'static Counters>,
-    cwd: AtomicPtr<Cwd>,
+    /// The working directory.
+    pub(crate) cwd: Current,
+    /// The process has another root directory than its paths were written for.
+    left: AtomicBool,
     pub(crate) umask: AtomicU32,
     client: AtomicPtr<Client>,
     pid: AtomicU32,
@@ -73,9 +72,10 @@ impl State {
         config: Config,
         exports: Vec<Export>,
         run_dir: &[u8],
-        preload: Vec<u8>,
+        library: Vec<u8>,
         config_path: Vec<u8>,
         counters: Option<&'static Counters>,
+        entered: Option<usize>,
     ) -> &'static State {
         let join = |name: &[u8]| [run_dir, b"/", name].concat();
         let mask = sys!(umask, 0);
@@ -89,10 +89,12 @@ impl State {
             notes: join(b"notes"),
             copies: join(b"copies"),
             pipes: join(b"pipes"),
-            preload,
+            sockets: join(b"s"),
+            library,
             config_path,
             counters,
-            cwd: AtomicPtr::new(Box::into_raw(Box::new(Cwd { path: Vec::new(), shadowed: false }))),
+            cwd: Current::unknown(),
+            left: AtomicBool::new(false),
             umask: AtomicU32::new(mask as u32),
             client: AtomicPtr::new(std::ptr::null_mut()),
             pid: AtomicU32::new(sys::getpid() as u32),
@@ -100,7 +102,7 @@ impl State {
         };
         let state: &'static State = Box::leak(Box::new(state));
         STATE.store(std::ptr::from_ref(state).cast_mut(), Ordering::Release);
-        state.refresh_cwd();
+        state.cwd.moved(entered);
         state
     }
 
@@ -162,6 +164,7 @@ impl State {
             sys::close(fd);
         }
         table::after_fork();
+        self.cwd.after_fork();
         self.pid.store(sys::getpid() as u32, Ordering::Relaxed);
         // SAFETY: the page is mapped for good.
         unsafe { &*self.alive }.store(1, Ordering::Relaxed);
@@ -174,25 +177,22 @@ impl State {
         alive && self.pid.load(Ordering::Relaxed) != sys::getpid() as u32
     }
 
+    /// From now on no path is forwarded.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn fallback_direct(&self) -> bool {
         self.config.fallback == Fallback::Direct
     }
 
-    /// The working directory.
-    pub(crate) fn cwd(&self) -> &Cwd {
-        // SAFETY: replaced values are leaked, so what was read stays valid.
-        unsafe { &*self.cwd.load(Ordering::Acquire) }
-    }
-
-    /// Asks the kernel for the working directory and undoes the shadow.
-    pub(crate) fn refresh_cwd(&self) {
-        let Some(dir) = sys::getcwd() else { return };
-        let cwd = match dir.strip_prefix(self.shadow.as_slice()) {
-            Some(b"") => Cwd { path: b"/".to_vec(), shadowed: true },
-            Some(rest) if rest[0] == b'/' => Cwd { path: rest.to_vec(), shadowed: true },
-            _ => Cwd { path: dir, shadowed: false },
-        };
-        self.cwd.store(Box::into_raw(Box::new(cwd)), Ordering::Release);
+    /// Whether the kernel's working directory may be a stand-in (see [`crate::cwd`]).
+    pub(crate) fn has_stand_ins(&self) -> bool {
+        self.exports.iter().any(|e| e.local.as_ref() != Some(&e.dir))
     }
 }
 

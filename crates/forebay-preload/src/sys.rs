@@ -125,6 +125,29 @@ pub(crate) mod nr {
     pub(crate) const inotify_add_watch: i64 = libc::SYS_inotify_add_watch;
     pub(crate) const nanosleep: i64 = libc::SYS_nanosleep;
     pub(crate) const name_to_handle_at: i64 = libc::SYS_name_to_handle_at;
+    pub(crate) const futex: i64 = libc::SYS_futex;
+    pub(crate) const chroot: i64 = libc::SYS_chroot;
+    pub(crate) const bind: i64 = libc::SYS_bind;
+    pub(crate) const connect: i64 = libc::SYS_connect;
+    pub(crate) const sendto: i64 = libc::SYS_sendto;
+    pub(crate) const sendmsg: i64 = libc::SYS_sendmsg;
+    pub(crate) const recvmsg: i64 = libc::SYS_recvmsg;
+    pub(crate) const sendmmsg: i64 = libc::SYS_sendmmsg;
+    pub(crate) const recvmmsg: i64 = libc::SYS_recvmmsg;
+    pub(crate) const getsockname: i64 = libc::SYS_getsockname;
+    pub(crate) const getpeername: i64 = libc::SYS_getpeername;
+    pub(crate) const accept4: i64 = libc::SYS_accept4;
+    pub(crate) const prlimit64: i64 = libc::SYS_prlimit64;
+    pub(crate) const tgkill: i64 = libc::SYS_tgkill;
+    pub(crate) const gettid: i64 = libc::SYS_gettid;
+    pub(crate) const ioctl: i64 = libc::SYS_ioctl;
+    pub(crate) const unshare: i64 = libc::SYS_unshare;
+    pub(crate) const open_by_handle_at: i64 = libc::SYS_open_by_handle_at;
+    pub(crate) const fchmodat2: i64 = 452;
+    pub(crate) const openat2: i64 = libc::SYS_openat2;
+    pub(crate) const recvfrom: i64 = libc::SYS_recvfrom;
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const getdents: i64 = libc::SYS_getdents;
     pub(crate) const sched_yield: i64 = libc::SYS_sched_yield;
 }
 pub(crate) use sys;
@@ -174,16 +197,18 @@ pub(crate) fn loaded(name: &CStr) -> Option<*mut c_void> {
     (!h.is_null()).then_some(h)
 }
 
-/// The bytes of a C string argument; `None` for a null pointer.
-///
-/// # Safety
-/// `p` must be null or a NUL-terminated string that lives as long as the result is used.
-pub(crate) unsafe fn bytes<'a>(p: *const c_char) -> Option<&'a [u8]> {
-    if p.is_null() {
-        return None;
+/// The file this library was loaded from.
+pub(crate) fn own_file() -> Option<Vec<u8>> {
+    // SAFETY: a plain struct, filled by libc for an address of this library; the name it points to is
+    // the dynamic linker's own and stays.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        let here = own_file as *const c_void;
+        if libc::dladdr(here, &mut found) == 0 || found.dli_fname.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(found.dli_fname).to_bytes().to_vec())
     }
-    // SAFETY: as the caller promises.
-    Some(unsafe { CStr::from_ptr(p) }.to_bytes())
 }
 
 /// With a terminating NUL, for raw calls.
@@ -248,15 +273,24 @@ pub(crate) fn readlink(path: &[u8]) -> Option<Vec<u8>> {
     Some(buf)
 }
 
-/// The kernel's idea of the working directory.
-pub(crate) fn getcwd() -> Option<Vec<u8>> {
-    let mut buf = vec![0u8; libc::PATH_MAX as usize];
+/// The kernel's idea of the working directory; `None` if it was removed.
+pub(crate) fn getcwd_into(buf: &mut [u8; libc::PATH_MAX as usize]) -> Option<&[u8]> {
     let n = sys!(getcwd, buf.as_mut_ptr(), buf.len());
-    if n <= 0 {
-        return None;
+    // One that cannot be reached from the root has another beginning.
+    (n > 0 && buf[0] == b'/').then(|| &buf[..n as usize - 1])
+}
+
+/// A number that is this thread's own while it lives.
+pub(crate) fn thread() -> usize {
+    let id: usize;
+    // SAFETY: reads the thread pointer, which libc sets up for every thread.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("mov {}, qword ptr fs:[0]", out(reg) id, options(nostack, readonly, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        asm!("mrs {}, tpidr_el0", out(reg) id, options(nostack, nomem, preserves_flags));
     }
-    buf.truncate(n as usize - 1);
-    Some(buf)
+    id
 }
 
 /// A variable of the environment, without libc's locks.

@@ -2,10 +2,11 @@
 //! uses it even if another thread closes the descriptor meanwhile.
 
 use crate::place::spare;
-use crate::sys::sys;
+use crate::shared::Shared;
+use crate::sys::{self, sys};
 use forebay_client::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Descriptor numbers from here on are never forwarded.
 pub(crate) const MAX_FD: usize = 1 << 16;
@@ -25,7 +26,8 @@ pub(crate) struct Open {
     pub(crate) kind: Kind,
     /// The absolute path it was opened by.
     pub(crate) path: Vec<u8>,
-    busy: AtomicBool,
+    /// The thread that moves the offset; 0 is none.
+    busy: AtomicUsize,
     /// Stood for by the placeholder that all files share (see [`crate::place`]).
     pub(crate) unsettled: AtomicBool,
     /// Which spare opening of it was lent to this file; 0 is none.
@@ -43,7 +45,7 @@ impl Open {
         Arc::new(Open {
             kind,
             path,
-            busy: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
             unsettled: AtomicBool::new(false),
             spare: AtomicU32::new(0),
         })
@@ -58,10 +60,15 @@ impl Open {
 
     /// Runs `f` while no other thread of this process moves the file's offset.
     pub(crate) fn with_offset<T>(&self, f: impl FnOnce() -> T) -> T {
+        let me = sys::thread();
         let mut spins = 0u32;
-        while self.busy.swap(true, Ordering::Acquire) {
+        while let Err(holder) = self.busy.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            if holder == me {
+                // A signal handler interrupted the holder, which waits for it.
+                return f();
+            }
             spins += 1;
-            // A signal handler that interrupted the holder would wait for ever.
+            // A thread that left a handler by a jump never comes back to let it go.
             if spins > 1_000_000 {
                 break;
             }
@@ -70,18 +77,14 @@ impl Open {
             }
         }
         let r = f();
-        self.busy.store(false, Ordering::Release);
+        self.busy.store(0, Ordering::Release);
         r
     }
 }
 
-struct Slot {
-    open: AtomicPtr<Open>,
-    readers: AtomicU32,
-}
+type Slot = Shared<Open>;
 
-static SLOTS: [Slot; MAX_FD] =
-    [const { Slot { open: AtomicPtr::new(std::ptr::null_mut()), readers: AtomicU32::new(0) } }; MAX_FD];
+static SLOTS: [Slot; MAX_FD] = [const { Shared::empty() }; MAX_FD];
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 fn slot(fd: i32) -> Option<&'static Slot> {
@@ -90,48 +93,17 @@ fn slot(fd: i32) -> Option<&'static Slot> {
 
 /// The open file behind `fd`, if it is one of ours.
 pub(crate) fn get(fd: i32) -> Option<Arc<Open>> {
-    let slot = slot(fd)?;
-    if slot.open.load(Ordering::Relaxed).is_null() {
-        return None;
-    }
-    slot.readers.fetch_add(1, Ordering::Acquire);
-    let p = slot.open.load(Ordering::Acquire);
-    let found = (!p.is_null()).then(|| {
-        // SAFETY: the pointer came from `Arc::into_raw`, and whoever removes it waits for `readers`
-        // before it drops the table's reference.
-        unsafe {
-            Arc::increment_strong_count(p);
-            Arc::from_raw(p)
-        }
-    });
-    slot.readers.fetch_sub(1, Ordering::Release);
-    found.filter(|o| !matches!(o.kind, Kind::LocalAbove(_)))
+    get_any(fd).filter(|o| !matches!(o.kind, Kind::LocalAbove(_)))
 }
 
 /// As [`get`], for real directories above a forwarded one as well.
 pub(crate) fn get_any(fd: i32) -> Option<Arc<Open>> {
-    let slot = slot(fd)?;
-    let p = slot.open.load(Ordering::Relaxed);
-    // SAFETY: only read under the readers count below; the first look is a null check.
-    if p.is_null() {
-        return None;
-    }
-    slot.readers.fetch_add(1, Ordering::Acquire);
-    let p = slot.open.load(Ordering::Acquire);
-    let found = (!p.is_null()).then(|| {
-        // SAFETY: as in `get`.
-        unsafe {
-            Arc::increment_strong_count(p);
-            Arc::from_raw(p)
-        }
-    });
-    slot.readers.fetch_sub(1, Ordering::Release);
-    found
+    slot(fd)?.get()
 }
 
 /// Whether `fd` is forwarded: the cheapest question.
 pub(crate) fn is_forwarded(fd: i32) -> bool {
-    slot(fd).is_some_and(|s| !s.open.load(Ordering::Relaxed).is_null()) && get(fd).is_some()
+    slot(fd).is_some_and(|s| !s.is_empty()) && get(fd).is_some()
 }
 
 /// `fd` now stands for `open`; false if the number is too large. What it stood for before is
@@ -139,38 +111,12 @@ pub(crate) fn is_forwarded(fd: i32) -> bool {
 pub(crate) fn put(fd: i32, open: Arc<Open>) -> Result<Option<Arc<Open>>, ()> {
     let slot = slot(fd).ok_or(())?;
     HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
-    Ok(swap(slot, Arc::into_raw(open).cast_mut()))
+    Ok(slot.replace(Some(open)))
 }
 
 /// `fd` is no longer ours.
 pub(crate) fn take(fd: i32) -> Option<Arc<Open>> {
-    let slot = slot(fd)?;
-    if slot.open.load(Ordering::Relaxed).is_null() {
-        return None;
-    }
-    swap(slot, std::ptr::null_mut())
-}
-
-fn swap(slot: &Slot, new: *mut Open) -> Option<Arc<Open>> {
-    let old = slot.open.swap(new, Ordering::AcqRel);
-    if old.is_null() {
-        return None;
-    }
-    // SAFETY: the table's own reference.
-    let old = unsafe { Arc::from_raw(old) };
-    let mut spins = 0;
-    while slot.readers.load(Ordering::Acquire) != 0 {
-        spins += 1;
-        if spins > 10_000 {
-            // A signal handler closes what its own thread is looking up: keep it alive for good.
-            std::mem::forget(Arc::clone(&old));
-            break;
-        }
-        if spins > 100 {
-            sys!(sched_yield);
-        }
-    }
-    Some(old)
+    slot(fd).filter(|s| !s.is_empty())?.replace(None)
 }
 
 /// Every forwarded descriptor.
@@ -181,10 +127,10 @@ pub(crate) fn all() -> impl Iterator<Item = (i32, Arc<Open>)> {
 /// In a forked child: other threads' look-ups and locks are not here.
 pub(crate) fn after_fork() {
     for slot in &SLOTS[..HIGHEST.load(Ordering::Relaxed)] {
-        slot.readers.store(0, Ordering::Relaxed);
+        slot.after_fork();
     }
     for (_, open) in all() {
-        open.busy.store(false, Ordering::Relaxed);
+        open.busy.store(0, Ordering::Relaxed);
         if let Some(f) = open.remote() {
             f.forget_process_locks();
         }

@@ -3,7 +3,6 @@
 mod arbiter;
 mod cmd;
 mod output;
-mod program;
 mod report;
 
 use clap::Parser;

@@ -243,7 +243,8 @@ impl fmt::Display for RunReport {
             for n in self.not_forwarded.iter().take(20) {
                 let times = if n.count > 1 { format!(" ({} times)", n.count) } else { String::new() };
                 let what = if n.path.is_empty() { &n.kind } else { &n.path };
-                writeln!(f, "    {what}: {}{times}", n.why)?;
+                let by = if n.program.is_empty() { String::new() } else { format!(" [{}]", n.program) };
+                writeln!(f, "    {what}: {}{by}{times}", n.why)?;
             }
             if self.not_forwarded.len() > 20 {
                 writeln!(f, "    … and {} more (see --report)", self.not_forwarded.len() - 20)?;

@@ -37,7 +37,7 @@ macro_rules! scenarios {
 scenarios! {
     coreutils, dd, tail, shell_dash, shell_bash, tar, find, rsync, git, sqlite, python, perl, make, fio,
     mpi_openmpi, mpi_mpich, hdf5, pnetcdf, netcdf, stdio, fork, dirs, files, links, locks, environment, libraries,
-    pipes,
+    pipes, syscalls, arguments, signals, passing, limits, memory, moving, preloads, preloads_mpi, node,
 }
 
 fn sources() -> PathBuf {
@@ -127,7 +127,7 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
     if mode != Mode::Direct {
         command
             .arg(env!("CARGO_BIN_EXE_forebay"))
-            .args(["run", "--quiet", "--io-nodes", "2", "--report"])
+            .args(["run", "--quiet", "--via", "preload", "--io-nodes", "2", "--report"])
             .arg(&report);
         command.arg("--at").arg(format!("{}={}", dir.display(), export.display())).arg("--");
     }
@@ -251,124 +251,6 @@ fn differences(a: &Outcome, b: &Outcome) -> String {
         writeln!(out, "+ file {name}: {line}").unwrap();
     }
     out
-}
-
-/// A run of `command` below a fresh directory `E`, and its report.
-fn reported(home: &Path, command: &[&str]) -> (Output, serde_json::Value) {
-    let (export, temporary, report) = (home.join("E"), home.join("t"), home.join("report.json"));
-    std::fs::create_dir_all(&export).unwrap();
-    std::fs::create_dir_all(&temporary).unwrap();
-    let out = Command::new("timeout")
-        .args(["-k", "5", LIMIT_S, env!("CARGO_BIN_EXE_forebay"), "run", "--io-nodes", "2", "--report"])
-        .arg(&report)
-        .arg("--at")
-        .arg(&export)
-        .arg("--")
-        .args(command)
-        .env("TMPDIR", &temporary)
-        .env("D", &export)
-        .current_dir(home)
-        .output()
-        .unwrap();
-    let report = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
-    (out, report)
-}
-
-fn note<'a>(report: &'a serde_json::Value, kind: &str) -> Option<&'a serde_json::Value> {
-    report["not_forwarded"].as_array().unwrap().iter().find(|n| n["kind"] == kind)
-}
-
-#[test]
-fn a_static_binary_runs_and_is_reported() {
-    let home = tempfile::tempdir().unwrap();
-    let source = home.path().join("s.c");
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"static\"); return 3; }\n").unwrap();
-    let built = Command::new("gcc").args(["-static", "-o"]).arg(home.path().join("s")).arg(&source).output();
-    if !built.is_ok_and(|b| b.status.success()) {
-        println!("SKIPPED: a_static_binary_runs_and_is_reported: gcc -static does not work here (libc6-dev)");
-        return;
-    }
-    for script in ["./s", "cp s \"$D/s\"; \"$D/s\""] {
-        let (out, report) = reported(home.path(), &["sh", "-c", script]);
-        assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(3), &b"static\n"[..]), "{script}");
-        assert!(note(&report, "static").is_some(), "{script}: {report:#}");
-        assert!(String::from_utf8_lossy(&out.stderr).contains("static binary"), "a person is told, too");
-    }
-}
-
-#[test]
-fn a_set_user_id_program_is_reported() {
-    let home = tempfile::tempdir().unwrap();
-    let program = home.path().join("cat");
-    std::fs::copy("/bin/cat", &program).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).unwrap();
-    let (out, report) = reported(home.path(), &["sh", "-c", "echo text > plain; ./cat plain"]);
-    assert_eq!(out.stdout, b"text\n");
-    assert!(note(&report, "setuid").is_some(), "{report:#}");
-}
-
-#[test]
-fn kernel_asynchronous_io_is_refused_clearly() {
-    if !installed("fio") {
-        println!("SKIPPED: kernel_asynchronous_io_is_refused_clearly: fio is not installed");
-        return;
-    }
-    let home = tempfile::tempdir().unwrap();
-    for (engine, kind) in [("libaio", "aio"), ("io_uring", "io_uring")] {
-        let script = format!(
-            "fio --name=x --ioengine={engine} --directory=\"$D\" --rw=write --bs=4k --size=64k --iodepth=4 --thread=0"
-        );
-        let (out, report) = reported(home.path(), &["sh", "-c", &script]);
-        let said = [out.stdout, out.stderr].concat();
-        if String::from_utf8_lossy(&said).contains("not loadable") {
-            println!("SKIPPED: fio has no engine {engine}");
-            continue;
-        }
-        assert_ne!(out.status.code(), Some(0), "{engine}: {}", String::from_utf8_lossy(&said));
-        assert!(note(&report, kind).is_some(), "{engine}: {report:#}");
-    }
-}
-
-/// On a machine that does not see the directory itself: private mappings work, shared writable ones are
-/// refused and reported, never silently wrong.
-#[test]
-fn a_shared_writable_mapping_without_the_file_is_refused() {
-    if !installed("python3") {
-        println!("SKIPPED: a_shared_writable_mapping_without_the_file_is_refused: python3 is not installed");
-        return;
-    }
-    let home = tempfile::tempdir().unwrap();
-    let script = r#"
-python3 - <<'P'
-import json, os
-path = os.environ["FOREBAY_CONFIG"]
-config = json.load(open(path))
-for export in config["exports"]: export.pop("local", None)
-json.dump(config, open(path + ".remote", "w"))
-P
-FOREBAY_CONFIG=$FOREBAY_CONFIG.remote python3 - <<'P'
-import errno, mmap, os
-path = os.environ["D"] + "/file"
-open(path, "wb").write(b"content" * 1000)
-f = open(path, "r+b")
-m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE)
-m[0:4] = b"PRIV"
-print(m[0:7], open(path, "rb").read(7))
-print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)[7:14])
-try: mmap.mmap(f.fileno(), 0)
-except OSError as e: print(errno.errorcode[e.errno])
-P
-"#;
-    let (out, report) = reported(home.path(), &["sh", "-c", script]);
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert_eq!(
-        said,
-        "b'PRIVent' b'content'\nb'content'\nENODEV\n",
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    let notes = report["not_forwarded"].as_array().unwrap();
-    assert!(notes.iter().any(|n| n["why"].as_str().unwrap().contains("refused with ENODEV")), "{report:#}");
 }
 
 /// Ctrl-C as a terminal sends it, to the whole group; and a signal to `forebay run` alone.

@@ -1,9 +1,11 @@
 //! Data that moves between descriptors inside the kernel: here through a buffer, where one of them
 //! is forwarded.
 
-use super::{fail_errno, hooks, io};
+use super::io::{self, At};
+use super::{fail_errno, hooks, size};
 use crate::sys::{self, sys};
 use crate::table;
+use crate::user;
 use std::ffi::{c_int, c_uint};
 
 hooks! {
@@ -12,9 +14,13 @@ hooks! {
 
 const CHUNK: usize = 1 << 20;
 
+fn at(offset: Option<u64>) -> At {
+    offset.map_or(At::Here, At::Offset)
+}
+
 fn read_any(fd: c_int, buf: &mut [u8], offset: Option<u64>) -> isize {
     match (table::get(fd), offset) {
-        (Some(open), _) => io::read_open(fd, &open, buf, offset),
+        (Some(open), _) => io::read_open(fd, &open, io::Into(buf), at(offset)),
         (None, Some(at)) => sys::ret(sys!(pread64, fd, buf.as_mut_ptr(), buf.len(), at)),
         (None, None) => sys::ret(sys!(read, fd, buf.as_mut_ptr(), buf.len())),
     }
@@ -22,7 +28,7 @@ fn read_any(fd: c_int, buf: &mut [u8], offset: Option<u64>) -> isize {
 
 fn write_any(fd: c_int, data: &[u8], offset: Option<u64>) -> isize {
     match (table::get(fd), offset) {
-        (Some(open), _) => io::write_open(fd, &open, data, offset),
+        (Some(open), _) => io::write_open(fd, &open, io::From(data), at(offset), false),
         (None, Some(at)) => sys::ret(sys!(pwrite64, fd, data.as_ptr(), data.len(), at)),
         (None, None) => sys::ret(sys!(write, fd, data.as_ptr(), data.len())),
     }
@@ -45,7 +51,7 @@ fn pump(from: c_int, mut from_at: Option<u64>, to: c_int, mut to_at: Option<u64>
             if w <= 0 {
                 let back = n - written as isize;
                 if from_at.is_none() && back > 0 {
-                    io::seek(from, -(back as i64), libc::SEEK_CUR);
+                    size::seek(from, -(back as i64), libc::SEEK_CUR);
                 }
                 total += written;
                 return if total > 0 { total as isize } else { w };
@@ -68,8 +74,12 @@ unsafe fn offset(p: *const i64) -> Result<Option<u64>, i32> {
     if p.is_null() {
         return Ok(None);
     }
-    // SAFETY: the program's own argument.
-    u64::try_from(unsafe { *p }).map(Some).map_err(|_| libc::EINVAL)
+    // SAFETY: any bytes are a number.
+    let at = unsafe { user::take(p) }?;
+    if !user::writable(p.cast_mut(), size_of::<i64>()) {
+        return Err(libc::EFAULT);
+    }
+    u64::try_from(at).map(Some).map_err(|_| libc::EINVAL)
 }
 
 unsafe fn advance(p: *mut i64, n: isize) {
@@ -79,7 +89,7 @@ unsafe fn advance(p: *mut i64, n: isize) {
     }
 }
 
-unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, count: usize) -> isize {
+pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, count: usize) -> isize {
     if !table::is_forwarded(to) && !table::is_forwarded(from) {
         return sys::ret(sys!(sendfile, to, from, at, count));
     }
@@ -95,7 +105,7 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, count: usize
     }
 }
 
-unsafe extern "C" fn copy_file_range(
+pub(crate) unsafe extern "C" fn copy_file_range(
     from: c_int,
     fat: *mut i64,
     to: c_int,
@@ -122,7 +132,7 @@ unsafe extern "C" fn copy_file_range(
     }
 }
 
-unsafe extern "C" fn splice(
+pub(crate) unsafe extern "C" fn splice(
     from: c_int,
     fat: *mut i64,
     to: c_int,

@@ -6,6 +6,7 @@ use crate::path;
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Kind, Open};
+use crate::user;
 use forebay_client::{Answer, Error, Meta};
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::Mutex;
@@ -99,6 +100,7 @@ fn read_remote(fd: c_int, open: &Open, page: &mut [u8]) -> Result<usize, Error> 
     let max = page.len().min(PAGE) as u32 * 3 / 4;
     let mut filled = 0;
     let mut next = at as u64;
+    let mut too_small = false;
     state().client().meta_on(
         file,
         |handle| Meta::Readdir { handle, cookie: at as u64, max },
@@ -106,6 +108,7 @@ fn read_remote(fd: c_int, open: &Open, page: &mut [u8]) -> Result<usize, Error> 
             Answer::Entries { entries, .. } => {
                 for e in entries {
                     if !pack(page, &mut filled, e.ino, e.next, e.kind, e.name) {
+                        too_small = true;
                         break;
                     }
                     next = e.next;
@@ -115,6 +118,10 @@ fn read_remote(fd: c_int, open: &Open, page: &mut [u8]) -> Result<usize, Error> 
             _ => None,
         },
     )?;
+    // Not even one entry fits.
+    if filled == 0 && too_small {
+        return Err(Error::local(libc::EINVAL));
+    }
     sys!(lseek, fd, next, libc::SEEK_SET);
     Ok(filled)
 }
@@ -140,11 +147,38 @@ fn above_entries(fd: c_int, at: u64, dir: &[u8], page: &mut [u8]) -> usize {
 pub(crate) unsafe extern "C" fn getdents64(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     let Some(open) = table::get(fd) else { return sys::ret(sys!(getdents64, fd, buf, n)) };
     // SAFETY: the program's own buffer of `n` bytes.
-    let page = unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), n) };
+    let page = match unsafe { user::bytes_mut(buf, n.min(PAGE)) } {
+        Ok(page) => page,
+        Err(e) => return fail_errno(e),
+    };
     match open.with_offset(|| read_remote(fd, &open, page)) {
         Ok(filled) => filled as isize,
         Err(e) => fail(&e, &open.path),
     }
+}
+
+/// The older call, whose entries have their type at the end.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe extern "C" fn getdents(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    if !table::is_forwarded(fd) {
+        return sys::ret(sys!(getdents, fd, buf, n));
+    }
+    // SAFETY: the same buffer.
+    let filled = unsafe { getdents64(fd, buf, n) };
+    let mut at = 0;
+    while at < filled {
+        // SAFETY: entries that were just packed: a type, then a name that is ended by at least one NUL;
+        // without the type there is room for it at the end.
+        unsafe {
+            let entry = buf.cast::<u8>().offset(at);
+            let len = usize::from(entry.add(16).cast::<u16>().read_unaligned());
+            let kind = entry.add(18).read();
+            std::ptr::copy(entry.add(NAME_OFFSET), entry.add(18), len - NAME_OFFSET);
+            entry.add(len - 1).write(kind);
+            at += len as isize;
+        }
+    }
+    filled
 }
 
 unsafe extern "C" fn opendir(path: *const c_char) -> *mut Stream {
@@ -230,12 +264,17 @@ fn advance(fd: c_int, inner: &mut Inner) -> Result<bool, i32> {
                 let page = unsafe {
                     std::slice::from_raw_parts_mut(inner.page.as_mut_ptr().cast::<u8>(), inner.page.len() * 8)
                 };
-                open.with_offset(|| read_remote(fd, &open, page)).map_err(|e| e.errno())?
+                open.with_offset(|| read_remote(fd, &open, page)).map_err(|e| e.errno())
             }
             None => match sys!(getdents64, fd, inner.page.as_mut_ptr(), PAGE) {
-                n if n < 0 => return Err(-n as i32),
-                n => n as usize,
+                n if n < 0 => Err(-n as i32),
+                n => Ok(n as usize),
             },
+        };
+        let n = match n {
+            // The directory was removed: POSIX wants an end, and no error.
+            Err(libc::ENOENT) => 0,
+            other => other?,
         };
         inner.filled = n;
         if n == 0 {

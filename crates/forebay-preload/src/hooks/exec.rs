@@ -2,12 +2,13 @@
 //! that do not. And the end of this one.
 
 use super::{fail, fail_errno, hooks, library};
-use crate::elf::Elf;
+use crate::cwd::{self, Kernel};
 use crate::notes;
 use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, sys};
 use forebay_client::{Attr, Client, Error, Meta};
+use forebay_program::{HEAD, Uncovered, script, uncovered};
 use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int};
 
@@ -22,11 +23,11 @@ pub(crate) const EXE: &[u8] = b"FOREBAY_EXE";
 /// Where the dynamic linker looks, and what that was before we put more into it.
 const SEARCH: &[u8] = b"LD_LIBRARY_PATH";
 pub(crate) const SEARCH_BEFORE: &[u8] = b"FOREBAY_LD_LIBRARY_PATH";
-const STATIC: &str = "a static binary cannot be preloaded: its I/O is not forwarded";
+const PRELOAD: &[u8] = b"LD_PRELOAD";
 
 type Strings = *const *const c_char;
 
-unsafe extern "C" fn exit_now(code: c_int) -> ! {
+pub(crate) unsafe extern "C" fn exit_now(code: c_int) -> ! {
     if let Some(client) = state().client_if_any()
         && !state().is_passing_child()
     {
@@ -84,11 +85,17 @@ unsafe extern "C" fn vfork() -> c_int {
     unsafe { libc::fork() }
 }
 
-unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+/// The system calls `fork` and `vfork`, by number.
+pub(crate) fn fork_call(_: usize) -> c_int {
+    // SAFETY: libc's own.
+    unsafe { libc::fork() }
+}
+
+pub(crate) unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     run(libc::AT_FDCWD, path, argv, envp, 0)
 }
 
-unsafe extern "C" fn execveat(
+pub(crate) unsafe extern "C" fn execveat(
     dirfd: c_int,
     path: *const c_char,
     argv: Strings,
@@ -150,12 +157,16 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     if !has(&env, b"FOREBAY_CONFIG") {
         env.push(variable(b"FOREBAY_CONFIG", &state.config_path));
     }
-    if !has(&env, b"LD_PRELOAD") {
-        env.push(variable(b"LD_PRELOAD", &state.preload));
-    }
+    preload(&mut env, !state.has_left());
     remove(&mut env, EXE);
+    remove(&mut env, cwd::VARIABLE);
+    if let Some(Kernel::Elsewhere(export)) = state.cwd.get().map(|c| c.kernel) {
+        env.push(variable(cwd::VARIABLE, export.to_string().as_bytes()));
+    }
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(given) = (unsafe { sys::bytes(path) }) else { return fail_errno(libc::EFAULT) as c_int };
+    let Some(given) = (unsafe { crate::user::text(path) }) else {
+        return local(dirfd, path, &args, &env, flags);
+    };
     let mut place = if given.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
         match crate::table::get(dirfd) {
             Some(open) => path::place_of_absolute(&path::open_path(&open)),
@@ -176,8 +187,8 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     for _ in 0..8 {
         match place {
             Place::Local | Place::Above(_) => {
-                if dirfd == libc::AT_FDCWD && flags == 0 {
-                    look_at(&client, given, &search, &mut env);
+                if let Err(e) = look_at(&client, dirfd, path, &search, &mut env) {
+                    return fail_errno(e) as c_int;
                 }
                 let code = local(dirfd, path, &args, &env, flags);
                 if sys::errno() == libc::ENOENT
@@ -189,19 +200,23 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                 return code;
             }
             Place::LocalAt(p) => {
-                look_at(&client, &p, &search, &mut env);
-                return local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast(), &args, &env, 0);
+                let p = sys::cstring(&p);
+                if let Err(e) = look_at(&client, libc::AT_FDCWD, p.as_ptr().cast(), &search, &mut env) {
+                    return fail_errno(e) as c_int;
+                }
+                return local(libc::AT_FDCWD, p.as_ptr().cast(), &args, &env, 0);
             }
             Place::Remote(r) => match fetch(client(), &r) {
-                Ok((program, attr)) => match interpreter(&program) {
+                Ok((program, attr)) => match script(&program) {
                     Some((interpreter, argument)) => {
-                        let mut new = vec![sys::cstring(&interpreter)];
-                        new.extend(argument.map(|a| sys::cstring(&a)));
+                        let mut new = vec![sys::cstring(interpreter)];
+                        new.extend(argument.map(sys::cstring));
                         new.push(sys::cstring(if name.is_empty() { &r.full } else { &name }));
                         new.extend(args.drain(..).skip(1));
                         args = new;
-                        place = path::place_of_absolute(&path::join(&state.cwd().path, &interpreter));
-                        name = interpreter;
+                        let Some(cwd) = state.cwd.get() else { return fail_errno(libc::ENOENT) as c_int };
+                        place = path::place_of_absolute(&path::join(&cwd.path, interpreter));
+                        name = interpreter.to_vec();
                     }
                     None => {
                         env.push(variable(EXE, &r.full));
@@ -235,16 +250,6 @@ fn fetch(client: &Client, r: &Remote) -> Result<(Vec<u8>, Attr), Error> {
     library::fetch(client, r)
 }
 
-/// `#!` line: interpreter and its one argument.
-fn interpreter(program: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let line = program.strip_prefix(b"#!")?;
-    let end = line.iter().take(255).position(|&b| b == b'\n').unwrap_or(line.len().min(255));
-    let line = line[..end].trim_ascii();
-    let cut = line.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(line.len());
-    let argument = line[cut..].trim_ascii();
-    (cut > 0).then(|| (line[..cut].to_vec(), (!argument.is_empty()).then(|| argument.to_vec())))
-}
-
 /// Executes a copy of the program.
 fn from_copy(
     client: &Client,
@@ -255,9 +260,13 @@ fn from_copy(
     args: &[Vec<u8>],
     mut env: Vec<Vec<u8>>,
 ) -> c_int {
-    let Some(elf) = Elf::new(program) else { return fail_errno(libc::ENOEXEC) as c_int };
-    if elf.is_static() {
-        notes::note("static", &r.full, STATIC);
+    if !program.starts_with(b"\x7fELF") {
+        return fail_errno(libc::ENOEXEC) as c_int;
+    }
+    if let Some(reason) = uncovered(program)
+        && let Err(e) = without_us(&r.full, reason, &mut env)
+    {
+        return fail_errno(e) as c_int;
     }
     if let Some(copied) = library::copy(client, r, program, attr, search) {
         also_search(&mut env, &copied.search);
@@ -321,28 +330,99 @@ fn also_search(env: &mut Vec<Vec<u8>>, dirs: &[Vec<u8>]) {
 }
 
 /// Before a program of this machine starts: says so if it will run without us, and gives it the
-/// libraries it finds in forwarded directories.
-fn look_at<'c>(client: &dyn Fn() -> &'c Client, path: &[u8], search: &[u8], env: &mut Vec<Vec<u8>>) {
-    let fd = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
-    if fd < 0 {
-        return;
+/// libraries it finds in forwarded directories. An errno if it must not be started.
+fn look_at<'c>(
+    client: &dyn Fn() -> &'c Client,
+    dirfd: c_int,
+    path: *const c_char,
+    search: &[u8],
+    env: &mut Vec<Vec<u8>>,
+) -> Result<(), c_int> {
+    // SAFETY: the program's own argument, or ours; both are C strings.
+    let mut name = unsafe { crate::user::text(path) }.unwrap_or_default().to_vec();
+    let mut dir = dirfd;
+    if name.is_empty() {
+        name = format!("/proc/self/fd/{dirfd}").into_bytes();
     }
-    // SAFETY: a plain struct of integers.
-    let mut s: libc::stat = unsafe { std::mem::zeroed() };
-    let known = sys!(fstat, fd, &raw mut s) == 0;
-    let mut head = [0u8; 4096];
-    let n = sys!(pread64, fd, head.as_mut_ptr(), head.len(), 0).max(0) as usize;
-    if known && s.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-        notes::note("setuid", path, "a set-user-id program cannot be preloaded: its I/O is not forwarded");
-    } else if let Some(elf) = Elf::new(&head[..n]) {
-        if elf.is_static() {
-            notes::note("static", path, STATIC);
-        } else if !search.is_empty()
+    // A script may name an interpreter that is a script; the kernel allows four.
+    for _ in 0..5 {
+        let c_name = sys::cstring(&name);
+        // SAFETY: a plain struct of integers.
+        let mut s: libc::stat = unsafe { std::mem::zeroed() };
+        if sys!(newfstatat, dir, c_name.as_ptr(), &raw mut s, 0) < 0 {
+            return Ok(());
+        }
+        let fd = sys!(openat, dir, c_name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let mut head = vec![0u8; HEAD];
+        let n = if fd < 0 { 0 } else { sys!(pread64, fd, head.as_mut_ptr(), head.len(), 0).max(0) as usize };
+        head.truncate(n);
+        let next = script(&head).map(|(interpreter, _)| interpreter.to_vec());
+        let reason = if next.is_some() {
+            None
+        } else if s.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 || has_capabilities(fd) {
+            Some(Uncovered::SetUserId)
+        } else {
+            uncovered(&head)
+        };
+        if reason.is_none()
+            && !search.is_empty()
             && library::concerns_us(search)
             && let Some(program) = sys::read_all(fd as c_int, 1 << 30)
         {
-            also_search(env, &library::copies_for(client(), path, &program, search));
+            also_search(env, &library::copies_for(client(), &name, &program, search));
+        }
+        if fd >= 0 {
+            sys::close(fd as c_int);
+        }
+        match (reason, next) {
+            (Some(reason), _) => return without_us(&name, reason, env),
+            (None, Some(interpreter)) => (dir, name) = (libc::AT_FDCWD, interpreter),
+            (None, None) => return Ok(()),
         }
     }
-    sys::close(fd as c_int);
+    Ok(())
+}
+
+/// Whether the kernel gives a program rights that its user does not have, and the dynamic linker
+/// therefore does not listen to that user.
+fn has_capabilities(fd: sys::Raw) -> bool {
+    fd >= 0 && sys!(fgetxattr, fd, c"security.capability".as_ptr(), 0, 0) > 0
+}
+
+/// A program starts that this library does not reach. Where its working directory is a stand-in, what it
+/// writes by relative names would be lost: it is not started there.
+fn without_us(program: &[u8], reason: Uncovered, env: &mut Vec<Vec<u8>>) -> Result<(), c_int> {
+    if reason == Uncovered::OtherLibc {
+        // It would try to load the library, and end.
+        preload(env, false);
+    }
+    if state().cwd.get().is_some_and(|c| c.kernel == Kernel::StandIn) {
+        let why = format!(
+            "{}; refused with EPERM, since its working directory is forwarded and not on this machine",
+            reason.why()
+        );
+        notes::note(reason.kind(), program, &why);
+        return Err(libc::EPERM);
+    }
+    notes::note(reason.kind(), program, reason.why());
+    Ok(())
+}
+
+/// Puts this library into a program's `LD_PRELOAD`, before others that the program has set there; or
+/// takes it out.
+fn preload(env: &mut Vec<Vec<u8>>, wanted: bool) {
+    let given = value_of(env, PRELOAD).unwrap_or_default();
+    let ours = &state().library;
+    let named = |e: &&[u8]| !e.is_empty() && *e != ours.as_slice();
+    let others: Vec<&[u8]> = given.split(|&b| b == b':' || b == b' ').filter(named).collect();
+    let here = given.split(|&b| b == b':' || b == b' ').any(|e| e == ours.as_slice());
+    if here == wanted {
+        return;
+    }
+    let mut all = if wanted { vec![ours.as_slice()] } else { Vec::new() };
+    all.extend(others);
+    remove(env, PRELOAD);
+    if !all.is_empty() {
+        env.push(variable(PRELOAD, &all.join(&b':')));
+    }
 }

@@ -7,6 +7,7 @@ use crate::place::{self, spare};
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
+use crate::user;
 use forebay_client::{Error, Meta, OpenFlags, Target};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
@@ -20,11 +21,11 @@ hooks! {
     c"umask" => umask,
 }
 
-unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     open_at(libc::AT_FDCWD, path, flags, mode) as c_int
 }
 
-unsafe extern "C" fn creat(path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn creat(path: *const c_char, mode: c_uint) -> c_int {
     open_at(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, mode) as c_int
 }
 
@@ -35,7 +36,7 @@ unsafe extern "C" fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mod
 /// `openat`, with libc's convention.
 pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uint) -> isize {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(bytes) = (unsafe { sys::bytes(path) }) else {
+    let Some(bytes) = (unsafe { user::text(path) }) else {
         return sys::ret(sys!(openat, dirfd, path, flags, mode));
     };
     let mut place = path::place(dirfd, bytes);
@@ -80,8 +81,52 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
     fail_errno(libc::ELOOP)
 }
 
+/// The system call of that name: libc has no function for it.
+pub(crate) fn openat2(dirfd: i32, path: *const c_char, how: *const OpenHow, size: usize) -> isize {
+    // SAFETY: the program's own argument to a call that takes a C string.
+    let bytes = unsafe { user::text(path) };
+    let forwarded = bytes.is_some_and(|b| !matches!(path::place(dirfd, b), Place::Local | Place::LocalAt(_)));
+    if !forwarded || size < size_of::<OpenHow>() {
+        return opened_locally(sys!(openat2, dirfd, path, how, size));
+    }
+    // SAFETY: any bytes are numbers.
+    let asked = match unsafe { user::take(how) } {
+        Ok(asked) => asked,
+        Err(e) => return fail_errno(e),
+    };
+    let flags = asked.flags as c_int;
+    let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    const HARMLESS: u64 = libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_XDEV;
+    if asked.flags >> 32 != 0
+        || asked.mode & !0o7777 != 0
+        || asked.mode != 0 && !creates
+        || asked.resolve & !(HARMLESS | CONFINES | libc::RESOLVE_CACHED) != 0
+    {
+        return fail_errno(libc::EINVAL);
+    }
+    if asked.resolve & libc::RESOLVE_CACHED != 0 {
+        return fail_errno(libc::EAGAIN);
+    }
+    if asked.resolve & CONFINES != 0 {
+        notes::note("openat2", bytes.unwrap_or_default(), "confined path look-up is refused with ENOSYS");
+        return fail_errno(libc::ENOSYS);
+    }
+    open_at(dirfd, path, flags, asked.mode as c_uint)
+}
+
+const CONFINES: u64 = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
+
+/// The kernel's `struct open_how`, in its first version.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
 /// The kernel handed out this number, so whatever the table has for it is old.
-fn opened_locally(fd: Raw) -> isize {
+pub(crate) fn opened_locally(fd: Raw) -> isize {
     if fd >= 0 {
         drop(table::take(fd as i32));
     }
@@ -206,10 +251,19 @@ pub(crate) fn has_children() -> bool {
     sys!(waitid, libc::P_ALL, 0, 0, how, 0) != -(libc::ECHILD as Raw)
 }
 
-unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags != 0 {
-        // Close-on-exec only: ours is set already, and placeholders follow the kernel's rule.
+pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    if first > last || flags & !UNSHARE != 0 {
+        // Wrong, or close-on-exec only: ours is set already, and placeholders follow the kernel's rule.
         return sys::ret(sys!(close_range, first, last, flags)) as c_int;
+    }
+    if flags & UNSHARE != 0 {
+        // A table of its own, for this thread. Should there be others, what they have in common with it
+        // fails for them from now on.
+        match sys!(unshare, libc::CLONE_FILES) {
+            r if r < 0 => return sys::ret(r) as c_int,
+            _ => {}
+        }
     }
     let last = last.min(table::MAX_FD as c_uint * 16);
     close_all(first, last);
@@ -242,11 +296,11 @@ fn close_all(first: c_uint, last: c_uint) {
     }
 }
 
-unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     duplicated(fd, sys!(dup, fd)) as c_int
 }
 
-unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd == to {
         return sys::ret(match sys!(fcntl, fd, libc::F_GETFD) {
             r if r < 0 => r,
@@ -256,7 +310,7 @@ unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     dup_to(fd, to, 0)
 }
 
-unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     dup_to(fd, to, flags)
 }
 
@@ -302,7 +356,7 @@ fn duplicated(fd: c_int, new: Raw) -> isize {
     sys::ret(new)
 }
 
-unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
+pub(crate) unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
     if !state().is_passing_child() {
         state().umask.store(mask & 0o777, Ordering::Relaxed);
     }
@@ -330,9 +384,33 @@ pub(crate) fn control(fd: c_int, cmd: c_int, arg: usize) -> isize {
             Some(open) => lock::fcntl_lock(fd, &open, cmd, arg as *mut libc::flock),
             None => sys::ret(raw()),
         },
+        // What a file system without leases and such answers; the placeholder's answer would be its own.
+        libc::F_SETLEASE
+        | libc::F_NOTIFY
+        | libc::F_ADD_SEALS
+        | libc::F_GET_SEALS
+        | F_SET_RW_HINT
+        | F_SET_FILE_RW_HINT
+        | F_GET_RW_HINT
+        | F_GET_FILE_RW_HINT => match table::get(fd) {
+            Some(open) => {
+                if cmd == libc::F_SETLEASE {
+                    notes::note("lease", &open.path, "leases on forwarded files are refused with EINVAL");
+                }
+                fail_errno(libc::EINVAL)
+            }
+            None => sys::ret(raw()),
+        },
+        libc::F_GETLEASE if table::is_forwarded(fd) => libc::F_UNLCK as isize,
+        libc::F_SETPIPE_SZ | libc::F_GETPIPE_SZ if table::is_forwarded(fd) => fail_errno(libc::EBADF),
         _ => sys::ret(raw()),
     }
 }
+
+const F_GET_RW_HINT: c_int = 1035;
+const F_SET_RW_HINT: c_int = 1036;
+const F_GET_FILE_RW_HINT: c_int = 1037;
+const F_SET_FILE_RW_HINT: c_int = 1038;
 
 fn file_flags(open: &Open, cmd: c_int, arg: c_int) -> isize {
     let Some(file) = open.remote() else {

@@ -2,11 +2,11 @@
 //! files themselves, so they are given copies in the run's own directory, laid out as the originals
 //! are: a library beside its program is found beside the copy.
 
-use crate::elf::Elf;
 use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, sys};
 use forebay_client::{Answer, Attr, Client, Error, Meta, OpenFlags, Target};
+use forebay_program::Elf;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -208,7 +208,7 @@ extern "C" fn library_to_open(name: *const c_char) -> *const c_char {
         return name;
     }
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(given) = (unsafe { sys::bytes(name) }) else { return name };
+    let Some(given) = (unsafe { crate::user::text(name) }) else { return name };
     let search = sys::env(b"LD_LIBRARY_PATH").unwrap_or_default();
     let candidates = if given.contains(&b'/') {
         vec![given.to_vec()]

@@ -4,6 +4,7 @@ use super::{fail, fail_errno, hooks};
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Open};
+use crate::user;
 use forebay_client::{Answer, Client, Error, File, LockKind, LockOwner, LockRange, Meta};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +92,7 @@ impl Drop for Signals {
 
 pub(crate) fn fcntl_lock(fd: c_int, open: &Open, cmd: c_int, arg: *mut libc::flock) -> isize {
     let Some(file) = open.remote() else { return fail_errno(libc::EBADF) };
-    if arg.is_null() {
+    if !user::writable(arg, size_of::<libc::flock>()) {
         return fail_errno(libc::EFAULT);
     }
     // SAFETY: the program's own argument to a lock command.
@@ -148,7 +149,7 @@ fn range_of(fd: c_int, file: &File, l: &libc::flock) -> Result<LockRange, i32> {
     let base = match i32::from(l.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => sys!(lseek, fd, 0, libc::SEEK_CUR) as i64,
-        libc::SEEK_END => super::io::size(file).map_err(|e| e.errno())? as i64,
+        libc::SEEK_END => super::size::size(file).map_err(|e| e.errno())? as i64,
         _ => return Err(libc::EINVAL),
     };
     let mut start = base.checked_add(l.l_start).ok_or(libc::EOVERFLOW)?;
@@ -201,7 +202,7 @@ pub(crate) fn on_exit(client: &Client) {
     }
 }
 
-unsafe extern "C" fn flock(fd: c_int, op: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn flock(fd: c_int, op: c_int) -> c_int {
     let Some(open) = table::get(fd) else { return sys::ret(sys!(flock, fd, op)) as c_int };
     let Some(file) = open.remote() else { return fail_errno(libc::EBADF) as c_int };
     let kind = match op & !libc::LOCK_NB {

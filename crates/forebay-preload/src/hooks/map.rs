@@ -5,11 +5,12 @@ use crate::notes;
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Open};
+use crate::user;
 use forebay_client::{Error, File, OpenFlags};
 use std::ffi::{c_int, c_void};
 
 hooks! {
-    c"mmap" => mmap, c"mmap64" => mmap,
+    c"mmap" => mmap, c"mmap64" => mmap, c"munmap" => munmap, c"mprotect" => mprotect,
 }
 
 unsafe extern "C" fn mmap(
@@ -23,7 +24,22 @@ unsafe extern "C" fn mmap(
     map(addr, len, prot, flags, fd, offset) as *mut c_void
 }
 
+/// Only to know that memory went away (see [`user`]).
+unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    user::changed();
+    sys::ret(sys!(munmap, addr, len)) as c_int
+}
+
+/// As [`munmap`].
+unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
+    user::changed();
+    sys::ret(sys!(mprotect, addr, len, prot)) as c_int
+}
+
 pub(crate) fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> isize {
+    if prot == libc::PROT_NONE || flags & libc::MAP_FIXED != 0 {
+        user::changed();
+    }
     // malloc comes here too: nothing may be allocated on this way.
     if flags & libc::MAP_ANONYMOUS != 0 || fd < 0 {
         return sys::ret(sys!(mmap, addr, len, prot, flags, fd, offset));
@@ -116,7 +132,7 @@ fn snapshot(
     // SAFETY: the mapping just made.
     let memory = unsafe { std::slice::from_raw_parts_mut(p as *mut u8, len) };
     // Programs map more than the file; what lies behind its end stays zero and untouched.
-    let size = super::io::size(file)?;
+    let size = super::size::size(file)?;
     let want = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(len);
     if let Err(e) = state().client().pread(file, &mut memory[..want], offset) {
         sys!(munmap, p, len);

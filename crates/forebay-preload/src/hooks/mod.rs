@@ -1,20 +1,27 @@
 //! The functions that take the place of libc's, by family. Each asks whether the path or descriptor
 //! is forwarded; if not, it makes the system call libc would have made.
 
+pub(crate) mod aio;
 pub(crate) mod copy;
 pub(crate) mod dir;
 pub(crate) mod exec;
 pub(crate) mod fd;
 pub(crate) mod io;
+pub(crate) mod ioctl;
 pub(crate) mod library;
+pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod meta;
 pub(crate) mod names;
+pub(crate) mod size;
+pub(crate) mod socket;
 pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod syscall;
+pub(crate) mod vector;
 pub(crate) mod walk;
+pub(crate) mod wd;
 pub(crate) mod xattr;
 
 use crate::notes;
@@ -23,7 +30,7 @@ use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, Raw};
 use forebay_client::{Client, Error};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 
 /// Every function that is replaced.
 pub(crate) fn all() -> Vec<Hook> {
@@ -31,6 +38,11 @@ pub(crate) fn all() -> Vec<Hook> {
     for family in [
         fd::HOOKS,
         io::HOOKS,
+        vector::HOOKS,
+        size::HOOKS,
+        limit::HOOKS,
+        ioctl::HOOKS,
+        socket::HOOKS,
         lock::HOOKS,
         stat::HOOKS,
         names::HOOKS,
@@ -42,6 +54,7 @@ pub(crate) fn all() -> Vec<Hook> {
         exec::HOOKS,
         syscall::HOOKS,
         walk::HOOKS,
+        wd::HOOKS,
     ] {
         hooks.extend(family.iter().map(|&(name, to)| Hook { name, to: to.0 }));
     }
@@ -88,7 +101,7 @@ pub(crate) fn at(
     above: impl Fn(&[u8]) -> Option<Raw>,
 ) -> isize {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(bytes) = (unsafe { sys::bytes(path) }) else { return sys::ret(local(dirfd, path)) };
+    let Some(bytes) = (unsafe { crate::user::text(path) }) else { return sys::ret(local(dirfd, path)) };
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
@@ -130,6 +143,11 @@ pub(crate) fn at(
         }
     }
     fail_errno(libc::ELOOP)
+}
+
+/// `EINVAL` for flags that an operation does not know, as from the kernel.
+pub(crate) fn allow(flags: c_int, known: c_int) -> Result<(), Error> {
+    if flags & !known == 0 { Ok(()) } else { Err(Error::local(libc::EINVAL)) }
 }
 
 /// For operations that have no meaning on a directory that is not there.

@@ -1,6 +1,7 @@
 //! Names: making, removing, renaming, linking.
 
-use super::{at, fail, fail_errno, hooks, neg, no_above};
+use super::{allow, at, fail, fail_errno, hooks, neg, no_above};
+use crate::cwd;
 use crate::path::{self, Place, Remote};
 use crate::state::state;
 use crate::sys::{self, sys};
@@ -20,18 +21,18 @@ fn masked(mode: c_uint) -> u32 {
     mode & 0o7777 & !state().umask.load(Ordering::Relaxed)
 }
 
-unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
     make_dir(libc::AT_FDCWD, path, mode)
 }
 
-unsafe extern "C" fn mkdirat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn mkdirat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
     make_dir(dirfd, path, mode)
 }
 
-fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
     // A directory above a forwarded one counts as there, even where this machine has none.
     // SAFETY: the program's own argument to a function that takes a C string.
-    if let Some(p) = unsafe { sys::bytes(path) }
+    if let Some(p) = unsafe { crate::user::text(path) }
         && let Place::Above(_) = path::place(dirfd, p)
     {
         return fail_errno(libc::EEXIST) as c_int;
@@ -46,31 +47,35 @@ fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
     ) as c_int
 }
 
-unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
     remove_at(libc::AT_FDCWD, path, libc::AT_REMOVEDIR)
 }
 
-unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     remove_at(libc::AT_FDCWD, path, 0)
 }
 
-unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
     remove_at(dirfd, path, flags)
 }
 
-fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+pub(crate) fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let given = unsafe { sys::bytes(path) }.unwrap_or_default();
-    let last = given.rsplit(|&b| b == b'/').find(|p| !p.is_empty());
-    if flags & libc::AT_REMOVEDIR != 0 && matches!(last, Some(b"." | b"..")) {
-        return fail_errno(if last == Some(b".") { libc::EINVAL } else { libc::ENOTEMPTY }) as c_int;
-    }
+    let given = unsafe { crate::user::text(path) }.unwrap_or_default();
+    let last = last_name(given);
     at(
         dirfd,
         path,
         false,
         |d, p| sys!(unlinkat, d, p, flags),
         |client, r| {
+            allow(flags, libc::AT_REMOVEDIR)?;
+            match last {
+                b"." if flags != 0 => return Err(Error::local(libc::EINVAL)),
+                b".." if flags != 0 => return Err(Error::local(libc::ENOTEMPTY)),
+                b"." | b".." => return Err(Error::local(libc::EISDIR)),
+                _ => {}
+            }
             if r.rel.is_empty() {
                 return Err(Error::local(libc::EBUSY));
             }
@@ -79,21 +84,35 @@ fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
             } else {
                 Meta::Unlink { path: r.wire() }
             };
-            client.meta(op, |_| Some(0))
+            client.meta(op, |_| Some(0))?;
+            if flags & libc::AT_REMOVEDIR != 0 {
+                cwd::removed(&r.full);
+            }
+            Ok(0)
         },
         |_| neg(libc::EBUSY),
     ) as c_int
 }
 
-unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+/// The last name of a path, `.` and `..` too; slashes behind it do not count.
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&b| b == b'/').find(|p| !p.is_empty()).unwrap_or_default()
+}
+
+pub(crate) unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     rename_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
 }
 
-unsafe extern "C" fn renameat(fd: c_int, from: *const c_char, td: c_int, to: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn renameat(
+    fd: c_int,
+    from: *const c_char,
+    td: c_int,
+    to: *const c_char,
+) -> c_int {
     rename_at(fd, from, td, to, 0)
 }
 
-unsafe extern "C" fn renameat2(
+pub(crate) unsafe extern "C" fn renameat2(
     fd: c_int,
     from: *const c_char,
     td: c_int,
@@ -120,8 +139,12 @@ fn pair(
     remote: impl Fn(&Remote, &Remote) -> Result<isize, Error>,
 ) -> isize {
     // SAFETY: the program's own arguments to a function that takes C strings.
-    let (a, b) = unsafe { (sys::bytes(from), sys::bytes(to)) };
+    let (a, b) = unsafe { (crate::user::text(from), crate::user::text(to)) };
     let (Some(a), Some(b)) = (a, b) else { return sys::ret(raw(fd, from, td, to)) };
+    if a.is_empty() || b.is_empty() {
+        // No name; or a descriptor of this machine.
+        return sys::ret(raw(fd, from, td, to));
+    }
     let (mut pa, mut pb) = (path::place(fd, a), path::place(td, b));
     if matches!((&pa, &pb), (Place::Local, Place::Local)) {
         let r = raw(fd, from, td, to);
@@ -139,7 +162,9 @@ fn pair(
             Place::Remote(r) => Ok(r),
             Place::LocalAt(p) => Err(p),
             Place::Local if given.first() == Some(&b'/') => Err(given.to_vec()),
-            Place::Local if dirfd == libc::AT_FDCWD => Err(path::join(&state().cwd().path, given)),
+            Place::Local if dirfd == libc::AT_FDCWD => {
+                Err(path::join(&state().cwd.get().ok_or(libc::ENOENT)?.path, given))
+            }
             Place::Local => {
                 let dir = sys::readlink(format!("/proc/self/fd/{dirfd}").as_bytes()).ok_or(libc::EBADF)?;
                 Err(path::join(&dir, given))
@@ -206,13 +231,25 @@ pub(crate) fn rename_at(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
+    // SAFETY: the program's own arguments to a function that takes C strings.
+    let dots = [from, to]
+        .iter()
+        .any(|p| matches!(last_name(unsafe { crate::user::text(*p) }.unwrap_or_default()), b"." | b".."));
     pair(
         (fd, from),
         (td, to),
         false,
         |fd, from, td, to| sys!(renameat2, fd, from, td, to, flags),
         |a, b| {
-            if a.rel.is_empty() || b.rel.is_empty() {
+            const NOREPLACE: c_int = libc::RENAME_NOREPLACE as c_int;
+            const EXCHANGE: c_int = libc::RENAME_EXCHANGE as c_int;
+            const WHITEOUT: c_int = libc::RENAME_WHITEOUT as c_int;
+            let asked = flags as c_int;
+            allow(asked, NOREPLACE | EXCHANGE | WHITEOUT)?;
+            if asked & EXCHANGE != 0 && asked & (NOREPLACE | WHITEOUT) != 0 {
+                return Err(Error::local(libc::EINVAL));
+            }
+            if dots || a.rel.is_empty() || b.rel.is_empty() {
                 return Err(Error::local(libc::EBUSY));
             }
             if a.export != b.export {
@@ -220,6 +257,7 @@ pub(crate) fn rename_at(
             }
             state().client().meta(Meta::Rename { from: a.wire(), to: b.wire(), flags }, |_| Some(0))?;
             renamed(a, b, flags);
+            cwd::renamed(&a.full, &b.full, flags);
             Ok(0)
         },
     ) as c_int
@@ -248,11 +286,11 @@ fn renamed(a: &Remote, b: &Remote, flags: c_uint) {
     }
 }
 
-unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     link_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
 }
 
-unsafe extern "C" fn linkat(
+pub(crate) unsafe extern "C" fn linkat(
     fd: c_int,
     from: *const c_char,
     td: c_int,
@@ -262,9 +300,9 @@ unsafe extern "C" fn linkat(
     link_at(fd, from, td, to, flags)
 }
 
-fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
+pub(crate) fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let source = unsafe { sys::bytes(from) }.unwrap_or_default();
+    let source = unsafe { crate::user::text(from) }.unwrap_or_default();
     // An unnamed file (O_TMPFILE) is given a name by its descriptor, in one of two ways.
     let by_fd = if source.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
         table::get(fd)
@@ -298,6 +336,7 @@ fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: 
         follow,
         |fd, from, td, to| sys!(linkat, fd, from, td, to, flags),
         |a, b| {
+            allow(flags, libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH)?;
             if a.export != b.export {
                 return Err(Error::local(libc::EXDEV));
             }
@@ -307,49 +346,61 @@ fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: 
     ) as c_int
 }
 
-unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
     symlink_at(target, libc::AT_FDCWD, path)
 }
 
-unsafe extern "C" fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
     symlink_at(target, dirfd, path)
 }
 
-fn symlink_at(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+pub(crate) fn symlink_at(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(text) = (unsafe { sys::bytes(target) }) else { return fail_errno(libc::EFAULT) as c_int };
+    let Some(text) = (unsafe { crate::user::text(target) }) else {
+        return sys::ret(sys!(symlinkat, target, dirfd, path)) as c_int;
+    };
     at(
         dirfd,
         path,
         false,
         |d, p| sys!(symlinkat, target, d, p),
-        |client, r| client.meta(Meta::Symlink { target: text, path: r.wire() }, |_| Some(0)),
+        |client, r| {
+            if text.is_empty() {
+                return Err(Error::local(libc::ENOENT));
+            }
+            client.meta(Meta::Symlink { target: text, path: r.wire() }, |_| Some(0))
+        },
         |_| neg(libc::EEXIST),
     ) as c_int
 }
 
-unsafe extern "C" fn mknod(path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+pub(crate) unsafe extern "C" fn mknod(path: *const c_char, mode: c_uint, dev: u64) -> c_int {
     make_node(libc::AT_FDCWD, path, mode, dev)
 }
 
-unsafe extern "C" fn mknodat(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+pub(crate) unsafe extern "C" fn mknodat(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
     make_node(dirfd, path, mode, dev)
 }
 
-unsafe extern "C" fn xmknod(_: c_int, path: *const c_char, mode: c_uint, dev: *const u64) -> c_int {
+pub(crate) unsafe extern "C" fn xmknod(
+    _: c_int,
+    path: *const c_char,
+    mode: c_uint,
+    dev: *const u64,
+) -> c_int {
     // SAFETY: the old interface passes a pointer to the device number.
     make_node(libc::AT_FDCWD, path, mode, unsafe { *dev })
 }
 
-unsafe extern "C" fn mkfifo(path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn mkfifo(path: *const c_char, mode: c_uint) -> c_int {
     make_node(libc::AT_FDCWD, path, mode | libc::S_IFIFO, 0)
 }
 
-unsafe extern "C" fn mkfifoat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn mkfifoat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
     make_node(dirfd, path, mode | libc::S_IFIFO, 0)
 }
 
-fn make_node(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+pub(crate) fn make_node(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
     at(
         dirfd,
         path,

@@ -94,7 +94,8 @@ unsafe fn steps(actions: *const c_void) -> Option<Vec<Step>> {
 fn concerns_us(steps: &[Step]) -> bool {
     let forwarded = |p: *const c_char| {
         // SAFETY: libc's own copy of the program's path.
-        unsafe { sys::bytes(p) }.is_some_and(|p| !matches!(path::place(libc::AT_FDCWD, p), Place::Local))
+        unsafe { crate::user::text(p) }
+            .is_some_and(|p| !matches!(path::place(libc::AT_FDCWD, p), Place::Local))
     };
     let moves = steps.iter().any(|s| matches!(s, Step::Chdir(_) | Step::Fchdir(_)));
     steps.iter().any(|s| match s {
@@ -171,7 +172,7 @@ unsafe fn spawn(
     if state::get().is_some() {
         exec::before_fork();
         // SAFETY: the program's own arguments.
-        let (steps, program) = unsafe { (steps(actions), sys::bytes(file).unwrap_or_default()) };
+        let (steps, program) = unsafe { (steps(actions), crate::user::text(file).unwrap_or_default()) };
         if let Some(steps) = steps
             && (concerns_us(&steps) || starts_ours(search, program))
         {

@@ -59,7 +59,7 @@ unsafe extern "C" fn ftw(root: *const c_char, visit: Old, _descriptors: c_int) -
 
 fn walk(root: *const c_char, visit: Visit, flags: c_int) -> c_int {
     // SAFETY: the program's own argument to a function that takes a C string.
-    let Some(given) = (unsafe { sys::bytes(root) }).filter(|p| !p.is_empty()) else {
+    let Some(given) = (unsafe { crate::user::text(root) }).filter(|p| !p.is_empty()) else {
         return super::fail_errno(libc::ENOENT) as c_int;
     };
     let mut path = given.to_vec();
@@ -82,7 +82,7 @@ fn walk(root: *const c_char, visit: Visit, flags: c_int) -> c_int {
     if found != 0 && unsafe { libc::lstat(name.as_ptr().cast(), &mut s) } != 0 {
         return -1;
     }
-    let start = crate::state::state().cwd().path.clone();
+    let start = crate::state::state().cwd.get().map_or_else(Vec::new, |c| c.path.clone());
     let mut walk = Walk { visit, flags, device: s.st_dev, seen: HashSet::new(), start };
     let base = path.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
     let code = match walk.enter(&path) {

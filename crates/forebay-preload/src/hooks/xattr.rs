@@ -4,7 +4,8 @@ use super::{at, fail, fail_errno, hooks, neg};
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table;
-use forebay_client::{Answer, Meta, Target};
+use crate::user;
+use forebay_client::{Answer, Error, Meta, Target};
 use std::ffi::{c_char, c_int, c_void};
 
 hooks! {
@@ -22,14 +23,17 @@ fn give(bytes: &[u8], buf: *mut c_void, n: usize) -> isize {
     if bytes.len() > n {
         return fail_errno(libc::ERANGE);
     }
-    // SAFETY: the program's own buffer of `n` bytes.
+    if !user::writable(buf, bytes.len()) {
+        return fail_errno(libc::EFAULT);
+    }
+    // SAFETY: seen to be writable.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), bytes.len()) };
     bytes.len() as isize
 }
 
 fn by_path<'m>(
     path: *const c_char,
-    follow: bool,
+    (follow, checked): (bool, Checked),
     local: impl Fn(*const c_char) -> sys::Raw,
     op: impl for<'a> Fn(Target<'a>) -> Meta<'a> + 'm,
     done: impl Fn(&[u8]) -> isize,
@@ -40,6 +44,7 @@ fn by_path<'m>(
         follow,
         |_, p| local(p),
         |client, r| {
+            checked.map_err(Error::local)?;
             let target = if follow { Target::Path(r.wire()) } else { Target::Link(r.wire()) };
             client.meta(op(target), |a| Some(answered(a, &done)))
         },
@@ -48,12 +53,15 @@ fn by_path<'m>(
 }
 
 fn by_fd<'m>(
-    fd: c_int,
+    (fd, checked): (c_int, Checked),
     local: impl FnOnce() -> sys::Raw,
     op: impl Fn(Target<'m>) -> Meta<'m>,
     done: impl Fn(&[u8]) -> isize,
 ) -> isize {
     let Some(open) = table::get(fd) else { return sys::ret(local()) };
+    if let Err(e) = checked {
+        return fail_errno(e);
+    }
     let Some(file) = open.remote() else { return fail_errno(libc::EOPNOTSUPP) };
     match state().client().meta_on(file, |h| op(Target::Handle(h)), |a| Some(answered(a, &done))) {
         Ok(v) => v,
@@ -68,50 +76,80 @@ fn answered(a: Answer<'_>, done: &impl Fn(&[u8]) -> isize) -> isize {
     }
 }
 
+/// Whether a call's arguments are such as the kernel takes.
+type Checked = Result<(), i32>;
+
 /// The program's attribute name.
-unsafe fn name<'a>(p: *const c_char) -> &'a [u8] {
+unsafe fn name<'a>(p: *const c_char) -> (&'a [u8], Checked) {
     // SAFETY: the program's own argument to a function that takes a C string.
-    unsafe { sys::bytes(p) }.unwrap_or_default()
+    match unsafe { user::text(p) } {
+        Some(name) if (1..=255).contains(&name.len()) => (name, Ok(())),
+        Some(_) => (b"", Err(libc::ERANGE)),
+        None => (b"", Err(if user::readable(p, 1) { libc::ERANGE } else { libc::EFAULT })),
+    }
 }
 
 /// The program's attribute value.
-unsafe fn value<'a>(p: *const c_void, n: usize) -> &'a [u8] {
-    if n == 0 {
-        return &[];
+unsafe fn value<'a>(p: *const c_void, n: usize) -> (&'a [u8], Checked) {
+    const LONGEST: usize = 65536;
+    if n > LONGEST {
+        return (b"", Err(libc::E2BIG));
     }
-    // SAFETY: the program's own buffer; the kernel's limit is 64 KiB.
-    unsafe { std::slice::from_raw_parts(p.cast(), n.min(65536)) }
+    // SAFETY: the program's own buffer, which it leaves alone during the call.
+    match unsafe { user::bytes(p, n) } {
+        Ok(value) => (value, Ok(())),
+        Err(e) => (b"", Err(e)),
+    }
 }
 
-unsafe extern "C" fn getxattr(path: *const c_char, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
+fn known(flags: c_int) -> Checked {
+    if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) == 0 { Ok(()) } else { Err(libc::EINVAL) }
+}
+
+pub(crate) unsafe extern "C" fn getxattr(
+    path: *const c_char,
+    key: *const c_char,
+    buf: *mut c_void,
+    n: usize,
+) -> isize {
     // SAFETY: the program's own argument.
-    let name = unsafe { name(key) };
+    let (name, checked) = unsafe { name(key) };
     by_path(
         path,
-        true,
+        (true, checked),
         |p| sys!(getxattr, p, key, buf, n),
         move |target| Meta::Getxattr { target, name: short(name) },
         |b| give(b, buf, n),
     )
 }
 
-unsafe extern "C" fn lgetxattr(path: *const c_char, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
+pub(crate) unsafe extern "C" fn lgetxattr(
+    path: *const c_char,
+    key: *const c_char,
+    buf: *mut c_void,
+    n: usize,
+) -> isize {
     // SAFETY: the program's own argument.
-    let name = unsafe { name(key) };
+    let (name, checked) = unsafe { name(key) };
     by_path(
         path,
-        false,
+        (false, checked),
         |p| sys!(lgetxattr, p, key, buf, n),
         move |target| Meta::Getxattr { target, name: short(name) },
         |b| give(b, buf, n),
     )
 }
 
-unsafe extern "C" fn fgetxattr(fd: c_int, key: *const c_char, buf: *mut c_void, n: usize) -> isize {
+pub(crate) unsafe extern "C" fn fgetxattr(
+    fd: c_int,
+    key: *const c_char,
+    buf: *mut c_void,
+    n: usize,
+) -> isize {
     // SAFETY: the program's own argument.
-    let name = unsafe { name(key) };
+    let (name, checked) = unsafe { name(key) };
     by_fd(
-        fd,
+        (fd, checked),
         || sys!(fgetxattr, fd, key, buf, n),
         |target| Meta::Getxattr { target, name },
         |b| give(b, buf, n),
@@ -132,17 +170,19 @@ fn set(
     follow: bool,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    let (name, data): (&'static [u8], &'static [u8]) = unsafe { (name(key), value(v, n)) };
+    let ((name, named), (data, valued)): ((&'static [u8], _), (&'static [u8], _)) =
+        unsafe { (name(key), value(v, n)) };
+    let checked = known(flags).and(named).and(valued);
     by_path(
         path,
-        follow,
+        (follow, checked),
         |p| if follow { sys!(setxattr, p, key, v, n, flags) } else { sys!(lsetxattr, p, key, v, n, flags) },
         move |target| Meta::Setxattr { target, name: short(name), value: short(data), flags },
         |_| 0,
     ) as c_int
 }
 
-unsafe extern "C" fn setxattr(
+pub(crate) unsafe extern "C" fn setxattr(
     path: *const c_char,
     key: *const c_char,
     v: *const c_void,
@@ -152,7 +192,7 @@ unsafe extern "C" fn setxattr(
     set(path, key, v, n, flags, true)
 }
 
-unsafe extern "C" fn lsetxattr(
+pub(crate) unsafe extern "C" fn lsetxattr(
     path: *const c_char,
     key: *const c_char,
     v: *const c_void,
@@ -162,7 +202,7 @@ unsafe extern "C" fn lsetxattr(
     set(path, key, v, n, flags, false)
 }
 
-unsafe extern "C" fn fsetxattr(
+pub(crate) unsafe extern "C" fn fsetxattr(
     fd: c_int,
     key: *const c_char,
     v: *const c_void,
@@ -170,61 +210,68 @@ unsafe extern "C" fn fsetxattr(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    let (name, data) = unsafe { (name(key), value(v, n)) };
+    let ((name, named), (data, valued)) = unsafe { (name(key), value(v, n)) };
+    let checked = known(flags).and(named).and(valued);
     by_fd(
-        fd,
+        (fd, checked),
         || sys!(fsetxattr, fd, key, v, n, flags),
         |target| Meta::Setxattr { target, name, value: data, flags },
         |_| 0,
     ) as c_int
 }
 
-unsafe extern "C" fn listxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
+pub(crate) unsafe extern "C" fn listxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
     by_path(
         path,
-        true,
+        (true, Ok(())),
         |p| sys!(listxattr, p, buf, n),
         |target| Meta::Listxattr { target },
         |b| give(b, buf, n),
     )
 }
 
-unsafe extern "C" fn llistxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
+pub(crate) unsafe extern "C" fn llistxattr(path: *const c_char, buf: *mut c_void, n: usize) -> isize {
     by_path(
         path,
-        false,
+        (false, Ok(())),
         |p| sys!(llistxattr, p, buf, n),
         |target| Meta::Listxattr { target },
         |b| give(b, buf, n),
     )
 }
 
-unsafe extern "C" fn flistxattr(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-    by_fd(fd, || sys!(flistxattr, fd, buf, n), |target| Meta::Listxattr { target }, |b| give(b, buf, n))
+pub(crate) unsafe extern "C" fn flistxattr(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    by_fd(
+        (fd, Ok(())),
+        || sys!(flistxattr, fd, buf, n),
+        |target| Meta::Listxattr { target },
+        |b| give(b, buf, n),
+    )
 }
 
 fn remove(path: *const c_char, key: *const c_char, follow: bool) -> c_int {
     // SAFETY: the program's own argument.
-    let name: &'static [u8] = unsafe { name(key) };
+    let (name, checked): (&'static [u8], Checked) = unsafe { name(key) };
     by_path(
         path,
-        follow,
+        (follow, checked),
         |p| if follow { sys!(removexattr, p, key) } else { sys!(lremovexattr, p, key) },
         move |target| Meta::Removexattr { target, name: short(name) },
         |_| 0,
     ) as c_int
 }
 
-unsafe extern "C" fn removexattr(path: *const c_char, key: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn removexattr(path: *const c_char, key: *const c_char) -> c_int {
     remove(path, key, true)
 }
 
-unsafe extern "C" fn lremovexattr(path: *const c_char, key: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn lremovexattr(path: *const c_char, key: *const c_char) -> c_int {
     remove(path, key, false)
 }
 
-unsafe extern "C" fn fremovexattr(fd: c_int, key: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn fremovexattr(fd: c_int, key: *const c_char) -> c_int {
     // SAFETY: the program's own argument.
-    let name = unsafe { name(key) };
-    by_fd(fd, || sys!(fremovexattr, fd, key), |target| Meta::Removexattr { target, name }, |_| 0) as c_int
+    let (name, checked) = unsafe { name(key) };
+    by_fd((fd, checked), || sys!(fremovexattr, fd, key), |target| Meta::Removexattr { target, name }, |_| 0)
+        as c_int
 }

@@ -1,11 +1,11 @@
 //! `forebay doctor`: what works on this machine for this program, before it is run.
 
 use crate::cmd::run::via;
-use crate::program::{self, Uncovered};
 use anyhow::Result;
 use clap::{Args, ValueHint};
 use forebay_client::Address;
 use forebay_mount::place;
+use forebay_program::Uncovered;
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -163,7 +163,7 @@ fn reachable(node: &Address) -> Finding {
 /// What was found about the program, and whether the preload library reaches it.
 fn look_at(command: &OsString, mount: bool) -> (Finding, bool) {
     let what = command.to_string_lossy().into_owned();
-    let program = match program::inspect(command) {
+    let program = match forebay_program::inspect(command) {
         Ok(program) => program,
         Err(e) => return (bad(what, format!("cannot be looked at: {e}")), false),
     };

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
 use forebay_control::job::{JobGrant, JobRequest};
-use forebay_embed::{At, Layer, LayerConfig, Transport, write_config};
+use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
 use forebay_sched::SchedulerConfig;
 use job::Registered;
 use report_file::ReportFile;
@@ -194,9 +194,12 @@ impl Run {
         let operations = layer.operations();
         let nodes = layer.stop();
         drop(registered);
-        let report =
-            RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, layer.notes())
-                .through(if route.mount { "mount" } else { "preload" }, route.why);
+        let mut notes = layer.notes();
+        if !route.mount {
+            notes.extend(self.uncovered());
+        }
+        let report = RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, notes)
+            .through(if route.mount { "mount" } else { "preload" }, route.why);
         drop(layer);
         if !self.quiet {
             // Nobody may be listening any more; the exit status still counts.
@@ -325,6 +328,19 @@ impl Run {
             OnFailure::Error => Fallback::Error,
             OnFailure::Direct => Fallback::Direct,
         }
+    }
+
+    /// CMD itself is started from here, where no library looks at what it is.
+    fn uncovered(&self) -> Option<Note> {
+        let found = forebay_program::inspect(&self.command[0]).ok()?;
+        let (file, reason) = (found.interpreter.unwrap_or(found.path), found.uncovered?);
+        Some(Note {
+            kind: reason.kind().into(),
+            path: file.display().to_string(),
+            why: reason.why().into(),
+            program: self.program(),
+            count: 1,
+        })
     }
 
     /// The program's name.

@@ -1,7 +1,6 @@
 //! Which front end a run has, and starting the program behind it.
 
 use crate::cmd::mount::places;
-use crate::program;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use forebay_client::Client;
@@ -45,7 +44,7 @@ impl Route {
             Via::Mount => mount("as asked".into()),
             Via::Auto if direct => preload("the mount has no --fallback direct".into()),
             Via::Auto => {
-                let uncovered = program::inspect(&command[0]).ok().and_then(|p| p.uncovered);
+                let uncovered = forebay_program::inspect(&command[0]).ok().and_then(|p| p.uncovered);
                 match (uncovered, probe()) {
                     (None, _) => preload("the library reaches the program".into()),
                     (Some(why), Ok(())) => mount(format!("the program is {}", why.reason())),

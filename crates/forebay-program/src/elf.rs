@@ -3,22 +3,25 @@
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
+const PT_NOTE: u64 = 4;
+/// `e_machine` of the processor this is compiled for.
+const MACHINE: u64 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
 /// A 64-bit little-endian ELF file, or its beginning.
-#[derive(Clone, Copy)]
-pub(crate) struct Elf<'a>(&'a [u8]);
+#[derive(Clone, Copy, Debug)]
+pub struct Elf<'a>(&'a [u8]);
 
 /// What a file asks the dynamic linker for.
 #[derive(Debug, Default)]
-pub(crate) struct Wants<'a> {
+pub struct Wants<'a> {
     /// Libraries, by name.
-    pub(crate) needed: Vec<&'a [u8]>,
+    pub needed: Vec<&'a [u8]>,
     /// Directories to look in, colon-separated, `$ORIGIN` and all.
-    pub(crate) paths: Vec<&'a [u8]>,
+    pub paths: Vec<&'a [u8]>,
 }
 
 struct Segment {
@@ -29,7 +32,8 @@ struct Segment {
 }
 
 impl<'a> Elf<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Option<Elf<'a>> {
+    /// The file that begins with `bytes`, if it is one.
+    pub fn new(bytes: &'a [u8]) -> Option<Elf<'a>> {
         (bytes.starts_with(b"\x7fELF") && bytes.get(4) == Some(&2) && bytes.get(5) == Some(&1))
             .then_some(Elf(bytes))
     }
@@ -56,13 +60,44 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
+    /// Whether it is for the processor this code runs on.
+    pub fn is_for_this_processor(&self) -> bool {
+        self.word(18, 2) == Some(MACHINE)
+    }
+
+    /// The dynamic linker it asks for.
+    pub fn interpreter(self) -> Option<&'a [u8]> {
+        let segments = self.segments()?;
+        let named = segments.iter().find(|s| s.kind == PT_INTERP)?;
+        let rest = self.0.get(usize::try_from(named.offset).ok()?..)?;
+        let end = rest.iter().take(4096).position(|&b| b == 0)?;
+        Some(&rest[..end])
+    }
+
+    /// Whether Go's linker left its mark, a note of that name.
+    pub fn is_go(self) -> bool {
+        let notes = |s: &Segment| -> Option<bool> {
+            let (mut at, end) = (s.offset, s.offset.checked_add(s.size)?);
+            while at.checked_add(12)? <= end {
+                let (name, value) = (self.word(at, 4)?, self.word(at + 4, 4)?);
+                if name == 4 && self.word(at + 12, 4)? == u64::from(u32::from_le_bytes(*b"Go\0\0")) {
+                    return Some(true);
+                }
+                at = at.checked_add(12 + name.next_multiple_of(4) + value.next_multiple_of(4))?;
+            }
+            Some(false)
+        };
+        self.segments()
+            .is_some_and(|all| all.iter().filter(|s| s.kind == PT_NOTE).any(|s| notes(s) == Some(true)))
+    }
+
     /// Whether it has no interpreter. Unclear cases count as dynamic.
-    pub(crate) fn is_static(self) -> bool {
+    pub fn is_static(self) -> bool {
         self.segments().is_some_and(|all| all.iter().all(|s| s.kind != PT_INTERP))
     }
 
     /// What it asks for; nothing if it cannot be understood.
-    pub(crate) fn wants(self) -> Wants<'a> {
+    pub fn wants(self) -> Wants<'a> {
         self.read_wants().unwrap_or_default()
     }
 

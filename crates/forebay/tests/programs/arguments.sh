@@ -1,0 +1,3 @@
+# needs: gcc
+# build: gcc -w -o arguments "$S/arguments.c"
+cd "$D" && "$B/arguments"; echo $?; find . | sort
