@@ -64,7 +64,8 @@ fn who_takes_answers_slowly_leaves_other_jobs_their_memory() {
 
 #[test]
 fn who_takes_an_answer_too_slowly_is_cut_off() {
-    let node = TestNode::with(|c| c.stall_timeout = Duration::from_millis(600));
+    // It takes something now and then: silence is not what it is cut off for.
+    let node = TestNode::with(|c| c.stall_timeout = Duration::from_secs(4));
     std::fs::write(node.path("large"), vec![1; 1 << 20]).unwrap();
     // At this speed the whole of it would take half a minute.
     let taken = sip(&node, "slow", 1 << 20, &AtomicBool::new(false));
