@@ -235,7 +235,9 @@ impl NodeProcess {
     }
 
     fn end(&mut self, patience: Duration) -> NodeEnd {
-        let problem = match self.process.end(patience) {
+        // It was asked already: a second signal would end it before it has drained.
+        let ended = self.process.wait_for(patience).ok().flatten().or_else(|| self.process.kill());
+        let problem = match ended {
             Some(status) => problem(status),
             None => Some("its end was not seen".into()),
         };

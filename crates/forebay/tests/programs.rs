@@ -51,6 +51,8 @@ enum Mode {
     Same,
     /// Through I/O nodes, by a path that this machine does not have.
     Nowhere,
+    /// Through I/O nodes and the mount, by the directory's own path.
+    Mount,
 }
 
 /// What a run left.
@@ -88,9 +90,16 @@ fn compare(name: &str) {
     }
     let shell = if script.starts_with("#!/bin/dash") { "dash" } else { "bash" };
     let direct = run(home.path(), name, shell, &file, Mode::Direct);
-    for mode in [Mode::Same, Mode::Nowhere] {
+    for mode in [Mode::Same, Mode::Nowhere, Mode::Mount] {
+        if mode == Mode::Mount && !can_mount(name) {
+            continue;
+        }
         let through = run(home.path(), name, shell, &file, mode);
-        let how = if mode == Mode::Same { "the same path" } else { "a path not on the client" };
+        let how = match mode {
+            Mode::Nowhere => "a path not on the client",
+            Mode::Mount => "the mount",
+            _ => "the same path",
+        };
         let differences = differences(&direct, &through);
         assert!(
             differences.is_empty(),
@@ -100,6 +109,17 @@ fn compare(name: &str) {
             through.errors
         );
     }
+}
+
+/// Whether a run can have a mount here; says so if not.
+fn can_mount(name: &str) -> bool {
+    let looked = Command::new(env!("CARGO_BIN_EXE_forebay")).arg("doctor").output().unwrap();
+    let said = String::from_utf8_lossy(&looked.stdout).into_owned();
+    let missing = said.lines().find(|l| l.starts_with("no  FUSE") || l.starts_with("no  namespaces"));
+    if let Some(line) = missing {
+        forebay_testkit::skipped(name, &format!("through the mount: {line}"));
+    }
+    missing.is_none()
 }
 
 fn installed(tool: &str) -> bool {
@@ -112,13 +132,14 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
         Mode::Direct => "direct",
         Mode::Same => "same",
         Mode::Nowhere => "nowhere",
+        Mode::Mount => "mount",
     });
     let (export, work, temporary) = (own.join("E"), own.join("W"), own.join("t"));
     for dir in [&export, &work, &temporary] {
         std::fs::create_dir_all(dir).unwrap();
     }
     let dir = match mode {
-        Mode::Direct | Mode::Same => export.clone(),
+        Mode::Direct | Mode::Same | Mode::Mount => export.clone(),
         Mode::Nowhere => PathBuf::from(format!("/forebay-nowhere-{}/{name}", std::process::id())),
     };
     let report = own.join("report.json");
@@ -129,6 +150,9 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
             .arg(env!("CARGO_BIN_EXE_forebay"))
             .args(["run", "--quiet", "--via", "preload", "--io-nodes", "2", "--report"])
             .arg(&report);
+        if mode == Mode::Mount {
+            command.args(["--via", "mount"]);
+        }
         command.arg("--at").arg(format!("{}={}", dir.display(), export.display())).arg("--");
     }
     command.arg(shell).arg(script).current_dir(&work).stdin(Stdio::null());
