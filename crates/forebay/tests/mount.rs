@@ -3,7 +3,9 @@
 //! whatever is killed. (The scripts of `tests/programs` run
 //! through it in `programs.rs`.)
 
-use forebay_testkit::{ClientOptions, Layer, Process, Signal, Talker, needs, program, seed, setting, skipped, until};
+use forebay_testkit::{
+    ClientOptions, Layer, Process, Signal, Talker, needs, program, seed, setting, skipped, until,
+};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -163,7 +165,9 @@ fn a_directory_that_is_not_there() {
     let nowhere = format!("/forebay-none-{}", std::process::id());
     let export = home.path().join("E");
     std::fs::create_dir(&export).expect("a directory");
-    let script = format!("cd {nowhere}/deep && pwd && echo text > file && ls /usr >/dev/null && ! echo x > {nowhere}/lost");
+    let script = format!(
+        "cd {nowhere}/deep && pwd && echo text > file && ls /usr >/dev/null && ! echo x > {nowhere}/lost"
+    );
     let out = Command::new(program())
         .args(["run", "--quiet", "--via", "mount", "--at"])
         .arg(format!("{nowhere}/deep={}", export.display()))
@@ -171,7 +175,12 @@ fn a_directory_that_is_not_there() {
         .env("TMPDIR", home.path())
         .output()
         .expect("forebay run runs");
-    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), format!("{nowhere}/deep\n")), "{}", text(&out.stderr));
+    assert_eq!(
+        (out.status.code(), text(&out.stdout)),
+        (Some(0), format!("{nowhere}/deep\n")),
+        "{}",
+        text(&out.stderr)
+    );
     assert_eq!(std::fs::read_to_string(export.join("file")).expect("it was written"), "text\n");
     assert!(!Path::new(&nowhere).exists());
 }
@@ -224,7 +233,13 @@ impl Drop for Mounted {
 fn verify(dir: &Path, number: usize, stop: &AtomicBool) -> u64 {
     const BLOCK: usize = 8192;
     let path = dir.join(format!("file{number}"));
-    let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("open");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .expect("open");
     let mut rounds = 0u64;
     let mut versions = [0u8; 16];
     while !stop.load(Ordering::Relaxed) {
@@ -364,4 +379,48 @@ fn every_byte_of_one_file() {
     assert!(done >= operations);
     fsx.finish();
     mounted.end();
+}
+
+/// A user who is not root stays who he is, with all his groups, and sees a directory that the machine
+/// does not have. The device is opened to everybody in a view of the machine of the test's own.
+#[test]
+fn without_root_the_user_stays_who_he_is() {
+    const NAME: &str = "without_root_the_user_stays_who_he_is";
+    if !can_mount_here(NAME) || !needs(NAME, &["unshare", "setpriv", "mknod"]) {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| home.path().join(name);
+    for dir in ["dev", "t", "E", "E/project"] {
+        std::fs::create_dir(at(dir)).expect("a directory");
+    }
+    std::fs::copy(program(), at("forebay")).expect("the program");
+    std::fs::write(at("E/foreign"), "readable").expect("a file");
+    let prepare = r#"
+        chmod 755 . forebay && chown 4242:4242 t E && chown 5:4343 E/project && chmod 2775 E/project &&
+        mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 && mount --bind dev/fuse /dev/fuse &&
+        exec setpriv --reuid 4242 --regid 4242 --groups 4242,4343 --inh-caps=-all \
+            ./forebay run --quiet --via mount --at /forebay-none/deep="$PWD/E" -- sh -c '
+                id -u; grep CapEff /proc/self/status; cd /forebay-none/deep && cat foreign && echo &&
+                echo a > own && echo b > project/shared && mkdir -p d/e && mv own d/e/own && stat -c %u d/e/own &&
+                ! echo c 2>/dev/null > foreign'
+    "#;
+    let out = Command::new("unshare")
+        .args(["--mount", "sh", "-c", prepare])
+        .env("TMPDIR", at("t"))
+        .current_dir(home.path())
+        .output()
+        .expect("unshare runs");
+    let said = text(&out.stdout);
+    assert_eq!(
+        (out.status.code(), said.as_str()),
+        (Some(0), "4242\nCapEff:\t0000000000000000\nreadable\n4242\n"),
+        "{}",
+        text(&out.stderr)
+    );
+    use std::os::unix::fs::MetadataExt;
+    let owner = |name: &str| std::fs::metadata(at(name)).map(|m| (m.uid(), m.gid())).expect("it was made");
+    assert_eq!(owner("E/d/e/own"), (4242, 4242));
+    assert_eq!(owner("E/project/shared"), (4242, 4343), "the directory passes its group on");
+    assert_eq!(std::fs::read_to_string(at("E/foreign")).expect("it is there"), "readable");
 }
