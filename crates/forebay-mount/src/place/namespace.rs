@@ -100,6 +100,9 @@ fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), Plac
     for dir in dirs {
         let device = mount(dir, root)?;
         outside.hand_over(&device).map_err(step("cannot hand over the mount on", dir))?;
+        // Until it has asked, the kernel takes the mount's root for nobody's and lets no user write
+        // there. If no I/O node answers, every call says so.
+        let _ = std::fs::metadata(dir);
     }
     match here {
         Some(here) => std::env::set_current_dir(&here).map_err(step("cannot go back to", here)),
