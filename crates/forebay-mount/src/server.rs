@@ -256,7 +256,10 @@ impl Server {
                 let (sync, _) = args.head::<abi::FsyncIn>()?;
                 fs.fsync(sync.fh, sync.flags & abi::FSYNC_FDATASYNC != 0)
             }
-            Opcode::Flush => fs.flush(who, args.head::<abi::FlushIn>()?.0.lock_owner),
+            Opcode::Flush => {
+                let (flush, _) = args.head::<abi::FlushIn>()?;
+                fs.flush(who, flush.fh, flush.lock_owner)
+            }
             Opcode::Release | Opcode::Releasedir => fs.release(args.head::<abi::ReleaseIn>()?.0.fh),
             Opcode::Opendir => fs.opendir(who),
             Opcode::Readdir => {

@@ -208,8 +208,9 @@ impl Fs {
 
     /// A descriptor was closed: the process loses its locks on the file. Nothing else waits for it,
     /// since every write was answered by the node.
-    pub(crate) fn flush(&self, who: &Asked, owner: u64) -> Outcome<Reply> {
+    pub(crate) fn flush(&self, who: &Asked, fh: u64, owner: u64) -> Outcome<Reply> {
         self.drop_locks(who.node, owner)?;
+        self.locks.closed(who.node, fh, owner);
         Ok(Reply::Done)
     }
 

@@ -9,10 +9,12 @@ use forebay_client::{Answer, LockKind, LockOwner, LockRange, Meta, OpenFlags};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a lock that another host may hold is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// How long the end of an open file that was closed may take to be heard of.
+const CLOSING: Duration = Duration::from_millis(50);
 /// How many locks may be waited for at once.
 const MOST_WAITING: usize = 1024;
 /// Interruptions of requests that have not come this far yet.
@@ -42,6 +44,9 @@ struct Owner {
     pid: u32,
     /// The open files through which it locked.
     through: Vec<u64>,
+    /// One of those was closed by somebody since: the end of an open file comes a moment after its
+    /// last close, and the locks of an open file end with it.
+    closing: bool,
 }
 
 impl Locks {
@@ -57,6 +62,30 @@ impl Locks {
     pub(super) fn released(&self) {
         *self.release.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.released.notify_all();
+    }
+
+    /// Whether a lock in the way may be one of an open file that was just closed; waits for its end,
+    /// which is on its way if so.
+    fn await_closing(&self, node: u64, except: u64) -> bool {
+        let closing = || self.owners().iter().any(|((n, id), o)| *n == node && *id != except && o.closing);
+        if !closing() {
+            return false;
+        }
+        let until = Instant::now() + CLOSING;
+        while closing() && Instant::now() < until {
+            let seen = self.release.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(self.released.wait_timeout(seen, Duration::from_millis(2)));
+        }
+        true
+    }
+
+    /// A descriptor of the open file `fh` was closed by `owner`.
+    pub(super) fn closed(&self, node: u64, fh: u64, owner: u64) {
+        for ((n, id), o) in self.owners().iter_mut() {
+            if *n == node && *id != owner && o.through.contains(&fh) {
+                o.closing = true;
+            }
+        }
     }
 
     pub(super) fn clear(&self) {
@@ -111,7 +140,11 @@ impl Fs {
         } else {
             self.carrier(who.node, &open, lk)?
         };
-        match self.lock_once(&carrier, range, whole) {
+        let mut tried = self.lock_once(&carrier, range, whole);
+        if tried == Err(libc::EAGAIN) && !whole && !wait && self.locks.await_closing(who.node, lk.owner) {
+            tried = self.lock_once(&carrier, range, whole);
+        }
+        match tried {
             Ok(()) => {
                 if range.kind != LockKind::Write {
                     self.locks.released();
@@ -134,6 +167,7 @@ impl Fs {
                 if !owner.through.contains(&lk.fh) {
                     owner.through.push(lk.fh);
                 }
+                owner.closing = false;
                 return Ok(Arc::clone(&owner.carrier));
             }
             let in_use = owners.values().any(|o| Arc::ptr_eq(&o.carrier, &open.held));
@@ -144,6 +178,7 @@ impl Fs {
                     borrowed: true,
                     pid: lk.lk.pid,
                     through: vec![lk.fh],
+                    closing: false,
                 };
                 owners.insert(key, owner);
                 return Ok(carrier);
@@ -165,6 +200,7 @@ impl Fs {
             borrowed: false,
             pid: lk.lk.pid,
             through: vec![lk.fh],
+            closing: false,
         });
         Ok(Arc::clone(&owner.carrier))
     }
