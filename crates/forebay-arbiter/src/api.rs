@@ -7,6 +7,7 @@ mod node;
 
 use crate::core::Refusal;
 use crate::history::{History, Query};
+use crate::serve::Peer;
 use crate::service::{NotLeading, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query as Params, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -17,6 +18,7 @@ use axum::{Json, Router};
 use forebay_control::council::{COUNCIL_PATH, LEARNED_PATH, MODEL_PATH};
 use forebay_control::job::{JobRequest, PinRequest, Problem};
 use forebay_control::node::Term;
+use forebay_control::status::Status;
 use forebay_control::view::HealthView;
 use forebay_pattern::MODEL_MAX_BYTES;
 use forebay_types::{NodeId, Secret};
@@ -52,39 +54,57 @@ pub const ROUTES: [(&str, &[&str]); 17] = [
 /// The largest body of a request.
 const BODY: usize = 64 << 10;
 
+/// The longest that a job waits for another mapping.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// How long somebody who only looks waits for his turn.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// The longest a request may take, but for the nodes' WebSockets.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type App = State<Arc<Shared>>;
 
 /// An answer that says no.
-pub(crate) struct No(StatusCode, String);
+pub(crate) struct Rejection {
+    status: Status,
+    problem: Problem,
+}
 
-impl IntoResponse for No {
+impl Rejection {
+    fn new(status: Status, error: impl Into<String>) -> Rejection {
+        Rejection { status, problem: Problem { error: error.into(), leader: None } }
+    }
+}
+
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        (self.0, Json(Problem { error: self.1 })).into_response()
+        let status = StatusCode::from_u16(self.status.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.problem)).into_response()
     }
 }
 
-impl From<NotLeading> for No {
-    fn from(e: NotLeading) -> No {
-        let status = match e {
-            NotLeading::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
-            NotLeading::Busy => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        No(status, e.to_string())
+impl From<NotLeading> for Rejection {
+    fn from(e: NotLeading) -> Rejection {
+        let error = e.to_string();
+        match e {
+            NotLeading::Elsewhere { leader, .. } => {
+                Rejection { status: Status::NotLeading, problem: Problem { error, leader } }
+            }
+            NotLeading::Busy => Rejection::new(Status::Busy, error),
+        }
     }
 }
 
-impl From<Refusal> for No {
-    fn from(e: Refusal) -> No {
+impl From<Refusal> for Rejection {
+    fn from(e: Refusal) -> Rejection {
         let status = match e {
-            Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-            Refusal::Unknown(_) => StatusCode::NOT_FOUND,
-            Refusal::Conflict(_) => StatusCode::CONFLICT,
-            Refusal::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Invalid(_) => Status::Invalid,
+            Refusal::Unknown(_) => Status::NotFound,
+            Refusal::Conflict(_) => Status::Conflict,
+            Refusal::Full(_) => Status::Busy,
         };
-        No(status, e.to_string())
+        Rejection::new(status, e.to_string())
     }
 }
 
@@ -116,7 +136,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(MODEL_PATH, get(council::model))
         .route("/v1/health", get(health))
         .route("/v1/openapi.json", get(openapi))
-        .route("/metrics", get(metrics::metrics));
+        .route("/metrics", get(metrics::metrics))
+        .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), one_by_one));
     let patience = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, PATIENCE);
     let socket = Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(secret);
     changing
@@ -125,89 +146,123 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .merge(files)
         .layer(patience)
         .merge(socket)
-        .fallback(async || No(StatusCode::NOT_FOUND, "there is no such path; see /v1/openapi.json".into()))
+        .fallback(async || Rejection::new(Status::NotFound, "there is no such path; see /v1/openapi.json"))
         .method_not_allowed_fallback(async || {
-            No(StatusCode::METHOD_NOT_ALLOWED, "not this method; see /v1/openapi.json".into())
+            Rejection::new(Status::Method, "not this method; see /v1/openapi.json")
         })
         .with_state(shared)
+}
+
+/// Those who only look, and need no secret for it, wait for each other: they can delay nobody else.
+async fn one_by_one(State(shared): App, request: Request, next: Next) -> Response {
+    match tokio::time::timeout(LOOK, shared.looking.acquire()).await {
+        Ok(Ok(_turn)) => next.run(request).await,
+        _ => Rejection::new(Status::Busy, "too many look at the arbiter at once: try again").into_response(),
+    }
 }
 
 async fn authorize(State(shared): App, headers: HeaderMap, request: Request, next: Next) -> Response {
     let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).and_then(Secret::from_hex);
     if sent.is_some() && sent == shared.config.secret {
+        if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
+            peer.authorize();
+        }
         return next.run(request).await;
     }
     let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
     if request.uri().path() == forebay_control::NODE_PATH {
         shared.refusals.refused(None, "it does not know this arbiter's secret");
     }
-    No(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
+    Rejection::new(Status::Unauthorized, why.to_owned()).into_response()
 }
 
 /// Reads a body, which must be an object: serde alone would take a list for one, too.
-fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, No> {
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Rejection> {
     let fields: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(body);
     let value = fields.and_then(|fields| serde_json::from_value(fields.into()));
-    value.map_err(|e| No(StatusCode::BAD_REQUEST, format!("not {what}: {e}")))
+    value.map_err(|e| Rejection::new(Status::Invalid, format!("not {what}: {e}")))
 }
 
-async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, No> {
+async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, Rejection> {
     let request: JobRequest = parse(&body, "a job")?;
-    let secret = Secret::random()
-        .map_err(|e| No(StatusCode::INTERNAL_SERVER_ERROR, format!("/dev/urandom: {e}")))?
-        .to_hex();
+    let secret =
+        Secret::random().map_err(|e| Rejection::new(Status::Failed, format!("/dev/urandom: {e}")))?.to_hex();
     let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
     shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())
 }
 
-async fn renew(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
-    let grant = shared.ask(move |core, now| core.renew(now, &id)).await??;
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaseParams {
+    known: Option<u64>,
+    wait_ms: Option<u64>,
+}
+
+/// The lease is renewed at once; the answer waits, where that is wanted, until the job's mapping is no
+/// longer the known one.
+async fn renew(
+    State(shared): App,
+    Path(id): Path<String>,
+    params: Result<Params<LeaseParams>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Rejection> {
+    let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
+    let wait = Duration::from_millis(p.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
+    let until = tokio::time::Instant::now() + wait;
+    let asked = id.clone();
+    let mut grant = shared.ask(move |core, now| core.renew(now, &asked)).await??;
+    if p.known == Some(grant.epoch.0) && shared.moved(&id, grant.epoch, until).await {
+        grant = shared.ask(move |core, now| core.renew(now, &id)).await??;
+    }
     shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())
 }
 
-async fn pin(State(shared): App, Path(id): Path<String>, body: axum::body::Bytes) -> Result<Response, No> {
+async fn pin(
+    State(shared): App,
+    Path(id): Path<String>,
+    body: axum::body::Bytes,
+) -> Result<Response, Rejection> {
     let wanted: PinRequest = parse(&body, "a list of I/O nodes")?;
     Ok(Json(shared.ask(move |core, now| core.pin(now, &id, wanted.nodes)).await??).into_response())
 }
 
-async fn end(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+async fn end(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
     shared.ask(move |core, now| core.end(now, &id)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn drain(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+async fn drain(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
     let id = node_id(&id)?;
     shared.ask(move |core, now| core.drain(now, id)).await??;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-async fn jobs(State(shared): App) -> Result<Response, No> {
+async fn jobs(State(shared): App) -> Result<Response, Rejection> {
     Ok(Json(shared.ask(|core, now| core.jobs(now)).await?).into_response())
 }
 
-async fn job(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+async fn job(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
     let asked = id.clone();
     let found = shared.ask(move |core, now| core.job(now, &asked)).await?;
-    let none = || No(StatusCode::NOT_FOUND, format!("there is no job {id:?}"));
+    let none = || Rejection::new(Status::NotFound, format!("there is no job {id:?}"));
     Ok(Json(found.ok_or_else(none)?).into_response())
 }
 
-async fn nodes(State(shared): App) -> Result<Response, No> {
+async fn nodes(State(shared): App) -> Result<Response, Rejection> {
     Ok(Json(shared.ask(|core, now| core.nodes(now)).await?).into_response())
 }
 
-async fn one_node(State(shared): App, Path(id): Path<String>) -> Result<Response, No> {
+async fn one_node(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
     let id = node_id(&id)?;
     let nodes = shared.ask(|core, now| core.nodes(now)).await?;
     let found = nodes.into_iter().find(|n| n.id == id);
-    let none = || No(StatusCode::NOT_FOUND, format!("there is no I/O node {id}"));
+    let none = || Rejection::new(Status::NotFound, format!("there is no I/O node {id}"));
     Ok(Json(found.ok_or_else(none)?).into_response())
 }
 
-async fn mapping(State(shared): App) -> Result<Response, No> {
+async fn mapping(State(shared): App) -> Result<Response, Rejection> {
     Ok(Json(shared.ask(|core, _| core.mapping()).await?).into_response())
 }
 
@@ -221,8 +276,8 @@ struct DecisionParams {
 async fn decisions(
     State(shared): App,
     params: Result<Params<DecisionParams>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, No> {
-    let Params(p) = params.map_err(|e| No(StatusCode::BAD_REQUEST, e.body_text()))?;
+) -> Result<Response, Rejection> {
+    let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
     let limit = p.limit.unwrap_or(50).min(1000);
     let found = read(&shared, move |h| h.decisions(p.job.as_deref(), limit)).await?;
     Ok(Json(found).into_response())
@@ -242,11 +297,11 @@ struct HistoryParams {
 async fn history(
     State(shared): App,
     params: Result<Params<HistoryParams>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, No> {
-    let Params(p) = params.map_err(|e| No(StatusCode::BAD_REQUEST, e.body_text()))?;
+) -> Result<Response, Rejection> {
+    let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
     let step = p.step.unwrap_or(1);
     if ![1, 60, 3600].contains(&step) {
-        return Err(No(StatusCode::BAD_REQUEST, format!("step: {step} is not 1, 60 or 3600 seconds")));
+        return Err(Rejection::new(Status::Invalid, format!("step: {step} is not 1, 60 or 3600 seconds")));
     }
     let query = Query {
         job: p.job,
@@ -263,11 +318,11 @@ async fn history(
 async fn read<T: Send + 'static>(
     shared: &Arc<Shared>,
     question: impl FnOnce(&History) -> rusqlite::Result<T> + Send + 'static,
-) -> Result<T, No> {
+) -> Result<T, Rejection> {
     let dir = shared.config.state.clone();
     let answer = tokio::task::spawn_blocking(move || History::read(&dir).and_then(|h| question(&h))).await;
     let failed = |e: &dyn std::fmt::Display| {
-        No(StatusCode::INTERNAL_SERVER_ERROR, format!("the history cannot be read: {e}"))
+        Rejection::new(Status::Failed, format!("the history cannot be read: {e}"))
     };
     answer.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
 }
@@ -290,7 +345,7 @@ async fn health(State(shared): App) -> Response {
             leader,
         })
         .into_response(),
-        Err(e) => No::from(e).into_response(),
+        Err(e) => Rejection::from(e).into_response(),
     }
 }
 
@@ -298,9 +353,9 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-fn node_id(text: &str) -> Result<NodeId, No> {
+fn node_id(text: &str) -> Result<NodeId, Rejection> {
     let number = text.parse().map(NodeId);
-    number.map_err(|_| No(StatusCode::BAD_REQUEST, format!("{text:?} is not the number of an I/O node")))
+    number.map_err(|_| Rejection::new(Status::Invalid, format!("{text:?} is not the number of an I/O node")))
 }
 
 impl Shared {

@@ -359,6 +359,7 @@ mod tests {
         let load = Load { offered: served, served, busy: Nanos::from_secs(1), outstanding: 8.0 };
         let (start, end) = (Nanos::from_secs(second), Nanos::from_secs(second + 1));
         NodeReport {
+            present: Vec::new(),
             interval: Interval { start, end, load, flows: vec![flow(write)] },
             jobs: BTreeMap::new(),
             waiting: 0,

@@ -1,24 +1,47 @@
-//! Taking connections: a bounded number of them, none of which may dawdle.
+//! Taking connections: a bounded number of them, none of which may dawdle. When there are as many as can
+//! be, the oldest of those who have not shown the secret gives way: nobody without a right keeps out
+//! nodes and jobs.
 
 use crate::service::Shared;
+use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 /// How long a client may take to send the head of a request, the next one on the same connection
 /// included.
 const HEADER: Duration = Duration::from_secs(15);
 
+/// How often it is looked whether a connection has ended, while all have shown the secret.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who is at the other end of a connection.
+#[derive(Default)]
+pub struct Peer {
+    authorized: AtomicBool,
+    gone: AtomicBool,
+    leave: Notify,
+}
+
+impl Peer {
+    /// It has shown the secret.
+    pub(crate) fn authorize(&self) {
+        self.authorized.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Serves the API until the future `end` is done.
 pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<Output = ()>) {
-    let free = Arc::new(Semaphore::new(shared.config.max_connections.clamp(1, 1 << 20)));
-    let service = TowerToHyperService::new(crate::api::router(shared));
+    let most = shared.config.max_connections.clamp(1, 1 << 20);
+    let router = crate::api::router(shared);
     let accept = async {
+        let mut peers: VecDeque<Arc<Peer>> = VecDeque::new();
         loop {
-            let permit = Arc::clone(&free).acquire_owned().await;
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(e) => {
@@ -27,20 +50,51 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<
                     continue;
                 }
             };
-            let _ = stream.set_nodelay(true);
-            let service = service.clone();
-            tokio::spawn(async move {
-                let mut http = hyper::server::conn::http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(HEADER);
-                let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
-                // A client that breaks off is its own affair.
-                let _ = connection.await;
-                drop(permit);
-            });
+            make_room(&mut peers, most).await;
+            let peer = Arc::new(Peer::default());
+            peers.push_back(Arc::clone(&peer));
+            tokio::spawn(converse(router.clone(), stream, peer));
         }
     };
     tokio::select! {
         () = accept => {}
         () = end => {}
     }
+}
+
+/// Waits until there are fewer than `most`; who has not shown the secret does not make anybody wait.
+async fn make_room(peers: &mut VecDeque<Arc<Peer>>, most: usize) {
+    while peers.len() >= most {
+        peers.retain(|p| !p.gone.load(Ordering::Relaxed));
+        if peers.len() < most {
+            return;
+        }
+        match peers.iter().position(|p| !p.authorized.load(Ordering::Relaxed)) {
+            Some(oldest) => {
+                if let Some(peer) = peers.remove(oldest) {
+                    peer.leave.notify_one();
+                }
+            }
+            None => tokio::time::sleep(LOOK).await,
+        }
+    }
+}
+
+async fn converse(router: axum::Router, stream: TcpStream, peer: Arc<Peer>) {
+    let _ = stream.set_nodelay(true);
+    let known = Arc::clone(&peer);
+    let service = tower::util::MapRequest::new(router, move |mut request: Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&known));
+        request
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER);
+    let service = TowerToHyperService::new(service);
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    tokio::select! {
+        // A client that breaks off is its own affair.
+        _ = connection => {}
+        () = peer.leave.notified() => {}
+    }
+    peer.gone.store(true, Ordering::Relaxed);
 }

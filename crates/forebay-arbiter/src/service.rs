@@ -12,17 +12,20 @@ use crate::model_file::ModelFile;
 use crate::refusals::Refusals;
 use crate::store::{Change, ControlStore, StoreError};
 use forebay_control::node::{NodeHello, ToNode};
-use forebay_types::{Nanos, NodeId};
-use std::collections::BTreeMap;
+use forebay_types::{Epoch, Nanos, NodeId};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// Requests to the core that may wait.
 const WAITING: usize = 4096;
+
+/// Those who only look are served so many at a time.
+const LOOKING: usize = 4;
 
 /// Those of them that nodes may take up with what they tell.
 const TELLING: usize = 1024;
@@ -98,6 +101,12 @@ pub struct Shared {
     standby: RwLock<NotLeading>,
     history: HistoryWriter,
     turns: Arc<Semaphore>,
+    /// Turns of those who only look.
+    pub(crate) looking: Semaphore,
+    /// The version of each job's mapping, as it was stored and told.
+    epochs: RwLock<HashMap<String, Epoch>>,
+    /// Changes with them.
+    remapped: watch::Sender<()>,
     next_decision: AtomicU64,
     next_connection: AtomicU64,
     /// Which I/O nodes were refused, and why.
@@ -152,6 +161,9 @@ impl Shared {
             standby: RwLock::new(elsewhere("this arbiter does not lead: ask the one that does", None)),
             history,
             turns: Arc::new(Semaphore::new(TELLING)),
+            looking: Semaphore::new(LOOKING),
+            epochs: RwLock::default(),
+            remapped: watch::Sender::new(()),
             next_decision: AtomicU64::new(next),
             next_connection: AtomicU64::new(1),
             refusals: Refusals::default(),
@@ -180,14 +192,19 @@ impl Shared {
                 Some(file)
             }
         };
+        let epochs = kept.jobs.iter().map(|(id, job)| (id.clone(), job.epoch)).collect();
+        *self.epochs.write().unwrap_or_else(PoisonError::into_inner) = epochs;
         let (to, from) = sync_channel(WAITING);
         *self.core.write().unwrap_or_else(PoisonError::into_inner) = Some(to);
         let shared = Arc::clone(self);
         let thread = std::thread::spawn(move || {
             let links = BTreeMap::new();
-            let mind = Mind { shared: &shared, core, store, links, model, took: Duration::ZERO };
-            let done = mind.run(&from);
+            let worker = Worker { shared: &shared, core, store, links, model, took: Duration::ZERO };
+            let done = worker.run(&from);
             *shared.core.write().unwrap_or_else(PoisonError::into_inner) = None;
+            // Whoever waits for a mapping asks again, and hears that another one leads.
+            shared.epochs.write().unwrap_or_else(PoisonError::into_inner).clear();
+            shared.remapped.send_replace(());
             done
         });
         Ok(Leading { shared: Arc::clone(self), thread: Some(thread) })
@@ -258,6 +275,35 @@ impl Shared {
         }
     }
 
+    /// Waits until a job's mapping is no longer of this epoch; whether that came before `until`.
+    pub async fn moved(&self, job: &str, from: Epoch, until: tokio::time::Instant) -> bool {
+        let mut changes = self.remapped.subscribe();
+        loop {
+            let now = self.epochs.read().unwrap_or_else(PoisonError::into_inner).get(job).copied();
+            if now != Some(from) {
+                return true;
+            }
+            let Ok(Ok(())) = tokio::time::timeout_at(until, changes.changed()).await else { return false };
+        }
+    }
+
+    /// Takes in what was stored, for those who wait for it.
+    fn stored(&self, changes: &[Change]) {
+        let mut epochs = self.epochs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut moved = false;
+        for change in changes {
+            moved |= match change {
+                Change::Job(job) => epochs.insert(job.request.id.clone(), job.epoch) != Some(job.epoch),
+                Change::JobEnded(id) => epochs.remove(id).is_some(),
+                _ => false,
+            };
+        }
+        drop(epochs);
+        if moved {
+            self.remapped.send_replace(());
+        }
+    }
+
     /// Rows of history that were dropped.
     pub fn history_dropped(&self) -> u64 {
         self.history.dropped()
@@ -317,7 +363,7 @@ impl Drop for Leading {
 }
 
 /// The core's thread.
-struct Mind<'a> {
+struct Worker<'a> {
     shared: &'a Shared,
     core: Core,
     store: Box<dyn ControlStore>,
@@ -327,7 +373,7 @@ struct Mind<'a> {
     took: Duration,
 }
 
-impl Mind<'_> {
+impl Worker<'_> {
     fn run(mut self, from: &Receiver<Input>) -> Result<(), StoreError> {
         let mut ticked = Instant::now();
         loop {
@@ -409,6 +455,7 @@ impl Mind<'_> {
         if !changes.is_empty() {
             self.store.apply(&changes)?;
         }
+        let stored = changes;
         let mut said: Option<(ToNode, Arc<str>)> = None;
         for action in actions.drain(..) {
             match action {
@@ -437,6 +484,8 @@ impl Mind<'_> {
                 }
             }
         }
+        // After the nodes: whoever hears of a mapping from here finds it known there.
+        self.shared.stored(&stored);
         Ok(())
     }
 }

@@ -146,6 +146,7 @@ impl Pool {
         };
         let load = Load { offered: requests << 16, served: requests << 16, busy, outstanding };
         NodeReport {
+            present: Vec::new(),
             interval: Interval {
                 start: self.now - Nanos::from_secs(1),
                 end: self.now,

@@ -307,14 +307,65 @@ fn a_dead_job_ends_with_its_lease_and_connections_are_bounded() {
     arbiter.send("POST", "/v1/jobs", Some(json!({"id": "dies"})));
     assert_eq!(arbiter.get("/v1/jobs").as_array().unwrap().len(), 1);
     until("the lease runs out", || arbiter.get("/v1/jobs") == json!([]));
-    // Connections that say nothing fill the bound; when they go, all is as before.
+    // Connections that say nothing fill the bound; the oldest gives way to the next one.
     let idle: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(arbiter.address).unwrap()).collect();
     std::thread::sleep(std::time::Duration::from_millis(100));
     let late = std::net::TcpStream::connect(arbiter.address).unwrap();
-    late.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
-    (&late).write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    assert!((&late).read(&mut [0; 10]).is_err(), "it has to wait");
-    drop(idle);
     late.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    (&late).write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     assert!((&late).read(&mut [0; 10]).unwrap() > 0);
+    idle[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    assert!(matches!((&idle[0]).read(&mut [0; 10]), Ok(0)), "it is closed");
+}
+
+#[test]
+fn nobody_without_the_secret_keeps_others_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let arbiter = Arbiter::start(dir.path(), |c| c.max_connections = 8);
+    // Many that say nothing, and many that have begun a request.
+    let idle: Vec<std::net::TcpStream> = (0..40)
+        .map(|n| {
+            let mut stream = std::net::TcpStream::connect(arbiter.address).unwrap();
+            if n % 2 == 0 {
+                stream.write_all(b"GET /v1/jobs HTTP/1.1\r\nhost: a\r\n").unwrap();
+            }
+            stream
+        })
+        .collect();
+    for n in 0..3 {
+        let job = json!({"id": format!("job-{n}")});
+        let (status, answer) = arbiter.call("POST", "/v1/jobs", Some(&job), Some(SECRET));
+        assert_eq!(status, 200, "{answer}");
+        let (status, answer) = arbiter.call("PUT", &format!("/v1/jobs/job-{n}/lease"), None, Some(SECRET));
+        assert_eq!(status, 200, "{answer}");
+    }
+    drop(idle);
+}
+
+#[test]
+fn a_job_hears_at_once_when_it_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let arbiter = Arbiter::start(dir.path(), |_| {});
+    let _nodes = [Node::connect(&arbiter, 0), Node::connect(&arbiter, 1)];
+    let (_, grant) = arbiter.call("POST", "/v1/jobs", Some(&json!({"id": "a"})), Some(SECRET));
+    let epoch = grant["epoch"].as_u64().unwrap();
+    // What is known already is told after the time that was given.
+    let path = format!("/v1/jobs/a/lease?known={epoch}&wait_ms=50");
+    let (status, same) = arbiter.call("PUT", &path, None, Some(SECRET));
+    assert_eq!((status, same["epoch"].as_u64()), (200, Some(epoch)));
+    let other = if grant["nodes"] == json!([0]) { 1 } else { 0 };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let path = format!("/v1/jobs/a/lease?known={epoch}&wait_ms=20000");
+            arbiter.call("PUT", &path, None, Some(SECRET))
+        });
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let pin = json!({"nodes": [other]});
+        assert_eq!(arbiter.call("PUT", "/v1/jobs/a/nodes", Some(&pin), Some(SECRET)).0, 200);
+        let (status, moved) = waiting.join().unwrap();
+        assert_eq!((status, &moved["nodes"]), (200, &json!([other])), "{moved}");
+    });
+    // One that ends while it waits hears that, too.
+    let (status, _) = arbiter.call("PUT", "/v1/jobs/a/lease?known=x", None, Some(SECRET));
+    assert_eq!(status, 400);
 }

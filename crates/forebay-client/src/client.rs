@@ -63,13 +63,17 @@ impl Client {
                 sys::hostname().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
             }
         };
+        let nodes = Nodes::new(config.epoch, &config.nodes, &config.spare, turn);
+        for address in &config.down {
+            nodes.mark_down(nodes.index(address), sys::now());
+        }
         Ok(Client {
             secret,
             session: SessionId(sys::random16()),
             host: sys::hostname(),
             pool: Pool::new(),
             next_id: AtomicU64::new(1),
-            nodes: Nodes::new(config.epoch, &config.nodes, &config.spare, turn),
+            nodes,
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
             has_forked: AtomicBool::new(false),

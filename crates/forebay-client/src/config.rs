@@ -54,6 +54,9 @@ pub struct Config {
     /// I/O nodes that may serve the job when all of its own are gone.
     #[serde(default)]
     pub spare: Vec<Address>,
+    /// Those of both that could not be reached when this was written: others are tried first.
+    #[serde(default)]
+    pub down: Vec<Address>,
     /// The version of the mapping that gave the job its nodes; 0 where no arbiter did.
     #[serde(default)]
     pub epoch: Epoch,
@@ -81,6 +84,7 @@ impl Config {
             secret: secret.into(),
             nodes,
             spare: Vec::new(),
+            down: Vec::new(),
             epoch: Epoch::default(),
             exports: Vec::new(),
             spread: Spread::default(),

@@ -82,4 +82,7 @@ pub struct PinRequest {
 pub struct Problem {
     /// What failed and what to do, in one or two sentences.
     pub error: String,
+    /// Where the arbiter that leads is, from one that does not and knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
 }

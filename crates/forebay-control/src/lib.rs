@@ -1,5 +1,6 @@
 //! The control plane's words: what I/O nodes, jobs and tools say to the arbiter, and what they hear
-//! from it. JSON over HTTP, and over one WebSocket per I/O node ([`NODE_PATH`]). Types only.
+//! from it. JSON over HTTP, and over one WebSocket per I/O node ([`NODE_PATH`]). Types only, but for the
+//! client of the HTTP API (feature `client`).
 //!
 //! | module | who talks |
 //! |---|---|
@@ -7,13 +8,17 @@
 //! | [`job`] | `forebay run` registers a job, renews its lease and ends it |
 //! | [`council`] | what the arbiter shows of its council |
 //! | [`view`] | what the arbiter shows to tools and people |
+//! | [`status`] | what the status of an answer means |
 //!
 //! Every request that changes something carries `Authorization: Bearer SECRET`, the secret that the
 //! arbiter and its I/O nodes share (64 hexadecimal digits).
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod council;
 pub mod job;
 pub mod node;
+pub mod status;
 pub mod view;
 
 /// The version of these messages. A node or an arbiter with another one is refused by name.

@@ -87,6 +87,9 @@ pub struct NodeReport {
     /// The names of the jobs of those flows.
     #[serde(deserialize_with = "by_flow")]
     pub jobs: BTreeMap<FlowId, String>,
+    /// The jobs that have processes here, busy or not.
+    #[serde(default)]
+    pub present: Vec<String>,
     /// Requests that wait at this moment.
     pub waiting: u64,
     /// Open connections.
@@ -182,6 +185,7 @@ mod tests {
                 flows: Vec::new(),
             },
             jobs: BTreeMap::from([(FlowId(7), "a".to_owned())]),
+            present: vec!["a".to_owned()],
             waiting: 0,
             connections: 1,
             latency_p50: Nanos(1),

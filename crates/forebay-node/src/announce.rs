@@ -321,6 +321,7 @@ impl Conversation<'_> {
             let (waiting, scheduler) = self.node.at_work(interval.start);
             let report = NodeReport {
                 jobs: interval.flows.iter().filter_map(|f| name(f.flow)).collect(),
+                present: self.node.jobs.present(),
                 waiting,
                 connections: self.node.connection_count() as u64,
                 latency_p50: late.quantile(0.5),

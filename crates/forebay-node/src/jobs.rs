@@ -160,6 +160,13 @@ impl Jobs {
         self.lock().table.get(name).map(|j| j.flow())
     }
 
+    /// The jobs that have processes here, or had one a moment ago.
+    pub(crate) fn present(&self) -> Vec<String> {
+        let state = self.lock();
+        let here = |job: &Arc<Job>| Arc::strong_count(job) > 1 || job.handles.len() > 0;
+        state.table.iter().filter(|(_, job)| here(job)).map(|(name, _)| name.clone()).collect()
+    }
+
     /// The name of a flow's job.
     pub(crate) fn name(&self, flow: FlowId) -> Option<String> {
         self.lock().table.values().find(|j| j.flow() == flow).map(|j| j.stats.job.clone())

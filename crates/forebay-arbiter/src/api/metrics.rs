@@ -1,10 +1,11 @@
 //! `/metrics`, for Prometheus. The number of series is bounded: by the number of I/O nodes, and by the
 //! number of jobs that have series of their own (`max-job-metrics`); the other jobs are added up.
 
-use super::{App, No};
+use super::{App, Rejection};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use forebay_control::status::Status;
 use forebay_control::view::{HealthView, JobView, NodeState, NodeView};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,7 +19,7 @@ type Float = Gauge<f64, AtomicU64>;
 /// The name under which jobs without series of their own are added up.
 const OTHERS: &str = "(others)";
 
-pub(super) async fn metrics(State(shared): App) -> Result<Response, No> {
+pub(super) async fn metrics(State(shared): App) -> Result<Response, Rejection> {
     let (health, nodes, jobs) =
         shared.ask(|core, now| (core.health(now), core.nodes(now), core.jobs(now))).await?;
     let mut registry = Registry::with_prefix("forebay");
@@ -27,7 +28,7 @@ pub(super) async fn metrics(State(shared): App) -> Result<Response, No> {
     of_jobs(&mut registry, jobs, shared.config.max_job_metrics);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)
-        .map_err(|e| No(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")))?;
+        .map_err(|e| Rejection::new(Status::Failed, format!("metrics: {e}")))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -1,14 +1,14 @@
 //! An I/O node's WebSocket: what it says goes to the core, what the core says goes to it.
 
-use super::{App, No};
+use super::{App, Rejection};
 use crate::core::ConnectionId;
 use crate::service::{NotLeading, Outgoing, Shared};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_control::node::{NodeHello, ToArbiter, ToNode};
+use forebay_control::status::Status;
 use forebay_types::NodeId;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const PING: Duration = Duration::from_millis(500);
 pub(super) async fn connect(
     State(shared): App,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, No> {
+) -> Result<Response, Rejection> {
     let upgrade =
-        upgrade.map_err(|e| No(StatusCode::BAD_REQUEST, format!("a WebSocket is expected: {e}")))?;
+        upgrade.map_err(|e| Rejection::new(Status::Invalid, format!("a WebSocket is expected: {e}")))?;
     shared.leads()?;
     let upgrade = upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE).read_buffer_size(BUFFER);
     Ok(upgrade.on_upgrade(move |socket| serve(shared, socket)))

@@ -215,8 +215,20 @@ impl Core {
         }
     }
 
+    /// How long a node with such intervals may say nothing.
+    fn silence(&self, interval: Nanos) -> Nanos {
+        Nanos(interval.0.saturating_mul(SILENT_INTERVALS)) + self.config.node_grace
+    }
+
     fn report(&mut self, now: Nanos, id: NodeId, report: Box<NodeReport>) {
+        // A job lives as long as its processes do, whatever became of whoever renews its lease.
         let span = report.interval.end.since(report.interval.start);
+        let lives = now + self.config.lease.max(self.silence(span));
+        for name in &report.present {
+            if let Some(job) = self.jobs.get_mut(name) {
+                job.lease_until = job.lease_until.max(lives);
+            }
+        }
         for flow in &report.interval.flows {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
             let Some(job) = self.jobs.get_mut(name) else { continue };

@@ -130,6 +130,7 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
     assert_eq!(nodes_of(&c, "a"), [1]);
     let report = || {
         ToArbiter::Report(Box::new(NodeReport {
+            present: Vec::new(),
             interval: forebay_pattern::Interval {
                 start: secs(0),
                 end: secs(1),
@@ -153,6 +154,45 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
     }
     assert_eq!(nodes_of(&c, "a"), [0], "node 1 has been silent");
     assert!(c.actions().iter().any(|a| matches!(a, Action::HangUp(ConnectionId(1)))));
+}
+
+#[test]
+fn a_job_lives_as_long_as_its_processes() {
+    let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
+    c.node_hello(secs(0), ConnectionId(0), hello(0)).unwrap();
+    c.register(secs(0), request("a", None), SECRET).unwrap();
+    c.register(secs(0), request("b", None), SECRET).unwrap();
+    let lease = c.config.lease.0 / 1_000_000_000;
+    let report = |jobs: &[&str]| {
+        ToArbiter::Report(Box::new(NodeReport {
+            interval: forebay_pattern::Interval {
+                start: secs(0),
+                end: secs(1),
+                load: Default::default(),
+                flows: Vec::new(),
+            },
+            jobs: BTreeMap::new(),
+            present: jobs.iter().map(|j| (*j).to_owned()).collect(),
+            waiting: 0,
+            connections: 0,
+            latency_p50: Nanos(0),
+            latency_p99: Nanos(0),
+            errors: 0,
+            scheduler: None,
+        }))
+    };
+    // Nobody renews the leases; processes of one of the two are seen, also of a job nobody knows.
+    for s in 1..3 * lease {
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), report(&["a", "unheard of"]));
+        c.tick(secs(s));
+    }
+    let jobs: Vec<&String> = c.jobs.keys().collect();
+    assert_eq!(jobs, ["a"], "the one without processes has ended");
+    for s in 3 * lease..4 * lease + 1 {
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), report(&[]));
+        c.tick(secs(s));
+    }
+    assert!(c.jobs.is_empty(), "its processes have ended, and nobody renews its lease");
 }
 
 #[test]
@@ -197,6 +237,7 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
                     ..Default::default()
                 };
                 let report = NodeReport {
+                    present: Vec::new(),
                     interval: forebay_pattern::Interval {
                         start: secs(s - 1),
                         end: secs(s),

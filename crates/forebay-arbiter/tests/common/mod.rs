@@ -178,6 +178,7 @@ impl Node {
         let interval =
             Interval { start: Nanos::from_secs(1), end: Nanos::from_secs(2), load, flows: vec![flow] };
         self.say(&ToArbiter::Report(Box::new(NodeReport {
+            present: Vec::new(),
             interval,
             jobs: BTreeMap::from([(FlowId(1), job.to_owned())]),
             waiting: 1,

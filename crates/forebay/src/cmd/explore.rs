@@ -277,7 +277,7 @@ impl Explore {
         if self.nodes.is_empty() {
             return Ok(None);
         }
-        let secret = self.secret.read()?;
+        let secret = self.secret.read()?.to_hex();
         let addresses = self.nodes.iter().map(|a| a.parse()).collect::<Result<_, _>>()?;
         let export = self.export.clone().unwrap_or_else(|| root.display().to_string());
         Ok(Some(Standing { addresses, secret, export }))

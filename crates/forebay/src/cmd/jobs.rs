@@ -1,10 +1,10 @@
 //! `forebay jobs`, `forebay nodes`, `forebay decisions`: what the arbiter shows, for a person.
 
 use super::table;
-use crate::arbiter::{SecretFile, Unanswered, Where, in_path};
+use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forebay_control::job::{JobGrant, PinRequest};
+use forebay_control::client::in_path;
 use forebay_control::view::{DecisionView, JobView, NodeState, NodeView};
 use forebay_types::NodeId;
 use std::process::ExitCode;
@@ -98,11 +98,7 @@ pub(crate) struct Decisions {
 impl Jobs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(JobAction::Pin { id, nodes, at, secret }) = self.action {
-            let wanted = PinRequest { nodes: nodes.into_iter().map(NodeId).collect() };
-            let grant: JobGrant = at
-                .client_with(&secret)?
-                .send("PUT", &format!("/v1/jobs/{}/nodes", in_path(&id)), Some(&wanted))
-                .map_err(|e: Unanswered| anyhow::anyhow!(e))?;
+            let grant = at.client_with(&secret)?.pin(&id, nodes.into_iter().map(NodeId).collect())?;
             println!("job {id}: I/O nodes {} ({})", list(&grant.nodes), grant.reason);
             return Ok(ExitCode::SUCCESS);
         }
@@ -157,10 +153,7 @@ impl Jobs {
 impl Nodes {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(NodeAction::Drain { id, at, secret }) = self.action {
-            let () = at
-                .client_with(&secret)?
-                .send("POST", &format!("/v1/nodes/{id}/drain"), None::<&()>)
-                .map_err(|e: Unanswered| anyhow::anyhow!(e))?;
+            at.client_with(&secret)?.drain(NodeId(id))?;
             println!("I/O node {id} drains: its jobs have been moved, and it ends when they have left");
             return Ok(ExitCode::SUCCESS);
         }

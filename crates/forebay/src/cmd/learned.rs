@@ -4,8 +4,9 @@
 mod replay;
 
 use super::table;
-use crate::arbiter::{SecretFile, Where, in_path};
+use crate::arbiter::{SecretFile, Where};
 use anyhow::Context;
+use forebay_control::client::in_path;
 use forebay_control::council::{COUNCIL_PATH, CouncilView, LEARNED_PATH};
 use forebay_plot::{HeatMap, Size};
 use forebay_tune::{LEARNED_MAX_BYTES, Learned, Values};

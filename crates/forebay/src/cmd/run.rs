@@ -7,12 +7,13 @@ mod signals;
 pub(super) mod via;
 
 use super::args;
-use crate::arbiter::{Arbiter, SecretFile, from_environment};
+use crate::arbiter::{SecretFile, from_environment};
 use crate::output::{complain, sentence};
 use crate::report::RunReport;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
+use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
 use forebay_sched::SchedulerConfig;
@@ -232,8 +233,8 @@ impl Run {
                 self.try_exports(&config)?;
                 let layer = Layer::attach(config)?;
                 let (file, config) = (layer.client_config(), layer.config().clone());
-                registered.when_moved(move |grant| {
-                    let mut config = config.clone();
+                registered.when_changed(move |grant, down| {
+                    let mut config = Config { down: down.to_vec(), ..config.clone() };
                     // A process that starts with an old mapping is told on its first connection.
                     if place(&mut config, grant).is_ok() {
                         let _ = write_config(&file, &config);

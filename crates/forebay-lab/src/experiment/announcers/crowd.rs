@@ -264,6 +264,7 @@ impl Announcer {
         };
         let load = Load { offered: served, served, busy, outstanding: 3.5 };
         let report = NodeReport {
+            present: Vec::new(),
             interval: Interval {
                 start: Nanos(end.0 - SECOND.as_nanos() as u64),
                 end,

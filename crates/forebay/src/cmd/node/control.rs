@@ -60,7 +60,7 @@ pub(crate) struct Target {
 
 impl Target {
     fn tell(&self, command: &Command) -> Result<Reply> {
-        let secret = self.secret.read()?;
+        let secret = self.secret.read()?.to_hex();
         let config =
             Config { deadline_ms: 5000, ..Config::new(&self.as_job, secret, vec![self.address.clone()]) };
         let client = Client::new(config, None)?;

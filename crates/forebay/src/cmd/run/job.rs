@@ -1,45 +1,108 @@
-//! A job at the arbiter for as long as a program runs: registered, its lease renewed, ended.
+//! A job at the arbiter for as long as a program runs: registered, its lease renewed, ended; and what
+//! its later processes have to know, as it is now: where the job's I/O nodes are, and which of them
+//! cannot be reached from here.
 
-use crate::arbiter::{Arbiter, Unanswered, in_path};
 use anyhow::{Context, Result, bail};
-use forebay_control::JOBS_PATH;
+use forebay_control::client::Client;
 use forebay_control::job::{JobGrant, JobRequest};
-use forebay_types::Epoch;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use forebay_control::status::Unanswered;
+use forebay_types::{Address, Epoch};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two tries while the arbiter does not answer.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// How long an arbiter has for an answer, so that a hanging one does not cost the lease.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is tried which I/O nodes can be reached…
+const PROBE: Duration = Duration::from_millis(500);
+
+/// …and how long each has for it: the system answers, however busy the node is.
+const REACH: Duration = Duration::from_millis(300);
+
+/// So many I/O nodes are tried.
+const MOST_PROBED: usize = 64;
+
 /// A registered job. Dropping it ends the job.
 pub(super) struct Registered {
-    arbiter: Arc<Arbiter>,
+    arbiter: Arc<Client>,
     /// What the arbiter said when it had I/O nodes for the job.
     pub(super) grant: JobGrant,
-    moved: Arc<OnceLock<Moved>>,
-    stop: Option<Sender<()>>,
-    renewer: Option<JoinHandle<()>>,
+    current: Arc<Current>,
+    ended: Arc<AtomicBool>,
 }
 
-/// Told when the job is found on other I/O nodes.
-type Moved = Box<dyn Fn(&JobGrant) + Send + Sync>;
+/// Told what later processes have to know: the grant, and which I/O nodes cannot be reached.
+type Changed = Box<dyn Fn(&JobGrant, &[Address]) + Send + Sync>;
+
+/// What is known now.
+#[derive(Default)]
+struct Current {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    grant: Option<JobGrant>,
+    down: Vec<Address>,
+    changed: Option<Changed>,
+}
+
+impl Current {
+    /// Takes something in; whoever wants to know is told if it is news.
+    fn update(&self, change: impl FnOnce(&mut State) -> bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if change(&mut state)
+            && let State { grant: Some(grant), down, changed: Some(tell) } = &*state
+            && !grant.addresses.is_empty()
+        {
+            tell(grant, down);
+        }
+    }
+
+    fn take(&self, grant: &JobGrant) {
+        self.update(|state| {
+            let known = |old: &JobGrant| {
+                (old.epoch, &old.addresses, &old.spare) == (grant.epoch, &grant.addresses, &grant.spare)
+            };
+            let news = !state.grant.as_ref().is_some_and(known);
+            if news {
+                state.grant = Some(grant.clone());
+            }
+            news
+        });
+    }
+
+    /// The I/O nodes that may be used, as far as they are reached by way of a network.
+    fn to_probe(&self) -> Vec<Address> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = state.grant.iter().flat_map(|g| g.addresses.iter().chain(&g.spare));
+        let parsed = all.filter_map(|a| a.parse().ok()).filter(|a| matches!(a, Address::Tcp(_)));
+        parsed.take(MOST_PROBED).collect()
+    }
+}
 
 impl Registered {
-    /// Tells when the job is found on other I/O nodes than those of [`Registered::grant`]. Running
-    /// processes hear it from their nodes, and much sooner; this is for those that start later.
-    pub(super) fn when_moved(&self, tell: impl Fn(&JobGrant) + Send + Sync + 'static) {
-        // Only the first one counts, and there is no other.
-        let _ = self.moved.set(Box::new(tell));
+    /// Tells whenever the job is found on other I/O nodes than before, or one of them cannot be reached
+    /// any more, or again. Running processes hear of moves from their nodes; this is for those that
+    /// start later.
+    pub(super) fn when_changed(&self, tell: impl Fn(&JobGrant, &[Address]) + Send + Sync + 'static) {
+        self.current.update(|state| {
+            state.changed = Some(Box::new(tell));
+            true
+        });
     }
 
     /// Registers the job and waits until it has I/O nodes; gives up after `patience`.
-    pub(super) fn new(arbiter: Arbiter, mut request: JobRequest, patience: Duration) -> Result<Registered> {
-        let arbiter = Arc::new(arbiter);
+    pub(super) fn new(arbiter: Client, mut request: JobRequest, patience: Duration) -> Result<Registered> {
+        let arbiter = Arc::new(arbiter.with_patience(PATIENCE));
         let until = Instant::now() + patience;
         let first = loop {
-            match register(&arbiter, &request) {
+            match arbiter.register(&request) {
                 Ok(grant) => break grant,
                 Err(Unanswered::Away(_)) if Instant::now() < until => std::thread::sleep(RETRY),
                 Err(e) => return Err(e).context("the job could not be registered"),
@@ -48,61 +111,79 @@ impl Registered {
         // From now on it is the same job, however often it has to register.
         request.id.clone_from(&first.id);
         request.secret.clone_from(&first.secret);
-        let (stop, stopped) = channel();
-        let every = Duration::from_millis(first.lease_ms / 3).max(Duration::from_millis(100));
-        let moved: Arc<OnceLock<Moved>> = Arc::default();
-        let renewer = {
-            let (arbiter, request, moved) = (Arc::clone(&arbiter), request.clone(), Arc::clone(&moved));
-            std::thread::spawn(move || {
-                let (mut pause, mut epoch) = (every, Epoch::default());
-                // Ends when the sender is dropped.
-                while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                    let renewed = renew(&arbiter, &request);
-                    pause = if renewed.is_ok() { every } else { RETRY.min(every) };
-                    if let (Ok(grant), Some(tell)) = (renewed, moved.get())
-                        && grant.epoch != epoch
-                        && !grant.addresses.is_empty()
-                    {
-                        epoch = grant.epoch;
-                        tell(&grant);
-                    }
-                }
-            })
-        };
-        let mut job = Registered { arbiter, grant: first, moved, stop: Some(stop), renewer: Some(renewer) };
+        let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
+        let mut job = Registered { arbiter, grant: first, current, ended };
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
             }
             std::thread::sleep(Duration::from_millis(100));
-            if let Ok(grant) = renew(&job.arbiter, &request) {
+            if let Ok(grant) = renew(&job.arbiter, &request, &job.ended) {
                 job.grant = JobGrant { secret: job.grant.secret.take(), ..grant };
             }
         }
+        job.current.take(&job.grant);
+        let (arbiter, current, ended) =
+            (Arc::clone(&job.arbiter), Arc::clone(&job.current), Arc::clone(&job.ended));
+        let lease = Duration::from_millis(job.grant.lease_ms);
+        std::thread::spawn(move || follow(&arbiter, &request, lease, &current, &ended));
+        let (current, ended) = (Arc::clone(&job.current), Arc::clone(&job.ended));
+        std::thread::spawn(move || probe(&current, &ended));
         Ok(job)
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.stop = None;
-        if let Some(renewer) = self.renewer.take() {
-            let _ = renewer.join();
-        }
+        // Before the job is ended: nobody registers it again. The threads are not waited for; what they
+        // ask for is bounded in time, and the program ends.
+        self.ended.store(true, Ordering::SeqCst);
         // If it cannot be told, the lease runs out.
-        let _ = self.arbiter.call("DELETE", &format!("{JOBS_PATH}/{}", in_path(&self.grant.id)), None);
+        let _ = self.arbiter.end(&self.grant.id);
     }
 }
 
-fn register(arbiter: &Arbiter, request: &JobRequest) -> Result<JobGrant, Unanswered> {
-    arbiter.send("POST", JOBS_PATH, Some(request))
+/// Renews the lease for as long as the job runs, and hears from the arbiter when it is moved.
+fn follow(arbiter: &Client, request: &JobRequest, lease: Duration, current: &Current, ended: &AtomicBool) {
+    let wait = (lease / 3).max(Duration::from_millis(100));
+    let mut known = Epoch::default();
+    while !ended.load(Ordering::SeqCst) {
+        let followed = match arbiter.follow(&request.id, known, wait) {
+            Err(Unanswered::NotFound(_)) => renew(arbiter, request, ended),
+            other => other,
+        };
+        match followed {
+            Ok(grant) => {
+                known = grant.epoch;
+                current.take(&grant);
+            }
+            Err(_) => std::thread::sleep(RETRY.min(wait)),
+        }
+    }
 }
 
 /// Renews the lease, or registers again with an arbiter that does not know the job.
-fn renew(arbiter: &Arbiter, request: &JobRequest) -> Result<JobGrant, Unanswered> {
-    let path = format!("{JOBS_PATH}/{}/lease", in_path(&request.id));
-    match arbiter.send("PUT", &path, None::<&()>) {
-        Err(Unanswered::NotFound(_)) => register(arbiter, request),
+fn renew(arbiter: &Client, request: &JobRequest, ended: &AtomicBool) -> Result<JobGrant, Unanswered> {
+    match arbiter.renew(&request.id) {
+        // After the end it is unknown because it has ended.
+        Err(Unanswered::NotFound(_)) if !ended.load(Ordering::SeqCst) => arbiter.register(request),
         other => other,
+    }
+}
+
+/// Finds out, for as long as the job runs, which of its I/O nodes cannot be reached from here.
+fn probe(current: &Current, ended: &AtomicBool) {
+    while !ended.load(Ordering::SeqCst) {
+        let reached = |address: &Address| match address {
+            Address::Tcp(at) => TcpStream::connect_timeout(at, REACH).is_ok(),
+            Address::Unix(_) => true,
+        };
+        let down: Vec<Address> = current.to_probe().into_iter().filter(|a| !reached(a)).collect();
+        current.update(|state| {
+            let news = state.down != down;
+            state.down = down;
+            news
+        });
+        std::thread::sleep(PROBE);
     }
 }

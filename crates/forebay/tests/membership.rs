@@ -1,0 +1,224 @@
+//! All processes of a job, whenever they start, know the job's I/O nodes as they are now; and a job lives
+//! as long as its processes do, whoever leads and whatever becomes of `forebay run`.
+
+use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
+use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Process, Site, program, until};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Everything that is waited for comes much sooner, but for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So rarely does a job renew its lease that whatever it learns in time was pushed.
+const LONG_LEASE: &str = "policy = \"static\"\nlease-ms = 600000\n";
+
+fn arbiter(settings: &str) -> ArbiterSpec {
+    ArbiterSpec { settings: settings.into(), ..ArbiterSpec::default() }
+}
+
+/// A program below `/seen`, which is the export; a shell with its variables.
+fn run(site: &Site, arbiters: &str, script: &str) -> Process {
+    let mut command = Command::new(program());
+    command.args(["run", "--quiet", "--job", "steps", "--at", "/seen=data", "--arbiter", arbiters]);
+    command.arg("--secret-file").arg(site.secret_file());
+    command.args(["--", "sh", "-c", script]).env("HERE", site.path()).stdin(Stdio::null());
+    Process::start(&mut command).expect("forebay starts")
+}
+
+fn ends_well(mut run: Process, site: &Site) {
+    let status = run.wait_for(PATIENCE).expect("it is our child").expect("it ends");
+    assert!(status.success(), "{status}: {}", said(site));
+}
+
+fn said(site: &Site) -> String {
+    std::fs::read_to_string(site.path().join("said")).unwrap_or_default()
+}
+
+/// Starts a process whenever the file `go` is there, until `enough` is; ends at the first that fails.
+const STEPS: &str = "echo yes > /seen/file; echo $FOREBAY_CONFIG > $HERE/config
+    while [ ! -e $HERE/enough ]; do
+        [ -e $HERE/go ] || { sleep 0.05; continue; }
+        rm $HERE/go
+        cat /seen/file > $HERE/got 2>> $HERE/said || exit 3
+        [ \"$(cat $HERE/got)\" = yes ] || exit 4
+        echo . >> $HERE/steps
+    done";
+
+/// Has so many processes run, one after the other.
+fn steps(site: &Site, run: &mut Process, more: usize) {
+    let count = || std::fs::read(site.path().join("steps")).map_or(0, |s| s.len() / 2);
+    for _ in 0..more {
+        let now = count();
+        std::fs::write(site.path().join("go"), "").unwrap();
+        until(PATIENCE, "no more processes run", || {
+            if let Ok(Some(status)) = run.try_wait() {
+                panic!("it ended with {status}: {}", said(site));
+            }
+            (count() > now).then_some(())
+        });
+    }
+}
+
+/// The addresses that a process would start with now.
+fn configured(site: &Site) -> Vec<String> {
+    let path = std::fs::read_to_string(site.path().join("config")).unwrap_or_default();
+    let text = std::fs::read(Path::new(path.trim())).unwrap_or_default();
+    let config = Config::from_json(&text).ok();
+    config.map_or(Vec::new(), |c| c.nodes.iter().map(ToString::to_string).collect())
+}
+
+fn addresses(nodes: &[NodeProcess]) -> Vec<String> {
+    nodes.iter().flat_map(|n| n.addresses()).map(ToString::to_string).collect()
+}
+
+#[test]
+fn new_processes_find_nodes_that_restarted_elsewhere() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let mut nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    let mut run = run(&site, arbiter.url(), STEPS);
+    steps(&site, &mut run, 3);
+    for round in 0..2 {
+        for n in 0..2 {
+            let old = addresses(&nodes[n..=n]);
+            drop(nodes.remove(n));
+            nodes.insert(n, site.node(n, arbiter.url()));
+            assert_ne!(addresses(&nodes[n..=n]), old, "round {round}");
+            let new = addresses(&nodes[n..=n]);
+            until(PATIENCE, "the restarted node is not known to new processes", || {
+                let known = site.mapping(arbiter.url())?.jobs;
+                let mapped = known.iter().all(|j| !j.addresses.contains(&old[0]));
+                let told = configured(&site);
+                (mapped && !told.contains(&old[0]) && !told.is_empty()).then_some(())
+            });
+            assert!(configured(&site).iter().all(|a| addresses(&nodes).contains(a)), "{new:?}");
+            steps(&site, &mut run, 2);
+        }
+    }
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+}
+
+#[test]
+fn a_pin_reaches_processes_that_start_later() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let nodes: Vec<NodeProcess> = (0..3).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 3));
+    let mut run = run(&site, arbiter.url(), STEPS);
+    steps(&site, &mut run, 1);
+    for n in [2, 0, 1] {
+        let mut pin = Command::new(program());
+        pin.args(["jobs", "pin", "steps", &n.to_string(), "--arbiter", arbiter.url()]);
+        let pinned = pin.arg("--secret-file").arg(site.secret_file()).output().unwrap();
+        assert!(pinned.status.success(), "{pinned:?}");
+        let want = addresses(&nodes[n..=n]);
+        until(PATIENCE, "new processes do not hear of it", || (configured(&site) == want).then_some(()));
+        steps(&site, &mut run, 1);
+    }
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+}
+
+/// A node behind a dead link: what is sent there is not answered, not even refused.
+#[test]
+fn nodes_that_cannot_be_reached_are_not_tried_first() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let _node = site.node(0, arbiter.url());
+    let grant = until(PATIENCE, "no I/O node", || {
+        let grant = site.register(arbiter.url(), "link", Some(site.secret()))?.ok()?;
+        (!grant.addresses.is_empty()).then_some(grant)
+    });
+    let secret = grant.secret.clone().expect("a secret");
+    let good = site.client(&grant, &secret).config().clone();
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let dead: forebay_types::Address = trap.local_addr().unwrap().to_string().parse().unwrap();
+    std::fs::write(site.data().join("file"), "x").unwrap();
+    // Whichever of the two is the process' own.
+    for nodes in [vec![dead.clone(), good.nodes[0].clone()], vec![good.nodes[0].clone(), dead.clone()]] {
+        for _ in 0..4 {
+            let config = Config { nodes: nodes.clone(), down: vec![dead.clone()], ..good.clone() };
+            let client = Client::new(config, None).unwrap();
+            let target = Target::Path(Name { export: ExportId(0), rel: b"file" });
+            client.meta(Meta::Stat { target }, |_| Some(())).unwrap();
+        }
+    }
+    let came = trap.accept();
+    assert!(came.is_err(), "a process tried the node that cannot be reached: {came:?}");
+}
+
+#[test]
+fn a_job_outlives_a_stopped_forebay_run() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 1000\n"));
+    let _nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    // One process of the job stays; others come and go.
+    let script = format!("exec 3> /seen/held; {STEPS}");
+    let mut run = run(&site, arbiter.url(), &script);
+    steps(&site, &mut run, 2);
+    run.freeze().expect("it runs");
+    // Several leases pass.
+    std::thread::sleep(Duration::from_secs(5));
+    steps(&site, &mut run, 3);
+    let jobs = site.mapping(arbiter.url()).expect("the mapping").jobs;
+    assert!(jobs.iter().any(|j| j.job == "steps"), "the job is forgotten: {jobs:?}");
+    run.thaw().expect("it is stopped");
+    steps(&site, &mut run, 2);
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+    until(PATIENCE, "a job that has ended stays", || {
+        site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn run_follows_the_leader() {
+    let Some(cluster) = Cluster::start("run_follows_the_leader") else { return };
+    let site = Site::new();
+    let start = |name: &str| {
+        site.arbiter(&ArbiterSpec {
+            name: name.into(),
+            settings: "policy = \"static\"\nlease-ms = 2000\n".into(),
+            more: vec!["--ha".into(), cluster.url()],
+            ..ArbiterSpec::default()
+        })
+    };
+    let arbiters = [start("first"), start("second")];
+    let url = |n: usize| arbiters[n].url().to_owned();
+    let leading = |n: usize| site.health(&url(n)).is_some_and(|h| h.state == "leading");
+    let leader = until(PATIENCE, "nobody leads", || (0..2).find(|n| leading(*n)));
+    let (standby, leader) = (1 - leader, leader);
+    let urls = format!("{},{}", url(standby), url(leader));
+    let _nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, &urls)).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(&url(leader)).filter(|n| n.len() == 2));
+
+    // The one that stands by is asked first; and it alone is enough, since it names the leader.
+    let mut run = run(&site, &urls, STEPS);
+    steps(&site, &mut run, 2);
+    let mut alone = Command::new(program());
+    alone.args(["run", "--quiet", "--at", "/seen=data", "--arbiter", &url(standby)]);
+    let alone = alone.arg("--secret-file").arg(site.secret_file()).args(["--", "true"]).output().unwrap();
+    assert!(alone.status.success(), "{alone:?}");
+
+    // The leader stands still for longer than its lease, and is replaced.
+    arbiters[leader].process.freeze().expect("it runs");
+    until(PATIENCE, "nobody else leads", || leading(standby).then_some(()));
+    steps(&site, &mut run, 2);
+    // The job's lease passes several times.
+    std::thread::sleep(Duration::from_secs(6));
+    arbiters[leader].process.thaw().expect("it is stopped");
+    let known = || Some(site.mapping(&url(standby))?.jobs.iter().any(|j| j.job == "steps"));
+    until(PATIENCE, "the new leader has forgotten the job", || known().filter(|k| *k));
+    steps(&site, &mut run, 2);
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(known(), Some(true), "it is forgotten later");
+    steps(&site, &mut run, 2);
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+}
