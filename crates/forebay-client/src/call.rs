@@ -1,31 +1,32 @@
-//! The heart of the client: a request is sent where it belongs and its answer brought back, however
-//! many connections and nodes that takes, within the deadline.
+//! The driver of [`forebay_wire::session::call`]: does what the state machine says, one exchange after
+//! the other, on the connections of the pool.
 
 use crate::client::Client;
-use crate::conn::{Conn, Failure, Identity};
+use crate::conn::{Conn, Failure, Identity, PING_AFTER};
 use crate::counters::OpIndex;
 use crate::error::Error;
-use crate::file::File;
+use crate::file::{File, Place};
+use crate::hosts::HostSet;
 use crate::pool::Taken;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::frame::{Header, Opcode, flag};
-use forebay_wire::message::Meta;
-use rustix::io::Errno;
+use forebay_wire::message::{Answer, Meta};
+use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Why};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// After a call failed because every node was gone, the next ones are not given their whole deadline.
 const GONE_DEADLINE: Duration = Duration::from_millis(500);
 
-/// How often a node that may still carry a request out is looked at.
-const FENCE_NAP: Duration = Duration::from_millis(100);
+/// How long somebody else's doing with the same file is waited for before looking again.
+pub(crate) const TURN: Duration = Duration::from_micros(200);
 
-/// What a request is bound to.
+/// What a request is about.
 #[derive(Clone, Copy)]
-pub(crate) enum Bound<'a> {
-    /// Any node will do.
-    Free,
+pub(crate) enum On<'a> {
+    /// Names: any node will do.
+    Names,
     /// The open file must be open there.
     File(&'a File),
     /// This node and no other.
@@ -48,89 +49,60 @@ pub(crate) struct Request<'a> {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) body: Body<'a>,
-    /// Whether others can see that it was carried out, so that a late one would do harm.
-    pub(crate) changes: bool,
+    pub(crate) kind: Kind,
     /// On a close: a child process may still hold the file.
     pub(crate) linger: bool,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn meta(op: &Meta<'_>, body: Body<'a>) -> Request<'a> {
-        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, changes: op.changes(), linger: false }
+        let kind = op.kind();
+        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, kind, linger: false }
     }
 }
 
-/// One call's progress over its attempts.
-pub(crate) struct Call {
-    /// The request's id, the same in every attempt.
-    pub(crate) id: u64,
-    started: Nanos,
-    pub(crate) deadline: Duration,
-    /// When it was first sent, unless it is known not to have been carried out.
-    pub(crate) first_sent: Option<Nanos>,
-    /// A node that may still carry it out, and until when.
-    fenced: Option<(usize, Nanos)>,
-    naps: u32,
-    read: usize,
-    last: String,
-}
-
-impl Call {
-    /// Begins the time of `fresh` for what is left to do.
-    pub(crate) fn restart(&mut self, fresh: Call) {
-        self.started = fresh.started;
-        self.deadline = fresh.deadline;
-    }
-
-    /// `node` may carry it out until then.
-    pub(crate) fn fence(&mut self, node: usize, until: Nanos) {
-        self.fenced = Some((node, until));
-    }
+/// Who answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    pub(crate) node: usize,
+    pub(crate) host: HostSet,
 }
 
 /// How an attempt ended that brought an answer.
 enum Outcome<T> {
     Done(Result<T, Error>),
-    /// Not carried out, by the node's own word.
-    NotDone,
     /// The node does not know the handle.
     Stale,
+    /// Not carried out; the state machine was told why.
+    Again,
 }
 
 impl Client {
+    /// The longest a call may take now.
+    pub(crate) fn limit(&self) -> Nanos {
+        let whole = self.config.deadline();
+        if self.nodes.gone() { GONE_DEADLINE.min(whole) } else { whole }.into()
+    }
+
     /// A call that begins at `started`.
-    pub(crate) fn begin(&self, started: Nanos) -> Call {
-        Call {
-            id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            started,
-            deadline: if self.nodes.gone() {
-                GONE_DEADLINE.min(self.config.deadline())
-            } else {
-                self.config.deadline()
-            },
-            first_sent: None,
-            fenced: None,
-            naps: 0,
-            read: 0,
-            last: String::new(),
-        }
+    pub(crate) fn begin(&self, kind: Kind, started: Nanos) -> Call {
+        Call::new(self.next_id.fetch_add(1, Ordering::Relaxed), kind, started, self.limit())
     }
 
     pub(crate) fn call<T>(
         &self,
         op: OpIndex,
-        bound: Bound<'_>,
-        started: Nanos,
+        on: On<'_>,
         request: Request<'_>,
         into: Option<&mut [u8]>,
-        done: impl FnMut(usize, &Header, &[u8]) -> Result<T, Error>,
+        done: impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut call = self.begin(started);
-        let result = self.carry(&mut call, bound, request, into, done);
+        let started = sys::now();
+        let mut call = self.begin(request.kind, started);
+        let result = self.carry(&mut call, on, request, into, done);
         if let Some(c) = self.counters {
             let bytes = match (&result, request.opcode, request.body) {
-                (Ok(_), Opcode::Write | Opcode::Append, Body::Bytes(b)) => b.len(),
-                (Ok(_), Opcode::Read, _) => call.read,
+                (Ok(_), Opcode::Append, Body::Bytes(b)) => b.len(),
                 _ => 0,
             };
             c.add(op, sys::now().since(started).0, bytes as u64, result.is_err());
@@ -138,77 +110,106 @@ impl Client {
         result
     }
 
+    /// What the state machine is to know of a file.
+    pub(crate) fn at(&self, file: &File) -> (Place, FileAt) {
+        let mut place = file.place();
+        if place.node == usize::MAX {
+            place.node = self.node_at(place.address);
+        }
+        let ours = place.session == self.session;
+        (place, FileAt { node: place.node, ours, lost: place.lost, stays: file.is_bound() })
+    }
+
     /// Carries a call to its end, from wherever it stands.
     pub(crate) fn carry<T>(
         &self,
         call: &mut Call,
-        bound: Bound<'_>,
+        on: On<'_>,
         request: Request<'_>,
         mut into: Option<&mut [u8]>,
-        mut done: impl FnMut(usize, &Header, &[u8]) -> Result<T, Error>,
+        mut done: impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let mut last = String::new();
         loop {
-            self.follow(call.started);
-            let (node, handle) = match bound {
-                Bound::Free => (self.nodes.pick(sys::now()), 0),
-                Bound::Node(n) => (n, 0),
-                Bound::File(f) => {
-                    let place = self.ensure_here(f, call.started)?;
-                    (place.node, place.handle)
+            let mut place = None;
+            let bound = match on {
+                On::Names => Bound::Free,
+                On::Node(node) => Bound::Node(node),
+                On::File(file) => {
+                    let (here, at) = self.at(file);
+                    place = Some(here);
+                    Bound::File(at)
                 }
             };
-            let failure = match self.attempt(node, handle, request, call, into.as_deref_mut(), &mut done) {
-                Ok(Outcome::Done(r)) => return r,
-                Ok(Outcome::NotDone) => {
-                    // Its clock or ours jumped, or it was stopped for a while: not again at once.
-                    let _ = sys::nap(Duration::from_millis(1));
-                    Failure::Broken("the I/O node was stopped for a while".into())
-                }
-                Ok(Outcome::Stale) => match bound {
-                    Bound::File(f) => {
-                        f.lose_place();
-                        Failure::Broken("the I/O node does not know this open file any more".into())
+            let failure = match (call.next(sys::now(), &self.nodes, bound, self.has_news()), on) {
+                (Step::Send(node), _) => {
+                    let handle = place.map_or(0, |p| p.handle);
+                    match self.attempt(node, handle, request, call, into.as_deref_mut(), &mut done) {
+                        Ok(Outcome::Done(r)) => return r,
+                        Ok(Outcome::Again) => Ok(()),
+                        Ok(Outcome::Stale) => match (on, place) {
+                            (On::File(file), Some(place)) => {
+                                file.lose_place(place);
+                                Ok(())
+                            }
+                            _ => return Err(Error::StaleHandle),
+                        },
+                        Err(f) => Err(f),
                     }
-                    _ => return Err(Error::StaleHandle),
-                },
-                Err(f) => f,
+                }
+                (Step::Look(node), _) => self.look(node, call),
+                (Step::Ask { via, about, age_ms }, _) => self.ask(via, about, age_ms, call),
+                (Step::Map(node), _) => self.follow(node, call),
+                (Step::Adopt(node), On::File(file)) => self.adopt_on(node, file, call)?,
+                (Step::Open(node), On::File(file)) => self.open_again(node, file, call)?,
+                (Step::Nap(until), _) => {
+                    // A signal only shortens the nap.
+                    let _ = sys::nap(until.since(sys::now()).into());
+                    Ok(())
+                }
+                (Step::Done { by, errno, values }, _) => return settled(request, by, errno, values, done),
+                (Step::Fail(why), _) => return Err(self.failed(why, call, last)),
+                (Step::Adopt(_) | Step::Open(_), _) => return Err(Error::StaleHandle),
             };
             match failure {
-                Failure::Fatal(e) => return Err(e),
-                Failure::Deadline => return Err(self.no_node(call)),
-                Failure::Broken(why) | Failure::Silent(why) | Failure::Ended(why) => {
-                    call.last = why;
-                    let bound_to_dead =
-                        matches!(bound, Bound::Node(_)) && self.nodes.is_down(node, sys::now());
-                    if bound_to_dead || !self.before_retry(call) {
-                        return Err(self.no_node(call));
-                    }
-                }
+                Ok(()) | Err(Failure::Deadline) => {}
+                Err(Failure::Fatal(e)) => return Err(e),
+                Err(Failure::Broken(why) | Failure::Silent(why)) => last = why,
             }
         }
     }
 
+    fn failed(&self, why: Why, call: &Call, last: String) -> Error {
+        self.nodes.note_failure();
+        match why {
+            Why::NoNode => {
+                let deadline_ms = call.deadline().since(call.started()).0 / 1_000_000;
+                Error::NoNode { deadline_ms, last }
+            }
+            Why::Unknown(process) => Error::Unknown((*self.nodes.address(process.node)).clone(), last),
+        }
+    }
+
     /// A connection to `node`; whether it is a new one.
-    pub(crate) fn connected(&self, node: usize, call: &mut Call) -> Result<(Taken<'_>, bool), Failure> {
-        let until = call.started + call.deadline.into();
+    pub(crate) fn connected(&self, node: usize, until: Nanos) -> Result<(Taken<'_>, bool), Failure> {
         let mut taken = self.pool.take(node, until).ok_or(Failure::Deadline)?;
+        let now = sys::now();
+        if taken.conn().is_some_and(|conn| conn.died_idle(now)) {
+            taken.drop_conn();
+            self.drop_idle(node);
+        }
         if taken.conn().is_some() {
             return Ok((taken, false));
         }
-        match self.connect(node, call) {
+        match self.connect(node, until, false) {
             Ok(conn) => {
                 self.heard_epoch(conn.welcome.epoch);
+                self.nodes.mark_host(node, conn.process.host);
                 taken.put_conn(node, conn);
-                // A node that is there again has the whole deadline to answer.
-                call.deadline = self.config.deadline();
                 Ok((taken, true))
             }
             Err(e) => {
-                if matches!(e, Failure::Ended(_)) {
-                    self.nodes.mark_ended(node, sys::now());
-                } else {
-                    self.nodes.mark_down(node, sys::now());
-                }
+                self.nodes.mark_down(node, sys::now());
                 Err(e)
             }
         }
@@ -225,11 +226,11 @@ impl Client {
         if request.linger {
             header.set(flag::LINGER);
         }
-        if let Some(first) = call.first_sent {
+        if let Some(first) = call.first_sent() {
             header.set(flag::REPLAY);
             header.age_ms = u32::try_from(now.since(first).0 / 1_000_000).unwrap_or(u32::MAX).into();
         }
-        call.first_sent.get_or_insert(now);
+        call.sending(now);
         header
     }
 
@@ -240,11 +241,17 @@ impl Client {
         request: Request<'_>,
         call: &mut Call,
         into: Option<&mut [u8]>,
-        done: &mut impl FnMut(usize, &Header, &[u8]) -> Result<T, Error>,
+        done: &mut impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<Outcome<T>, Failure> {
-        self.keep_fence(node, call)?;
-        let (mut taken, fresh) = self.connected(node, call)?;
+        let (mut taken, fresh) = self.connected(node, call.deadline()).inspect_err(|_| call.not_sent())?;
+        if fresh {
+            // A node that is there again has the whole deadline to answer.
+            call.extend(self.config.deadline().into());
+        }
         let conn = taken.conn().expect("just made sure of it");
+        if !call.may_send(conn.process) {
+            return Ok(Outcome::Again);
+        }
         let mut made = Vec::new();
         let body = match request.body {
             Body::Bytes(b) => b,
@@ -253,40 +260,37 @@ impl Client {
                 &made
             }
         };
-        let sent_before = call.first_sent.is_some();
         let ahead = self.take_pending(node);
         let header = self.stamp(call, &request, handle, body.len());
-        let fence = conn.fence();
+        let limit = call.deadline().since(call.started()).into();
+        let served = Served { node, host: conn.host };
         let answered = conn
-            .send_request(call.started, call.deadline, &ahead, &header, body)
+            .send_request(call.started(), limit, &ahead, &header, body)
             .and_then(|mut wait| conn.await_reply(&mut wait, call.id, into));
         match answered {
             Ok(reply) => {
                 let header = reply.header;
-                let not_done = header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE);
-                if not_done && !sent_before {
-                    call.first_sent = None;
-                }
-                let outcome = if header.has(flag::EXPIRED) {
-                    Outcome::NotDone
-                } else if header.has(flag::STALE_HANDLE) {
-                    Outcome::Stale
+                let outcome = if header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE) {
+                    call.not_done();
+                    if header.has(flag::STALE_HANDLE) { Outcome::Stale } else { Outcome::Again }
                 } else {
                     Outcome::Done(match header.status.get() {
-                        0 => {
-                            call.read = reply.body.len();
-                            done(node, &header, reply.body)
-                        }
+                        0 => done(served, &header, reply.body),
                         _ => Err(refused(&header, reply.body)),
                     })
                 };
                 self.heard_from(node, &header);
+                drop(taken);
+                if header.has(flag::MOVE) && self.has_pending(node) {
+                    // Nothing else may go there any more: files that were closed must not stay open.
+                    let _ = self.exchange(node, &Meta::Mapping, call.deadline());
+                }
                 Ok(outcome)
             }
             Err(failure) => {
-                if request.changes && !matches!(failure, Failure::Silent(_)) {
-                    // A node given up for its silence was waited for long enough already.
-                    call.fence(node, sys::now() + fence);
+                match conn.last_out() {
+                    None => call.not_sent(),
+                    Some(last) => call.unanswered(conn.process, last, conn.lease()),
                 }
                 taken.drop_conn();
                 drop(taken);
@@ -297,28 +301,56 @@ impl Client {
         }
     }
 
-    /// A request whose connection broke may still be carried out, as long as its lease holds, if the
-    /// node lives and only the connection does not. Elsewhere it must not be done before that.
-    fn keep_fence(&self, node: usize, call: &mut Call) -> Result<(), Failure> {
-        let Some((other, until)) = call.fenced else { return Ok(()) };
-        if other == node || self.nodes.has_ended(other) {
-            return Ok(());
-        }
-        let end = call.started + call.deadline.into();
-        while sys::now() < until {
-            if sys::now() >= end {
-                return Err(Failure::Deadline);
+    /// Who is at the address of a node that may have a request of ours.
+    fn look(&self, node: usize, call: &mut Call) -> Result<(), Failure> {
+        let until = call.deadline().min(sys::now() + PING_AFTER.into());
+        match self.connected(node, until) {
+            Ok((mut taken, _)) => {
+                call.looked(taken.conn().map(|c| c.process));
+                Ok(())
             }
-            let ended = |e| matches!(e, Errno::CONNREFUSED | Errno::NOENT);
-            if sys::connect(self.nodes.address(other), FENCE_NAP).is_err_and(ended) {
-                self.nodes.mark_ended(other, sys::now());
-                break;
+            Err(e) => {
+                call.looked(None);
+                Err(e)
             }
-            // A signal only shortens the nap.
-            let _ = sys::nap(FENCE_NAP);
         }
-        call.fenced = None;
-        Ok(())
+    }
+
+    /// One request on a connection of its own choice, and its answer: for the steps of a call that are
+    /// not its request. Nothing is tried again here.
+    pub(crate) fn exchange(
+        &self,
+        node: usize,
+        op: &Meta<'_>,
+        until: Nanos,
+    ) -> Result<(Process, Header, Vec<u8>), Failure> {
+        let (mut taken, fresh) = self.connected(node, until)?;
+        let conn = taken.conn().expect("just made sure of it");
+        let mut body = Vec::with_capacity(64);
+        op.encode(&mut body);
+        let now = sys::now();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
+        header.stamp = now.0.into();
+        let process = conn.process;
+        let ahead = self.take_pending(node);
+        let answered = conn
+            .send_request(now, until.since(now).into(), &ahead, &header, &body)
+            .and_then(|mut wait| conn.await_reply(&mut wait, id, None))
+            .map(|reply| (process, reply.header, reply.body.to_vec()));
+        match answered {
+            Ok(reply) => {
+                self.heard_from(node, &reply.1);
+                Ok(reply)
+            }
+            Err(failure) => {
+                taken.drop_conn();
+                drop(taken);
+                self.put_pending_back(node, ahead);
+                self.lost_connection(node, fresh, &failure);
+                Err(failure)
+            }
+        }
     }
 
     /// What a broken connection says about its node.
@@ -331,16 +363,18 @@ impl Client {
         }
     }
 
-    fn connect(&self, node: usize, call: &Call) -> Result<Conn, Failure> {
-        let address = self.nodes.address(node);
+    pub(crate) fn connect(&self, node: usize, until: Nanos, lifeline: bool) -> Result<Conn, Failure> {
+        let address = *self.nodes.address(node);
         let who = Identity {
             session: self.session,
             secret: &self.secret,
             job: &self.config.job,
             host: &self.host,
             epoch: self.nodes.epoch(),
+            lifeline,
+            tick: PING_AFTER.min(self.config.deadline() / 2).max(Duration::from_millis(1)),
         };
-        let conn = Conn::open(address, &who, call.started, call.deadline)?;
+        let conn = Conn::open(node, address, &who, until)?;
         let served = &conn.welcome.exports;
         if let Some(missing) =
             self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export))
@@ -364,26 +398,24 @@ impl Client {
             }
         });
     }
+}
 
-    /// Whether there is time for another try; sleeps a little when every node is down.
-    fn before_retry(&self, call: &mut Call) -> bool {
-        let now = sys::now();
-        if now.since(call.started) >= call.deadline.into() {
-            return false;
-        }
-        if self.nodes.all_down(now) {
-            let nap = Duration::from_millis(10 << call.naps.min(4));
-            call.naps += 1;
-            // A signal only shortens the nap.
-            let _ = sys::nap(nap);
-        }
-        true
+/// The answer that a process gave which is gone, as its ledger has it.
+fn settled<T>(
+    request: Request<'_>,
+    by: Process,
+    errno: u32,
+    values: [u64; 4],
+    mut done: impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut header = Header::reply(request.opcode, 0, errno, 0);
+    if errno != 0 {
+        return Err(refused(&header, &[]));
     }
-
-    fn no_node(&self, call: &Call) -> Error {
-        self.nodes.note_failure();
-        Error::NoNode { deadline_ms: call.deadline.as_millis() as u64, last: call.last.clone() }
-    }
+    (header.offset, header.length) = (values[0].into(), values[1].into());
+    let mut body = Vec::new();
+    Answer::Done.encode(&mut body);
+    done(Served { node: by.node, host: HostSet::of(by.host) }, &header, &body)
 }
 
 /// A reply that says no, as an error.

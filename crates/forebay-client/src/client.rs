@@ -1,19 +1,21 @@
 //! The client: which node, which connection, and what to do when the answer does not come.
 
-use crate::call::{Body, Bound, Request};
+use crate::call::{Body, On, Request, TURN};
 use crate::config::{Config, ConfigError, Spread};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::File;
-use crate::nodes::Nodes;
+use crate::lifeline::Lifelines;
 use crate::pool::Pool;
 use crate::sys;
 use crate::transfer::Data;
-use forebay_types::{Epoch, Nanos, Secret};
+use forebay_types::{Address, Epoch, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::SessionId;
-use forebay_wire::message::{Answer, Attr, LockOwner, LockRange, Meta, Path};
+use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
+use forebay_wire::session::call::Kind;
+use forebay_wire::session::nodes::Nodes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -28,7 +30,8 @@ pub struct Client {
     pub(crate) host: String,
     pub(crate) pool: Pool,
     pub(crate) next_id: AtomicU64,
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: Nodes<&'static Address>,
+    pub(crate) lifelines: Lifelines,
     pending: Mutex<Vec<PendingClose>>,
     pending_count: AtomicUsize,
     has_forked: AtomicBool,
@@ -63,8 +66,8 @@ impl Client {
                 sys::hostname().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
             }
         };
-        let nodes = Nodes::new(config.epoch, &config.nodes, &config.spare, turn);
-        for address in &config.down {
+        let nodes = Nodes::new(config.epoch, &known(&config.nodes), &known(&config.spare), turn);
+        for address in &known(&config.down) {
             nodes.mark_down(nodes.index(address), sys::now());
         }
         Ok(Client {
@@ -74,6 +77,7 @@ impl Client {
             pool: Pool::new(),
             next_id: AtomicU64::new(1),
             nodes,
+            lifelines: Lifelines::default(),
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
             has_forked: AtomicBool::new(false),
@@ -94,6 +98,7 @@ impl Client {
         unsafe { self.pool.forget() };
         let mut child = Client::new(self.config.clone(), self.counters).expect("the parent checked it");
         child.nodes = self.nodes.clone();
+        child.lifelines = self.lifelines.inherit();
         child
     }
 
@@ -109,43 +114,58 @@ impl Client {
 
     /// Whether `fd` is one of its sockets.
     pub fn owns_fd(&self, fd: i32) -> bool {
-        self.pool.owns_fd(fd)
+        self.pool.owns_fd(fd) || self.lifelines.owns_fd(fd)
     }
 
     /// Its sockets.
     pub fn fds(&self) -> Vec<i32> {
-        self.pool.fds()
+        let mut fds = self.pool.fds();
+        fds.extend(self.lifelines.fds());
+        fds
     }
 
     /// The program wants the descriptor number `fd`: moves a socket that has it.
     pub fn vacate_fd(&self, fd: i32) {
         self.pool.for_each_idle(|t| t.relocate(fd));
+        self.lifelines.vacate(fd);
     }
 
     /// Opens or creates a file.
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
-        let opened = self.open_on(Bound::Free, path, flags, mode, 0, sys::now())?;
-        let flags = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
-        let place = self.place(opened.node, opened.handle);
-        Ok((File::new(path, flags, &opened.attr, opened.identity, place), opened.attr))
+        let later = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
+        let mut opened = self.open_on_some(path, flags, mode, 0)?;
+        if let Err(identity) = opened {
+            // A node made it and is gone: it is opened by its name, if that still is the same file.
+            if flags.has(OpenFlags::TMPFILE) || identity == 0 {
+                return Err(Error::local(libc::EIO));
+            }
+            opened = self.open_on_some(path, later, 0, identity)?;
+        }
+        let Ok(Opened { node, handle, attr, identity }) = opened else {
+            return Err(Error::local(libc::EIO));
+        };
+        Ok((File::new(path, later, &attr, identity, self.place(node, handle)), attr))
     }
 
-    pub(crate) fn open_on(
+    /// `Err` inside: it was made, with this identity, by a node that is gone.
+    fn open_on_some(
         &self,
-        bound: Bound<'_>,
         path: Path<'_>,
         flags: OpenFlags,
         mode: u32,
         identity: u64,
-        started: Nanos,
-    ) -> Result<Opened, Error> {
+    ) -> Result<Result<Opened, u64>, Error> {
         let op = Meta::Open { path, flags, mode, identity };
         let mut body = Vec::with_capacity(path.rel.len() + 24);
         op.encode(&mut body);
         let request = Request::meta(&op, Body::Bytes(&body));
-        self.call(OpIndex::meta(&op), bound, started, request, None, |node, _, answer| {
+        self.call(OpIndex::meta(&op), On::Names, request, None, |served, header, answer| {
+            let node = served.node;
             match Answer::decode(answer) {
-                Ok(Answer::Opened { handle, attr, identity }) => Ok(Opened { node, handle, attr, identity }),
+                Ok(Answer::Opened { handle, attr, identity }) => {
+                    Ok(Ok(Opened { node, handle, attr, identity }))
+                }
+                Ok(Answer::Done) => Ok(Err(header.offset.get())),
                 _ => Err(self.nonsense(node)),
             }
         })
@@ -153,12 +173,29 @@ impl Client {
 
     /// Takes a share of a file that a parent process opened, before its first use.
     pub fn adopt(&self, file: &File) -> Result<(), Error> {
-        self.ensure_here(file, sys::now()).map(|_| ())
+        self.meta_on(
+            file,
+            |handle| Meta::Stat { target: Target::Handle(handle) },
+            |a| matches!(a, Answer::Attr(_)).then_some(()),
+        )
     }
 
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
+        // A thread that is opening it elsewhere does so for somebody who still reads: it is let finish,
+        // and nobody opens it again after that.
+        let started = sys::now();
+        let alone = loop {
+            match file.begin_move() {
+                None if sys::now().since(started) < self.limit() => drop(sys::nap(TURN)),
+                alone => break alone,
+            }
+        };
+        if !file.set_closed() {
+            return Ok(());
+        }
+        drop(alone);
         let place = file.place();
         if place.session != self.session {
             return Ok(());
@@ -173,11 +210,10 @@ impl Client {
             return Ok(());
         }
         let request = Request { linger: file.is_shared(), ..Request::meta(&op, Body::Bytes(&body)) };
-        match self
-            .call(OpIndex::meta(&op), Bound::Node(place.node), sys::now(), request, None, |_, _, _| Ok(()))
-        {
+        match self.call(OpIndex::meta(&op), On::Node(place.node), request, None, |_, _, _| Ok(())) {
             // Every write was acknowledged; a node that died since took only its handle with it, and
-            // one that was started again does not know it.
+            // one that was started again does not know it. What its host's kernel has not written yet
+            // is the business of `fsync`, as it would be here.
             Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => Ok(()),
             other => other,
         }
@@ -222,6 +258,12 @@ impl Client {
         mine
     }
 
+    /// Whether closes wait for a request to `node`.
+    pub(crate) fn has_pending(&self, node: usize) -> bool {
+        self.pending_count.load(Ordering::Relaxed) != 0
+            && self.pending.try_lock().is_ok_and(|pending| pending.iter().any(|p| p.node == node))
+    }
+
     /// Closes that may not have reached `node`. One that did is not known there a second time.
     pub(crate) fn put_pending_back(&self, node: usize, closes: Vec<(u64, Vec<u8>)>) {
         if closes.is_empty() {
@@ -238,7 +280,7 @@ impl Client {
         if buf.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::In(buf));
         }
-        self.read_piece(&mut self.begin(sys::now()), file, buf, offset)
+        self.read_piece(&mut self.begin(Kind::Look, sys::now()), file, buf, offset)
     }
 
     /// Writes at an offset.
@@ -247,7 +289,7 @@ impl Client {
         if data.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::Out(data));
         }
-        self.write_piece(&mut self.begin(sys::now()), file, data, offset)
+        self.write_piece(&mut self.begin(Kind::Again, sys::now()), file, data, offset)
     }
 
     /// Writes at the end. Returns how much, and where the last of it ended.
@@ -256,10 +298,11 @@ impl Client {
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
-            let request =
-                Request { opcode: Opcode::Append, offset, length: 0, body, changes: true, linger: false };
-            self.call(OpIndex::APPEND, Bound::File(file), sys::now(), request, None, |_, header, _| {
+            let kind = Kind::Once;
+            let request = Request { opcode: Opcode::Append, offset, length: 0, body, kind, linger: false };
+            self.call(OpIndex::APPEND, On::File(file), request, None, |served, header, _| {
                 let n = (header.length.get() as usize).min(chunk.len());
+                file.mark_unsynced(served.host);
                 file.end.store(header.offset.get().saturating_add(n as u64), Ordering::Relaxed);
                 Ok(n)
             })
@@ -268,7 +311,10 @@ impl Client {
     }
 
     fn nonsense(&self, node: usize) -> Error {
-        Error::Protocol(self.nodes.address(node).clone(), "an answer that does not fit the question".into())
+        Error::Protocol(
+            (*self.nodes.address(node)).clone(),
+            "an answer that does not fit the question".into(),
+        )
     }
 
     fn write_chunks(
@@ -295,7 +341,9 @@ impl Client {
 
     /// A metadata operation on names.
     pub fn meta<T>(&self, op: Meta<'_>, answer: impl FnOnce(Answer<'_>) -> Option<T>) -> Result<T, Error> {
-        self.meta_bound(Bound::Free, sys::now(), op, answer)
+        let mut body = Vec::with_capacity(64);
+        op.encode(&mut body);
+        self.answered(OpIndex::meta(&op), On::Names, Request::meta(&op, Body::Bytes(&body)), answer)
     }
 
     /// A metadata operation on an open file: `op` is given its handle.
@@ -306,80 +354,51 @@ impl Client {
         answer: impl FnOnce(Answer<'_>) -> Option<T>,
     ) -> Result<T, Error> {
         let shape = op(0);
-        if matches!(shape, Meta::Fallocate { .. } | Meta::Truncate { .. } | Meta::Setxattr { .. }) {
-            file.mark_dirty();
+        if let Meta::Fsync { data_only, .. } = shape {
+            self.sync(file, data_only)?;
+            return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
         }
         // The handle changes when the file moves: then the message is built anew.
         let build = |handle: u64, out: &mut Vec<u8>| op(handle).encode(out);
         let request = Request::meta(&shape, Body::ForHandle(&build));
-        self.answered(OpIndex::meta(&shape), Bound::File(file), sys::now(), request, answer)
+        self.answered(OpIndex::meta(&shape), On::File(file), request, answer)
     }
 
-    pub(crate) fn meta_bound<T>(
-        &self,
-        bound: Bound<'_>,
-        started: Nanos,
-        op: Meta<'_>,
-        answer: impl FnOnce(Answer<'_>) -> Option<T>,
-    ) -> Result<T, Error> {
-        let mut body = Vec::with_capacity(64);
-        op.encode(&mut body);
-        self.answered(OpIndex::meta(&op), bound, started, Request::meta(&op, Body::Bytes(&body)), answer)
-    }
-
-    fn answered<T>(
+    pub(crate) fn answered<T>(
         &self,
         op: OpIndex,
-        bound: Bound<'_>,
-        started: Nanos,
+        on: On<'_>,
         request: Request<'_>,
         answer: impl FnOnce(Answer<'_>) -> Option<T>,
     ) -> Result<T, Error> {
         let mut answer = Some(answer);
-        self.call(op, bound, started, request, None, |node, _, bytes| {
+        self.call(op, on, request, None, |served, _, bytes| {
+            if let On::File(file) = on
+                && request.kind != Kind::Look
+            {
+                file.mark_dirty();
+                file.mark_unsynced(served.host);
+            }
             Answer::decode(bytes)
                 .ok()
                 .and_then(|a| answer.take().and_then(|f| f(a)))
-                .ok_or_else(|| self.nonsense(node))
+                .ok_or_else(|| self.nonsense(served.node))
         })
-    }
-
-    /// Tries to change a byte-range lock, or with `whole` an `flock`; `EAGAIN` if it is held.
-    pub fn lock(&self, file: &File, owner: LockOwner, range: LockRange, whole: bool) -> Result<(), Error> {
-        file.mark_dirty();
-        self.meta_on(
-            file,
-            |handle| {
-                if whole {
-                    Meta::Flock { handle, kind: range.kind }
-                } else {
-                    Meta::Lock { handle, owner, range }
-                }
-            },
-            |_| Some(()),
-        )?;
-        if whole {
-            file.note_flock(range.kind);
-        } else {
-            file.note_lock(owner, range);
-        }
-        Ok(())
     }
 
     /// The JSON answer to a control request, from the node at `node`.
     pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
         let body = Body::Bytes(request);
-        let request =
-            Request { opcode: Opcode::Control, offset: 0, length: 0, body, changes: false, linger: false };
-        self.call(OpIndex::CONTROL, Bound::Node(node), sys::now(), request, None, |_, _, body| {
-            Ok(body.to_vec())
-        })
+        let kind = Kind::Look;
+        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, kind, linger: false };
+        self.call(OpIndex::CONTROL, On::Node(node), request, None, |_, _, body| Ok(body.to_vec()))
     }
 
     /// The process forks: its child may use what is open now after this process has closed it or
     /// has ended. The files themselves are told by [`File::set_shared`].
     pub fn note_fork(&self) {
         self.has_forked.store(true, Ordering::Relaxed);
+        self.tie_lifelines();
     }
 
     /// The process ends: takes leave of the nodes, which closes what is open there.
@@ -392,6 +411,11 @@ impl Client {
             taken.drop_conn();
         });
     }
+}
+
+/// A node once known is known until the process ends.
+fn known(addresses: &[Address]) -> Vec<&'static Address> {
+    addresses.iter().map(|a| &*Box::leak(Box::new(a.clone()))).collect()
 }
 
 /// A number that differs between the processes of a parallel program: its rank where a launcher

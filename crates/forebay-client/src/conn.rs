@@ -1,31 +1,34 @@
 //! One connection to an I/O node: the handshake, frames out, frames in, and how long to wait.
 
 use crate::error::Error;
+use crate::hosts::HostSet;
 use crate::sys;
 use forebay_types::{Address, Epoch, Nanos, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, SessionId, Welcome, negotiate, prove};
+use forebay_wire::hello::{Greeting, Hello, HostBoot, Incarnation, SessionId, Welcome, negotiate, prove};
 use forebay_wire::message::{decode, encode_into};
+use forebay_wire::session::call::Process;
+use forebay_wire::session::fence::fence;
 use forebay_wire::session::wait::{Patience, Step, Wait};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 /// A node that is alive answers its first ping within this, on top of its lease.
-const PING_AFTER: Duration = Duration::from_millis(500);
+pub(crate) const PING_AFTER: Duration = Duration::from_millis(500);
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// A connection that was used so recently is not looked at before it is used again.
+const IDLE: Nanos = Nanos::from_millis(1);
 /// Room for a header and the body of almost every metadata answer.
 const BUFFER: usize = 8 << 10;
 
 /// Why an exchange did not end with an answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection is gone: the request may be replayed. What was seen, in words.
+    /// The connection is gone. What was seen, in words.
     Broken(String),
-    /// Nobody listens at the node's address: its process has ended.
-    Ended(String),
-    /// The node does not answer: likewise, but not at this node.
+    /// The node does not answer.
     Silent(String),
     /// The whole call's time is over.
     Deadline,
@@ -40,12 +43,24 @@ pub(crate) struct Identity<'a> {
     pub(crate) job: &'a str,
     pub(crate) host: &'a str,
     pub(crate) epoch: Epoch,
+    /// The connection is not for requests, but for children to hold the session by.
+    pub(crate) lifeline: bool,
+    /// How late a deadline may be noticed.
+    pub(crate) tick: Duration,
 }
 
 pub(crate) struct Conn {
     fd: OwnedFd,
     address: Address,
     pub(crate) welcome: Welcome,
+    /// Who is at the other end.
+    pub(crate) process: Process,
+    /// The host of that, as files note it.
+    pub(crate) host: HostSet,
+    /// When bytes of the request under way, or a ping for it, last left; `None` if none did.
+    last_out: Option<Nanos>,
+    /// When anything last came.
+    last_in: Nanos,
     /// Answers that nobody waits for (closes sent along with another request), by id.
     owed: Vec<u64>,
     buffer: Vec<u8>,
@@ -68,25 +83,20 @@ enum Place {
 
 impl Conn {
     pub(crate) fn open(
+        node: usize,
         address: &Address,
         who: &Identity<'_>,
-        call_started: Nanos,
-        deadline: Duration,
+        until: Nanos,
     ) -> Result<Conn, Failure> {
         let broken =
             |what: &str, e: Errno| Failure::Broken(format!("{address}: {what}: {}", std::io::Error::from(e)));
-        let left = Duration::from(Nanos::from(deadline) - sys::now().since(call_started));
+        let started = sys::now();
+        let left = Duration::from(until.since(started));
         if left.is_zero() {
             return Err(Failure::Deadline);
         }
-        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| match e {
-            Errno::CONNREFUSED | Errno::NOENT => {
-                Failure::Ended(format!("{address}: connect: {}", std::io::Error::from(e)))
-            }
-            e => broken("connect", e),
-        })?;
-        // How late a deadline may be noticed.
-        let tick = PING_AFTER.min(deadline / 2).max(Duration::from_millis(1));
+        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| broken("connect", e))?;
+        let tick = who.tick.min(left / 2).max(Duration::from_millis(1));
         sys::set_timeouts(&fd, tick).map_err(|e| broken("set timeouts", e))?;
         let mut conn = Conn {
             fd,
@@ -101,25 +111,30 @@ impl Conn {
                 epoch: Epoch(0),
                 resumed: false,
             },
+            process: Process { node, incarnation: Incarnation::default(), host: HostBoot::default() },
+            host: HostSet(0),
+            last_out: None,
+            last_in: started,
             owed: Vec::new(),
             buffer: vec![0; BUFFER],
             filled: 0..0,
             patience: Patience {
                 ping_after: PING_AFTER.into(),
                 lease: Nanos::from_secs(2),
-                deadline: deadline.into(),
+                deadline: left.into(),
             },
         };
-        conn.shake_hands(who, call_started)?;
+        conn.shake_hands(who, started)?;
+        sys::set_timeouts(&conn.fd, who.tick).map_err(|e| broken("set timeouts", e))?;
         Ok(conn)
     }
 
-    fn shake_hands(&mut self, who: &Identity<'_>, call_started: Nanos) -> Result<(), Failure> {
+    fn shake_hands(&mut self, who: &Identity<'_>, started: Nanos) -> Result<(), Failure> {
         let protocol = |a: &Address, e: &dyn std::fmt::Display| {
             Failure::Fatal(Error::Protocol(a.clone(), e.to_string()))
         };
         let address = self.address.clone();
-        let mut wait = Wait::new(self.patience, call_started, sys::now());
+        let mut wait = Wait::new(self.patience, started, sys::now());
         // A node that is stopped accepts connections too: no pings yet, one patience for the greeting.
         wait.sent(sys::now(), true);
         let (_, opcode, place) = self.receive_frame(&mut wait, None)?;
@@ -134,6 +149,9 @@ impl Conn {
         let greeting: Greeting =
             decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
         let version = negotiate(&greeting).map_err(|e| protocol(&address, &e))?;
+        self.process.incarnation = greeting.incarnation;
+        self.process.host = greeting.host_boot;
+        self.host = HostSet::of(greeting.host_boot);
         let hello = Hello {
             version,
             session: who.session,
@@ -142,12 +160,13 @@ impl Conn {
             pid: sys::pid(),
             proof: prove(who.secret, &greeting.challenge, who.session, who.job),
             epoch: who.epoch,
-            lifeline: false,
+            lifeline: who.lifeline,
         };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut header = Header::request(Opcode::Hello, 0, body.len() as u32);
-        header.stamp = sys::now().0.into();
+        let hello_at = sys::now();
+        header.stamp = hello_at.0.into();
         self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(&body)])?;
         wait.sent(sys::now(), true);
         let (header, _, place) = self.receive_frame(&mut wait, None)?;
@@ -168,7 +187,10 @@ impl Conn {
         {
             return Err(protocol(&address, &"it offers no usable limits"));
         }
-        self.patience.lease = Nanos::from_millis(u64::from(self.welcome.lease_ms));
+        // The node measures our clock by a frame that took no longer than this: so much later than we
+        // think may it believe the lease to end.
+        let transit = sys::now().since(hello_at);
+        self.patience.lease = Nanos::from_millis(u64::from(self.welcome.lease_ms)) + transit;
         Ok(())
     }
 
@@ -184,6 +206,11 @@ impl Conn {
         self.fd.as_raw_fd()
     }
 
+    /// The bare connection, by its number.
+    pub(crate) fn into_raw_fd(self) -> i32 {
+        self.fd.into_raw_fd()
+    }
+
     /// Moves the descriptor away from a number a program wants for itself.
     pub(crate) fn relocate(&mut self) {
         if let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&self.fd, self.fd.as_raw_fd() + 1) {
@@ -197,9 +224,24 @@ impl Conn {
         Wait::new(patience, call_started, sys::now())
     }
 
-    /// How long after its last stamp the node may still carry a request out.
-    pub(crate) fn fence(&self) -> Nanos {
-        self.patience.lease + Nanos(self.patience.lease.0 / 2)
+    /// The node's lease, for the fence.
+    pub(crate) fn lease(&self) -> Nanos {
+        self.patience.lease
+    }
+
+    /// When bytes of the request under way last left, if any did.
+    pub(crate) fn last_out(&self) -> Option<Nanos> {
+        self.last_out
+    }
+
+    /// Whether the other end has closed the connection while it was not used.
+    pub(crate) fn died_idle(&self, now: Nanos) -> bool {
+        now.since(self.last_in) > IDLE && self.filled.is_empty() && sys::is_closed(&self.fd)
+    }
+
+    /// A new request, or train of requests, begins.
+    pub(crate) fn begin(&mut self) {
+        self.last_out = None;
     }
 
     /// Sends one of several requests that are under way at once.
@@ -217,6 +259,7 @@ impl Conn {
         body: &[u8],
     ) -> Result<Wait, Failure> {
         let mut wait = self.wait(call_started, deadline);
+        self.begin();
         if ahead.is_empty() {
             self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(body)])?;
         } else {
@@ -450,6 +493,7 @@ impl Conn {
             Ok(n) => {
                 let now = sys::now();
                 wait.heard(now);
+                self.last_in = now;
                 // A node that sends a byte now and then does not get more time than others.
                 if wait.step(now) == Step::Deadline { Err(Failure::Deadline) } else { Ok(n) }
             }
@@ -466,12 +510,19 @@ impl Conn {
             Step::Ping => {
                 let mut ping = Header::request(Opcode::Ping, 0, 0);
                 ping.stamp = now.0.into();
-                // The socket's buffer is full or the node is gone: either way no ping is out.
-                if sys::send(&self.fd, &[IoSlice::new(ping.as_bytes())]).is_ok_and(|n| n == HEADER_LEN) {
-                    wait.sent(now, true);
-                    Ok(())
-                } else {
-                    Err(Failure::Silent(format!("{}: it takes no more data", self.address)))
+                match sys::send(&self.fd, &[IoSlice::new(ping.as_bytes())]) {
+                    Ok(n) => {
+                        let now = sys::now();
+                        wait.sent(now, true);
+                        self.last_out = Some(now);
+                        // Half a ping and then nothing: no frame can follow it.
+                        if n == HEADER_LEN { Ok(()) } else { Err(self.broken("it takes no more data")) }
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {
+                        wait.cannot_ping();
+                        Ok(())
+                    }
+                    Err(e) => Err(self.broken(&format!("send: {}", std::io::Error::from(e)))),
                 }
             }
             Step::GiveUp => Err(Failure::Silent(format!("{}: no answer", self.address))),
@@ -487,19 +538,20 @@ impl Conn {
                 Ok(n) => {
                     IoSlice::advance_slices(&mut pieces, n);
                     stalled_since = None;
-                    if !pieces.is_empty() && wait.step(sys::now()) == Step::Deadline {
+                    let now = sys::now();
+                    wait.sent(now, false);
+                    self.last_out = Some(now);
+                    if !pieces.is_empty() && wait.step(now) == Step::Deadline {
                         return Err(Failure::Deadline);
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    // Bytes that were taken carry no newer stamp than their header's, so the lease
-                    // counts from the start of the send: only time has to pass.
                     let now = sys::now();
                     let since = *stalled_since.get_or_insert(now);
                     if let Step::Deadline = wait.step(now) {
                         return Err(Failure::Deadline);
                     }
-                    if now.since(since) > self.patience.lease + self.patience.lease {
+                    if now.since(since) > fence(self.patience.lease) {
                         return Err(Failure::Silent(format!("{}: it takes no more data", self.address)));
                     }
                 }

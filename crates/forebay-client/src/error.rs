@@ -30,9 +30,15 @@ pub enum Error {
     /// The node does not know the handle: the file must be opened again.
     #[error("the I/O node does not know this open file any more")]
     StaleHandle,
-    /// A lock was held on an I/O node that died, and somebody else holds it now.
-    #[error("a file lock was lost: I/O node {0} died and the lock was taken by another process")]
+    /// A lock was held on an I/O node that is gone: others may have had it since.
+    #[error("a file lock was lost: I/O node {0}, which held it, is gone")]
     LockLost(Address),
+    /// Whether a request was carried out cannot be told.
+    #[error("I/O node {0} did not answer, and whether it did what it was asked cannot be told ({1})")]
+    Unknown(Address, String),
+    /// Data that was written is with a host that is gone, or cannot be reached.
+    #[error("data written earlier cannot be synced: the host of an I/O node that took it is gone")]
+    Unsynced,
     /// The node and this client do not understand each other.
     #[error("I/O node {0}: {1}")]
     Protocol(Address, String),
@@ -46,7 +52,7 @@ impl Error {
             Error::Escapes => libc::EXDEV,
             Error::NoNode { .. } => libc::EIO,
             Error::Lost(_) | Error::StaleHandle => libc::ESTALE,
-            Error::LockLost(_) => libc::EIO,
+            Error::LockLost(_) | Error::Unknown(..) | Error::Unsynced => libc::EIO,
             Error::Protocol(..) => libc::EPROTO,
         }
     }

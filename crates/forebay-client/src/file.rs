@@ -1,13 +1,14 @@
 //! An open file as the client knows it: enough to open it again on another I/O node, and to hand
 //! it to a child process.
 
-use crate::published::Published;
+use crate::guarded::Guarded;
+use crate::hosts::HostSet;
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What a child process needs to go on with an open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ pub struct FileRecord {
 /// Where the file is open right now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The node's index; that of an earlier client if the session is not this one's.
+    /// The node's index; not known of a file that came with `exec`.
     pub(crate) node: usize,
     pub(crate) address: &'static Address,
     pub(crate) handle: u64,
@@ -49,7 +50,7 @@ pub(crate) struct Place {
 pub struct File {
     /// The export's index in the configuration.
     pub export: u16,
-    rel: Published<Vec<u8>>,
+    rel: Guarded<Vec<u8>>,
     flags: AtomicU32,
     /// Its inode number.
     pub ino: u64,
@@ -57,24 +58,36 @@ pub struct File {
     pub(crate) identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
-    place: Published<Place>,
+    place: Guarded<Place>,
     /// The end of the file after this process's last append, for replays.
     pub(crate) end: AtomicU64,
     dirty: AtomicBool,
-    locks: Published<Vec<(LockOwner, LockRange)>>,
+    /// The hosts whose kernels have taken data that was not synced since, as a [`HostSet`].
+    unsynced: AtomicU64,
+    locks: Guarded<Vec<(LockOwner, LockRange)>>,
+    /// How many those are.
+    lock_count: AtomicUsize,
     /// The `flock` held: 0 none, 1 shared, 2 exclusive.
     flock: AtomicU32,
     /// It can be opened nowhere else (unlinked, replaced): it stays until it is closed.
     stays: AtomicBool,
     /// A forked process may hold it too.
     shared: AtomicBool,
+    closed: AtomicBool,
     moving: AtomicBool,
+    locking: AtomicBool,
 }
 
-/// The file is being opened on another node by whoever holds this.
-pub(crate) struct Moving<'a>(&'a AtomicBool);
+/// One thread does with the file what only one may: whoever holds this.
+pub(crate) struct Alone<'a>(&'a AtomicBool);
 
-impl Drop for Moving<'_> {
+impl<'a> Alone<'a> {
+    fn enter(flag: &'a AtomicBool) -> Option<Alone<'a>> {
+        (!flag.swap(true, Ordering::Acquire)).then(|| Alone(flag))
+    }
+}
+
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -84,19 +97,23 @@ impl File {
     pub(crate) fn new(path: Path<'_>, flags: OpenFlags, attr: &Attr, identity: u64, place: Place) -> File {
         File {
             export: path.export.0,
-            rel: Published::new(path.rel.to_vec()),
+            rel: Guarded::new(path.rel.to_vec()),
             flags: AtomicU32::new(flags.0),
             ino: attr.ino,
             identity,
             mode: attr.mode,
-            place: Published::new(place),
+            place: Guarded::new(place),
             end: AtomicU64::new(attr.size),
             dirty: AtomicBool::new(false),
-            locks: Published::new(Vec::new()),
+            unsynced: AtomicU64::new(0),
+            locks: Guarded::new(Vec::new()),
+            lock_count: AtomicUsize::new(0),
             flock: AtomicU32::new(0),
             stays: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             moving: AtomicBool::new(false),
+            locking: AtomicBool::new(false),
         }
     }
 
@@ -116,7 +133,7 @@ impl File {
         let place = self.place();
         FileRecord {
             export: self.export,
-            rel: self.rel().to_vec(),
+            rel: self.rel(),
             flags: self.flags(),
             ino: self.ino,
             identity: self.identity,
@@ -128,13 +145,13 @@ impl File {
     }
 
     /// The path below the export, as it was last known.
-    pub fn rel(&self) -> &[u8] {
-        self.rel.get()
+    pub fn rel(&self) -> Vec<u8> {
+        self.rel.with(|rel| rel.clone()).unwrap_or_default()
     }
 
     /// The file was renamed.
-    pub fn set_rel(&self, rel: Vec<u8>) {
-        self.rel.set(rel);
+    pub fn set_rel(&self, new: Vec<u8>) {
+        self.rel.with(|rel| *rel = new);
     }
 
     /// How it was opened.
@@ -153,11 +170,17 @@ impl File {
     }
 
     pub(crate) fn place(&self) -> Place {
-        *self.place.get()
+        self.place.with(|place| *place).unwrap_or_else(|| Place {
+            node: usize::MAX,
+            address: NOWHERE.get_or_init(|| Address::Unix("/".into())),
+            handle: 0,
+            session: SessionId([0; 16]),
+            lost: true,
+        })
     }
 
-    pub(crate) fn set_place(&self, place: Place) {
-        self.place.set(place);
+    pub(crate) fn set_place(&self, new: Place) {
+        self.place.with(|place| *place = new);
     }
 
     /// Data or locks went through this file: its close must be waited for.
@@ -171,19 +194,48 @@ impl File {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn lose_place(&self) {
-        self.set_place(Place { lost: true, ..self.place() });
+    /// A host's kernel has taken data.
+    pub(crate) fn mark_unsynced(&self, host: HostSet) {
+        if self.unsynced.load(Ordering::Relaxed) & host.0 == 0 {
+            self.unsynced.fetch_or(host.0, Ordering::Relaxed);
+        }
     }
 
-    /// Nobody else moves the file while the result lives.
-    pub(crate) fn begin_move(&self) -> Option<Moving<'_>> {
-        (!self.moving.swap(true, Ordering::Acquire)).then(|| Moving(&self.moving))
+    /// The hosts that have taken data since this was last asked.
+    pub(crate) fn take_unsynced(&self) -> HostSet {
+        HostSet(self.unsynced.swap(0, Ordering::Relaxed))
     }
 
-    /// The locks held through this file are lost.
-    pub(crate) fn forget_locks(&self) {
-        self.locks.set(Vec::new());
-        self.flock.store(0, Ordering::Relaxed);
+    pub(crate) fn lose_place(&self, which: Place) {
+        self.place.with(|place| place.lost |= place.handle == which.handle && place.node == which.node);
+    }
+
+    /// Nobody else moves or closes the file while the result lives.
+    pub(crate) fn begin_move(&self) -> Option<Alone<'_>> {
+        Alone::enter(&self.moving)
+    }
+
+    /// Nobody else changes locks through the file while the result lives: what is noted of them is in
+    /// the order in which the node changed them.
+    pub(crate) fn begin_locking(&self) -> Option<Alone<'_>> {
+        Alone::enter(&self.locking)
+    }
+
+    /// Whether it was closed here.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// It is being closed; false if it was before.
+    pub(crate) fn set_closed(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// The locks held through this file are lost; whether there were any.
+    pub(crate) fn forget_locks(&self) -> bool {
+        let any = self.lock_count.swap(0, Ordering::Relaxed) > 0;
+        self.locks.with(Vec::clear);
+        self.flock.swap(0, Ordering::Relaxed) != 0 || any
     }
 
     /// A forked process may hold it too: its close here does not close it there.
@@ -203,7 +255,7 @@ impl File {
     pub(crate) fn is_bound(&self) -> bool {
         self.stays.load(Ordering::Relaxed)
             || self.flock.load(Ordering::Relaxed) != 0
-            || !self.locks().is_empty()
+            || self.lock_count.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {
@@ -215,64 +267,74 @@ impl File {
         self.flock.store(n, Ordering::Relaxed);
     }
 
-    pub(crate) fn flock(&self) -> Option<LockKind> {
-        match self.flock.load(Ordering::Relaxed) {
-            1 => Some(LockKind::Read),
-            2 => Some(LockKind::Write),
-            _ => None,
-        }
-    }
-
-    /// In a forked child: byte-range locks are the parent's, and so is a move that was under way.
+    /// In a forked child: byte-range locks are the parent's, and so is whatever was under way.
     pub fn forget_process_locks(&self) {
         self.moving.store(false, Ordering::Relaxed);
-        if !self.locks().is_empty() {
-            self.locks.set(self.locks().iter().filter(|(o, _)| *o == LockOwner::Handle).copied().collect());
-        }
+        self.locking.store(false, Ordering::Relaxed);
+        // What another thread of the parent was just changing is not known here.
+        self.locks.take_over(Vec::new());
+        self.rel.take_over(Vec::new());
+        let lost = Place { lost: true, ..self.place() };
+        self.place.take_over(lost);
+        self.change_locks(|locks| locks.retain(|(o, _)| *o == LockOwner::Handle));
     }
 
     /// Whether the open file itself holds locks (`flock`, open-file byte ranges).
     pub fn holds_locks(&self) -> bool {
-        self.flock().is_some() || self.locks().iter().any(|(o, _)| *o == LockOwner::Handle)
+        self.flock.load(Ordering::Relaxed) != 0 || self.locks_of(LockOwner::Handle)
     }
 
     /// Whether this process holds byte-range locks of its own through this file.
     pub fn has_process_locks(&self) -> bool {
-        self.locks().iter().any(|(o, _)| *o == LockOwner::Process)
+        self.locks_of(LockOwner::Process)
     }
 
-    /// The locks held through this file, to be taken again should its node die.
-    pub(crate) fn locks(&self) -> &[(LockOwner, LockRange)] {
-        self.locks.get()
+    fn locks_of(&self, owner: LockOwner) -> bool {
+        self.lock_count.load(Ordering::Relaxed) != 0
+            && self.locks.with(|locks| locks.iter().any(|(o, _)| *o == owner)).unwrap_or(true)
+    }
+
+    /// The locks held through this file.
+    pub(crate) fn locks(&self) -> Vec<(LockOwner, LockRange)> {
+        self.locks.with(|locks| locks.clone()).unwrap_or_default()
+    }
+
+    fn change_locks(&self, change: impl FnOnce(&mut Vec<(LockOwner, LockRange)>)) {
+        self.locks.with(|locks| {
+            change(locks);
+            self.lock_count.store(locks.len(), Ordering::Relaxed);
+        });
     }
 
     /// A lock was changed as `range` says.
     pub(crate) fn note_lock(&self, owner: LockOwner, range: LockRange) {
-        let end = |r: &LockRange| if r.len == 0 { u64::MAX } else { r.start.saturating_add(r.len) };
-        let (from, to) = (range.start, end(&range));
-        let mut now = Vec::new();
-        for &(o, held) in self.locks() {
-            let (a, b) = (held.start, end(&held));
-            if o != owner || b <= from || a >= to {
-                now.push((o, held));
-                continue;
+        let (from, to) = (range.start, range.end());
+        self.change_locks(|locks| {
+            let mut now = Vec::with_capacity(locks.len() + 1);
+            for &(o, held) in locks.iter() {
+                let (a, b) = (held.start, held.end());
+                if o != owner || b <= from || a >= to {
+                    now.push((o, held));
+                    continue;
+                }
+                if a < from {
+                    now.push((o, LockRange { kind: held.kind, start: a, len: from - a }));
+                }
+                if b > to {
+                    let len = if b == u64::MAX { 0 } else { b - to };
+                    now.push((o, LockRange { kind: held.kind, start: to, len }));
+                }
             }
-            if a < from {
-                now.push((o, LockRange { kind: held.kind, start: a, len: from - a }));
+            if range.kind != LockKind::Unlock {
+                now.push((owner, range));
             }
-            if b > to {
-                let len = if b == u64::MAX { 0 } else { b - to };
-                now.push((o, LockRange { kind: held.kind, start: to, len }));
-            }
-        }
-        if range.kind != LockKind::Unlock {
-            now.push((owner, range));
-        }
-        if !(now.is_empty() && self.locks().is_empty()) {
-            self.locks.set(now);
-        }
+            *locks = now;
+        });
     }
 }
+
+/// The address of a place that a signal handler found being changed.
+static NOWHERE: std::sync::OnceLock<Address> = std::sync::OnceLock::new();
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Forebay's client: one [`Client`] per process, blocking, without threads of its own, so that it
 //! can live inside a preloaded library. It keeps a few connections to the I/O node the mapping
-//! gives this process, pipelines large transfers, and when a node dies, stops answering or drains,
-//! it reconnects or moves to another node and replays what was not answered.
+//! gives this process and pipelines large transfers. What happens when a node dies, stops answering or
+//! drains is decided by [`forebay_wire::session`], and done here.
 //!
 //! All system calls go through rustix's raw backend: a preloaded library may call this code from
 //! inside its own replacements of libc's functions.
@@ -11,12 +11,15 @@ mod client;
 mod config;
 mod conn;
 mod counters;
+mod durable;
 mod error;
 mod file;
+mod guarded;
+mod hosts;
+mod lifeline;
+mod locks;
 mod moving;
-mod nodes;
 mod pool;
-mod published;
 mod sys;
 mod transfer;
 
@@ -26,6 +29,7 @@ pub use counters::{Counters, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
 pub use forebay_types::Address;
+pub use locks::LockWait;
 pub use sys::high_descriptor;
 
 pub use forebay_wire::flags::OpenFlags;

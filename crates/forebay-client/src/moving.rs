@@ -1,8 +1,9 @@
 //! On the move: where the arbiter says, between two requests; and open files from a node that died,
 //! drains, was left or was only the parent's, to the one that serves.
 
-use crate::call::Bound;
+use crate::call::{TURN, refused};
 use crate::client::Client;
+use crate::conn::{Failure, PING_AFTER};
 use crate::error::Error;
 use crate::file::{File, Place};
 use crate::sys;
@@ -10,13 +11,11 @@ use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, ExportId, Meta, Path, Target};
+use forebay_wire::session::call::{Call, Process, Verdict};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-/// How long a lock is asked for again: the node that held it for us may be about to end, or its
-/// session with us about to run out.
-const LOCK_PATIENCE: Nanos = Nanos::from_secs(4);
-const LOCK_NAP: Duration = Duration::from_millis(20);
+/// The end of a step: it went as it should, or its node failed. `Err` of the outer kind ends the call.
+type Stepped = Result<Result<(), Failure>, Error>;
 
 impl Client {
     /// A node answered.
@@ -32,47 +31,60 @@ impl Client {
         }
     }
 
-    /// Asks for the mapping if there is a newer one than this process follows, and goes by it.
-    pub(crate) fn follow(&self, started: Nanos) {
-        let newest = self.newest.load(Ordering::Relaxed);
-        // The question itself comes here too.
-        if newest <= self.nodes.epoch().0 || self.following.swap(true, Ordering::Acquire) {
-            return;
-        }
-        let node = self.nodes.pick(sys::now());
-        let asked = self.meta_bound(Bound::Node(node), started, Meta::Mapping, |a| match a {
-            Answer::Mapping { epoch, nodes } => {
-                Some((epoch, nodes.iter().filter_map(|n| n.parse().ok()).collect::<Vec<Address>>()))
-            }
-            _ => None,
-        });
-        match asked {
-            Ok((epoch, nodes)) if epoch > self.nodes.epoch() => self.nodes.remap(epoch, &nodes),
-            // The node is gone, or knows less than another one: heard again, it is asked for again.
-            _ => self.newest.store(self.nodes.epoch().0, Ordering::Relaxed),
-        }
-        self.following.store(false, Ordering::Release);
+    /// Whether a node told of a newer mapping, and nobody is asking for it.
+    pub(crate) fn has_news(&self) -> bool {
+        self.newest.load(Ordering::Relaxed) > self.nodes.epoch().0 && !self.following.load(Ordering::Relaxed)
     }
 
-    /// Makes sure that `file` is open on a node that lives, and says where.
-    pub(crate) fn ensure_here(&self, file: &File, started: Nanos) -> Result<Place, Error> {
-        loop {
-            if let Some(here) = self.still_here(file) {
-                return Ok(here);
-            }
-            // One thread moves it, the others wait: a second handle would fight for the same locks.
-            if let Some(_moving) = file.begin_move() {
-                return match self.still_here(file) {
-                    Some(here) => Ok(here),
-                    None => self.bring_here(file, started),
-                };
-            }
-            if sys::now().since(started) >= self.config.deadline().into() {
-                let last = "another thread was opening the file again".into();
-                return Err(Error::NoNode { deadline_ms: self.config.deadline_ms, last });
-            }
-            let _ = sys::nap(Duration::from_micros(200));
+    /// The index of the node at `address`.
+    pub(crate) fn node_at(&self, address: &Address) -> usize {
+        self.nodes.find(|known| *known == address).unwrap_or_else(|| {
+            // A node once known is known until the process ends, and their number is limited.
+            self.nodes.index(&&*Box::leak(Box::new(address.clone())))
+        })
+    }
+
+    /// Asks `node` for the mapping, and goes by it.
+    pub(crate) fn follow(&self, node: usize, call: &mut Call) -> Result<(), Failure> {
+        if self.following.swap(true, Ordering::Acquire) {
+            return Ok(());
         }
+        let asked = self.exchange(node, &Meta::Mapping, call.deadline());
+        let known = self.nodes.epoch();
+        match asked.as_ref().map(|(_, _, body)| Answer::decode(body)) {
+            Ok(Ok(Answer::Mapping { epoch, nodes })) if epoch > known => {
+                let nodes: Vec<&'static Address> = nodes
+                    .iter()
+                    .filter_map(|n| n.parse().ok())
+                    .map(|address| *self.nodes.address(self.node_at(&address)))
+                    .collect();
+                self.nodes.remap(epoch, &nodes);
+            }
+            // The node is gone, or knows less than another one: heard again, it is asked for again.
+            _ => self.newest.store(known.0, Ordering::Relaxed),
+        }
+        self.following.store(false, Ordering::Release);
+        asked.map(|_| ())
+    }
+
+    /// Asks `via` what became of a process that has a request of ours.
+    pub(crate) fn ask(
+        &self,
+        via: usize,
+        about: Process,
+        age_ms: u32,
+        call: &mut Call,
+    ) -> Result<(), Failure> {
+        let asked = sys::now();
+        let op = Meta::Verdict { incarnation: about.incarnation, session: self.session, id: call.id, age_ms };
+        let answer = self.exchange(via, &op, call.deadline().min(asked + PING_AFTER.into()));
+        let verdict = match answer.as_ref().map(|(_, _, body)| Answer::decode(body)) {
+            Ok(Ok(Answer::Verdict { known: true, dead, fate })) => Verdict::Known { dead, fate },
+            Ok(_) => Verdict::Ignorant,
+            Err(_) => Verdict::NoAnswer,
+        };
+        call.verdict(via, asked, verdict);
+        answer.map(|_| ())
     }
 
     /// A file of this session.
@@ -80,102 +92,101 @@ impl Client {
         Place { node, address: self.nodes.address(node), handle, session: self.session, lost: false }
     }
 
-    fn still_here(&self, file: &File) -> Option<Place> {
-        let place = file.place();
-        let now = sys::now();
-        let ours = !place.lost && place.session == self.session && !self.nodes.is_down(place.node, now);
-        (ours && (file.is_bound() || place.node == self.nodes.pick(now))).then_some(place)
-    }
-
-    fn bring_here(&self, file: &File, started: Nanos) -> Result<Place, Error> {
-        let mut place = file.place();
-        if place.session != self.session {
-            place.node = self.nodes.index(place.address);
+    /// Takes the parent's open file over.
+    pub(crate) fn adopt_on(&self, node: usize, file: &File, call: &mut Call) -> Stepped {
+        let Some(_alone) = self.alone(file)? else { return Ok(Ok(())) };
+        let (place, at) = self.at(file);
+        if at.ours || at.lost || at.node != node {
+            return Ok(Ok(()));
         }
-        let alive = !self.nodes.is_down(place.node, sys::now());
-        if !place.lost && place.session != self.session && alive {
-            let adopt = Meta::Adopt { session: place.session, handle: place.handle };
-            let adopted = self.meta_bound(Bound::Node(place.node), started, adopt, |a| match a {
-                Answer::Opened { handle, attr, .. } => Some((handle, attr)),
-                _ => None,
-            });
-            match adopted {
-                Ok((handle, attr)) => {
-                    let here = self.place(place.node, handle);
+        let op = Meta::Adopt { session: place.session, handle: place.handle };
+        match self.exchange(node, &op, call.deadline()) {
+            Ok((_, header, body)) => match Answer::decode(&body) {
+                Ok(Answer::Opened { handle, attr, .. }) if header.status.get() == 0 => {
                     file.end.store(attr.size, Ordering::Relaxed);
-                    file.set_place(here);
-                    return Ok(here);
+                    file.set_place(self.place(node, handle));
+                    Ok(Ok(()))
                 }
-                Err(Error::StaleHandle | Error::NoNode { .. }) => {}
-                Err(e) => return Err(e),
+                _ if header.has(flag::STALE_HANDLE) => {
+                    file.set_place(Place { lost: true, ..place });
+                    Ok(Ok(()))
+                }
+                _ => Err(refused(&header, &body)),
+            },
+            Err(failure) => {
+                call.step_failed();
+                Ok(Err(failure))
             }
         }
-        self.open_again(file, place, started)
     }
 
-    fn open_again(&self, file: &File, old: Place, started: Nanos) -> Result<Place, Error> {
-        let path = Path { export: ExportId(file.export), rel: file.rel() };
+    /// One thread moves a file, the others wait: a second handle would be nobody's. `None`: look again.
+    fn alone<'a>(&self, file: &'a File) -> Result<Option<crate::file::Alone<'a>>, Error> {
+        if file.is_closed() {
+            return Err(Error::local(libc::EBADF));
+        }
+        let alone = file.begin_move();
+        if alone.is_none() {
+            let _ = sys::nap(TURN);
+        } else if file.is_closed() {
+            return Err(Error::local(libc::EBADF));
+        }
+        Ok(alone)
+    }
+
+    /// Opens a file on `node`, by its name.
+    pub(crate) fn open_again(&self, node: usize, file: &File, call: &mut Call) -> Stepped {
+        let before = file.place();
+        let Some(_alone) = self.alone(file)? else { return Ok(Ok(())) };
+        let (old, at) = self.at(file);
+        if (old.handle, old.session, old.lost) != (before.handle, before.session, before.lost) {
+            return Ok(Ok(()));
+        }
+        let rel = file.rel();
+        let path = Path { export: ExportId(file.export), rel: &rel };
         // The name was resolved before; a link that stands in its place now is another file.
         let flags = file.flags().without(OpenFlags::NOFOLLOW);
-        let known = !old.lost && old.session == self.session;
-        let usable = known && !self.nodes.is_down(old.node, sys::now());
-        match self.open_on(Bound::Free, path, flags, 0, file.identity, started) {
-            Ok(opened) => {
-                let here = self.place(opened.node, opened.handle);
-                file.set_place(here);
-                if usable {
-                    let close = Meta::Close { handle: old.handle };
-                    let _ = self.meta_bound(Bound::Node(old.node), started, close, |_| Some(()));
-                }
-                self.take_locks_again(file, here, old, started)?;
-                Ok(here)
+        let op = Meta::Open { path, flags, mode: 0, identity: file.identity };
+        let (header, body) = match self.exchange(node, &op, call.deadline()) {
+            Ok((_, header, body)) => (header, body),
+            Err(failure) => {
+                call.step_failed();
+                return Ok(Err(failure));
             }
-            // It has no name any more, or may not be opened by it: it stays where it is open.
-            Err(Error::Refused { .. }) if usable || known && self.holds(old, started) => {
-                file.set_stays();
-                Ok(old)
+        };
+        let known = !at.lost && at.ours;
+        let usable = known && !self.nodes.is_down(at.node, sys::now());
+        if header.status.get() == 0
+            && let Ok(Answer::Opened { handle, .. }) = Answer::decode(&body)
+        {
+            file.set_place(self.place(node, handle));
+            if usable {
+                // If it fails, the node is gone, and the handle with it.
+                let _ = self.exchange(at.node, &Meta::Close { handle: old.handle }, call.deadline());
             }
-            Err(Error::Refused {
-                errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, ..
-            }) => Err(Error::Lost(old.address.clone())),
-            Err(e) => Err(e),
+            // Said once; from here on the file has no locks.
+            if file.forget_locks() {
+                return Err(Error::LockLost(old.address.clone()));
+            }
+            return Ok(Ok(()));
+        }
+        // It has no name any more, or may not be opened by it: it stays where it is open.
+        if usable || known && self.holds(at.node, old.handle, call.deadline()) {
+            self.nodes.mark_up(at.node, false);
+            file.set_stays();
+            return Ok(Ok(()));
+        }
+        match refused(&header, &body) {
+            Error::Refused { errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, .. } => {
+                Err(Error::Lost(old.address.clone()))
+            }
+            e => Err(e),
         }
     }
 
     /// Whether a node that seemed to be down still has the file open for us.
-    fn holds(&self, old: Place, started: Nanos) -> bool {
-        let stat = Meta::Stat { target: Target::Handle(old.handle) };
-        self.meta_bound(Bound::Node(old.node), started, stat, |_| Some(())).is_ok()
-    }
-
-    fn take_locks_again(&self, file: &File, here: Place, old: Place, started: Nanos) -> Result<(), Error> {
-        let held =
-            file.locks().iter().map(|&(owner, range)| Meta::Lock { handle: here.handle, owner, range });
-        let whole = file.flock().map(|kind| Meta::Flock { handle: here.handle, kind });
-        for lock in held.chain(whole) {
-            let since = sys::now();
-            loop {
-                match self.meta_bound(Bound::Node(here.node), started, lock, |_| Some(())) {
-                    Ok(()) => break,
-                    Err(Error::Refused { errno: libc::EAGAIN, .. })
-                        if sys::now().since(since) < LOCK_PATIENCE
-                            && sys::now().since(started) < self.config.deadline().into() =>
-                    {
-                        let _ = sys::nap(LOCK_NAP);
-                    }
-                    Err(Error::Refused { .. }) => {
-                        // Said once; from here on the file has no locks.
-                        file.forget_locks();
-                        return Err(Error::LockLost(old.address.clone()));
-                    }
-                    Err(e) => {
-                        // This node too is gone: all of it again on the next one.
-                        file.lose_place();
-                        return Err(e);
-                    }
-                }
-            }
-        }
-        Ok(())
+    fn holds(&self, node: usize, handle: u64, until: Nanos) -> bool {
+        let stat = Meta::Stat { target: Target::Handle(handle) };
+        self.exchange(node, &stat, until).is_ok_and(|(_, header, _)| header.status.get() == 0)
     }
 }

@@ -88,6 +88,18 @@ impl Pool {
         self.slots.iter().map(|s| s.fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0).collect()
     }
 
+    /// The nodes that connections lead to.
+    pub(crate) fn nodes(&self) -> Vec<usize> {
+        let mut nodes: Vec<usize> = self
+            .slots
+            .iter()
+            .filter_map(|s| usize::try_from(s.node.load(Ordering::Relaxed) - 1).ok())
+            .collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
     /// Takes every idle connection in turn.
     pub(crate) fn for_each_idle(&self, mut f: impl FnMut(&mut Taken<'_>)) {
         for slot in &self.slots {

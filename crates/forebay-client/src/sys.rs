@@ -111,6 +111,15 @@ fn finish_connect(fd: &OwnedFd, started: Result<(), Errno>, limit: Duration) -> 
     }
 }
 
+/// Gives a descriptor that is known by its number only another one.
+pub(crate) fn move_descriptor(fd: i32) -> Option<i32> {
+    // SAFETY: the caller owns the number; it is closed here once it has a successor.
+    let old = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+    let new = rustix::io::fcntl_dupfd_cloexec(old, fd + 1).ok()?;
+    close(fd);
+    Some(rustix::fd::IntoRawFd::into_raw_fd(new))
+}
+
 /// Closes a descriptor that is known by its number only.
 pub(crate) fn close(fd: i32) {
     // SAFETY: the caller owns the number and forgets it.
@@ -143,4 +152,15 @@ pub(crate) fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno>
 pub(crate) fn receive(fd: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
     net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty())
         .map(|r| r.bytes)
+}
+
+/// Whether the other end has closed the connection, or it broke: nothing can be sent on it any more.
+pub(crate) fn is_closed(fd: &OwnedFd) -> bool {
+    let mut byte = [0u8; 1];
+    let how = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
+    match net::recv(fd, &mut byte[..], how) {
+        Ok((n, _)) => n == 0,
+        Err(Errno::AGAIN | Errno::INTR) => false,
+        Err(_) => true,
+    }
 }

@@ -1,7 +1,7 @@
 //! Data: a read or write of one frame, and large ones as a train of frames, several of them under way
 //! at once. When anything goes wrong with the train, what has no answer yet is sent piece by piece.
 
-use crate::call::{Body, Bound, Call, Request, refused};
+use crate::call::{Body, On, Request, refused};
 use crate::client::Client;
 use crate::conn::Failure;
 use crate::counters::OpIndex;
@@ -10,6 +10,7 @@ use crate::file::File;
 use crate::sys;
 use forebay_wire::MAX_DATA;
 use forebay_wire::frame::{Opcode, flag};
+use forebay_wire::session::call::{Bound, Call, Kind, Step};
 
 /// Frames of one transfer that may be unanswered: enough to keep both ends busy, few enough that
 /// many clients do not fill a node's memory.
@@ -45,9 +46,11 @@ struct Piece {
 }
 
 fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -> Request<'_> {
-    let write = opcode == Opcode::Write;
-    let length = if write { 0 } else { length as u64 };
-    Request { opcode, offset, length, body: Body::Bytes(body), changes: write, linger: false }
+    let (kind, length) = match opcode {
+        Opcode::Write => (Kind::Again, 0),
+        _ => (Kind::Look, length as u64),
+    };
+    Request { opcode, offset, length, body: Body::Bytes(body), kind, linger: false }
 }
 
 impl Client {
@@ -61,7 +64,7 @@ impl Client {
     ) -> Result<usize, Error> {
         let started = sys::now();
         let asked = request(Opcode::Read, offset, buf.len(), &[]);
-        let got = self.carry(call, Bound::File(file), asked, Some(buf), |_, _, data| Ok(data.len()));
+        let got = self.carry(call, On::File(file), asked, Some(buf), |_, _, data| Ok(data.len()));
         self.count(OpIndex::READ, started, &got);
         got
     }
@@ -76,7 +79,8 @@ impl Client {
     ) -> Result<usize, Error> {
         let started = sys::now();
         let asked = request(Opcode::Write, offset, 0, data);
-        let done = self.carry(call, Bound::File(file), asked, None, |_, header, _| {
+        let done = self.carry(call, On::File(file), asked, None, |served, header, _| {
+            file.mark_unsynced(served.host);
             Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(data.len()))
         });
         self.count(OpIndex::WRITE, started, &done);
@@ -94,8 +98,10 @@ impl Client {
     pub(crate) fn transfer(&self, file: &File, offset: u64, mut data: Data<'_>) -> Result<usize, Error> {
         let total = data.len();
         let started = sys::now();
-        let mut pieces: Vec<Piece> =
-            (0..total.div_ceil(PIECE)).map(|_| Piece { call: self.begin(started), outcome: None }).collect();
+        let kind = request(data.opcode(), 0, 0, &[]).kind;
+        let mut pieces: Vec<Piece> = (0..total.div_ceil(PIECE))
+            .map(|_| Piece { call: self.begin(kind, started), outcome: None })
+            .collect();
         self.train(file, offset, &mut data, &mut pieces);
         let mut done = 0;
         for (i, piece) in pieces.into_iter().enumerate() {
@@ -104,7 +110,7 @@ impl Client {
             let outcome = piece.outcome.unwrap_or_else(|| {
                 // Its own deadline begins now; what it is known by, and that it was sent, stays.
                 let mut call = piece.call;
-                call.restart(self.begin(sys::now()));
+                call.restart(sys::now(), self.limit());
                 match &mut data {
                     Data::In(buf) => self.read_piece(&mut call, file, &mut buf[from..to], at),
                     Data::Out(bytes) => self.write_piece(&mut call, file, &bytes[from..to], at),
@@ -128,15 +134,21 @@ impl Client {
     /// with the last answer, or as soon as something is not as it should be.
     fn train(&self, file: &File, offset: u64, data: &mut Data<'_>, pieces: &mut [Piece]) {
         let started = sys::now();
-        self.follow(started);
-        let Ok(place) = self.ensure_here(file, started) else { return };
-        let mut first = self.begin(started);
-        let Ok((mut taken, fresh)) = self.connected(place.node, &mut first) else { return };
+        let Some(first) = pieces.first_mut() else { return };
+        let (place, at) = self.at(file);
+        // Whatever else is to be done first, is done by a piece that goes alone.
+        let Step::Send(node) = first.call.next(started, &self.nodes, Bound::File(at), self.has_news()) else {
+            return;
+        };
+        let limit = self.limit();
+        let Ok((mut taken, fresh)) = self.connected(node, started + limit) else { return };
         let conn = taken.conn().expect("just made sure of it");
+        conn.begin();
         let (total, opcode) = (data.len(), data.opcode());
         let op = if opcode == Opcode::Read { OpIndex::READ } else { OpIndex::WRITE };
         let extent = |i: usize| i * PIECE..total.min((i + 1) * PIECE);
         let window = WINDOW.min(conn.welcome.credits as usize);
+        let host = conn.host;
         let (mut next, mut answered, mut stop) = (0, 0, false);
         let failure = 'train: loop {
             while !stop && next < pieces.len() && next - answered < window {
@@ -152,7 +164,7 @@ impl Client {
                 );
                 let header = self.stamp(&mut pieces[next].call, &asked, place.handle, body.len());
                 next += 1;
-                let mut wait = conn.wait(sys::now(), first.deadline);
+                let mut wait = conn.wait(sys::now(), limit.into());
                 if let Err(failure) = conn.send_more(&mut wait, &header, body) {
                     break 'train failure;
                 }
@@ -166,7 +178,7 @@ impl Client {
                 Data::In(buf) => Some(&mut **buf),
                 Data::Out(_) => None,
             };
-            let mut wait = conn.wait(sys::now(), first.deadline);
+            let mut wait = conn.wait(sys::now(), limit.into());
             let reply = match conn.await_any(&mut wait, into, &|id| waiting(id).map(extent)) {
                 Ok(reply) => reply,
                 Err(failure) => break failure,
@@ -176,35 +188,39 @@ impl Client {
                 break Failure::Broken("an answer to another request".into());
             };
             answered += 1;
-            self.heard_from(place.node, &header);
+            self.heard_from(node, &header);
             let piece = &mut pieces[i];
             let outcome = match header.status.get() {
                 _ if header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE) => {
                     // Not carried out: to be sent again, as if for the first time.
-                    piece.call.first_sent = None;
+                    piece.call.not_done();
                     if header.has(flag::STALE_HANDLE) {
-                        file.lose_place();
+                        file.lose_place(place);
                     }
                     stop = true;
                     continue;
                 }
                 0 if opcode == Opcode::Read => Ok(reply.body.len()),
-                0 => Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(extent(i).len())),
+                0 => {
+                    file.mark_unsynced(host);
+                    Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(extent(i).len()))
+                }
                 _ => Err(refused(&header, reply.body)),
             };
             let whole = outcome.as_ref().is_ok_and(|n| *n == extent(i).len());
             stop |= !whole || header.has(flag::MOVE);
-            self.count(op, piece.call.first_sent.unwrap_or(started), &outcome);
+            self.count(op, piece.call.first_sent().unwrap_or(started), &outcome);
             piece.outcome = Some(outcome);
         };
-        if opcode == Opcode::Write && !matches!(failure, Failure::Silent(_)) {
-            let until = sys::now() + conn.fence();
-            for piece in pieces.iter_mut().filter(|p| p.call.first_sent.is_some()) {
-                piece.call.fence(place.node, until);
+        let under_way = pieces.iter_mut().filter(|p| p.outcome.is_none() && p.call.first_sent().is_some());
+        for piece in under_way {
+            match conn.last_out() {
+                None => piece.call.not_sent(),
+                Some(last) => piece.call.unanswered(conn.process, last, conn.lease()),
             }
         }
         taken.drop_conn();
         drop(taken);
-        self.lost_connection(place.node, fresh, &failure);
+        self.lost_connection(node, fresh, &failure);
     }
 }

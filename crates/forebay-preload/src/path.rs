@@ -270,7 +270,8 @@ pub(crate) fn open_path(open: &table::Open) -> Vec<u8> {
     match &open.kind {
         Kind::Remote(f) => {
             let dir = &state().exports[usize::from(f.export)].dir;
-            if f.rel().is_empty() { dir.clone() } else { normalise(&[dir, &b"/"[..], f.rel()].concat()) }
+            let rel = f.rel();
+            if rel.is_empty() { dir.clone() } else { normalise(&[dir, &b"/"[..], &rel].concat()) }
         }
         Kind::Above(p) | Kind::LocalAbove(p) => p.clone(),
     }

@@ -32,11 +32,19 @@ pub(crate) struct Open {
     pub(crate) unsettled: AtomicBool,
     /// Which spare opening of it was lent to this file; 0 is none.
     pub(crate) spare: AtomicU32,
+    /// Its last descriptor was closed while another thread's call was still using it.
+    pub(crate) left: AtomicBool,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         spare::give_back(&self.spare);
+        if self.left.load(Ordering::Acquire)
+            && let Some(file) = self.remote()
+        {
+            // Nobody is there to be told how it went.
+            let _ = crate::state::state().client().close(file);
+        }
     }
 }
 
@@ -48,6 +56,7 @@ impl Open {
             busy: AtomicUsize::new(0),
             unsettled: AtomicBool::new(false),
             spare: AtomicU32::new(0),
+            left: AtomicBool::new(false),
         })
     }
 

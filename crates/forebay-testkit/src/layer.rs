@@ -46,13 +46,20 @@ impl Default for ClientOptions {
 impl Layer {
     /// Starts so many nodes, whose leases last `lease_ms`, over TCP.
     pub fn start(count: usize, lease_ms: u64, options: &ClientOptions) -> Layer {
+        Layer::start_on(count, lease_ms, options, false)
+    }
+
+    /// As [`Layer::start`], on Unix sockets if `unix`.
+    pub fn start_on(count: usize, lease_ms: u64, options: &ClientOptions, unix: bool) -> Layer {
         let dir = RunDir::create(&std::env::temp_dir()).expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("an export");
         std::fs::write(dir.path().join("libforebay.so"), PRELOAD).expect("the library");
         let launcher = Launcher::new(&program(), dir.path(), Log::Here).expect("a secret");
         let mut layer = Layer { nodes: Vec::new(), launcher, lease_ms, dir };
         for n in 0..count {
-            layer.nodes.push(Node { process: None, listen: "tcp:127.0.0.1:0".into() });
+            let socket = layer.dir.path().join(format!("n{n}"));
+            let listen = if unix { format!("unix:{}", socket.display()) } else { "tcp:127.0.0.1:0".into() };
+            layer.nodes.push(Node { process: None, listen });
             layer.restart(n);
         }
         layer.reconfigure(options);
@@ -119,6 +126,15 @@ impl Layer {
 
     fn node(&self, n: usize) -> &NodeProcess {
         self.nodes[n].process.as_ref().expect("the node was started")
+    }
+
+    /// How many descriptors of node `n` stand for what it exports.
+    pub fn open_files(&self, n: usize) -> usize {
+        let fds = format!("/proc/{}/fd", self.node(n).process.id());
+        let open = std::fs::read_dir(fds).expect("our own child").flatten();
+        let below = self.export().join("");
+        open.filter(|e| std::fs::read_link(e.path()).is_ok_and(|to| to.starts_with(&below) && to != below))
+            .count()
     }
 
     /// Stops node `n`, and waits until all its threads stand still.
@@ -218,6 +234,18 @@ impl Talker {
     pub fn ask(&mut self, line: &str) -> String {
         self.send(line);
         self.receive()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for a line, and for its end.
+    pub fn finish_saying(mut self) -> String {
+        let line = self.receive();
+        self.finish();
+        line
     }
 
     /// Ends the program by closing its input; it must end well. Returns what it still said.

@@ -241,7 +241,10 @@ fn forget(open: Arc<Open>) -> isize {
             Some(Err(e)) => fail(&e, &path),
             _ => 0,
         },
-        Err(_) => 0,
+        Err(shared) => {
+            shared.left.store(true, Ordering::Release);
+            0
+        }
     }
 }
 

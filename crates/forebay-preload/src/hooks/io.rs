@@ -188,7 +188,7 @@ pub(crate) fn direct_fd(file: &File, e: &Error) -> Option<sys::Raw> {
         return None;
     }
     let export = &state().exports[usize::from(file.export)];
-    let path = |base: &[u8]| [base, &b"/"[..], file.rel()].concat();
+    let path = |base: &[u8]| [base, &b"/"[..], &file.rel()].concat();
     let base = export.local.as_ref()?;
     crate::notes::note("direct", &path(&export.dir), &e.to_string());
     Some(sys::open(&path(base), file.flags().to_linux() | libc::O_CLOEXEC, 0))

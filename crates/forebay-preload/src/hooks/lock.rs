@@ -5,7 +5,7 @@ use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Open};
 use crate::user;
-use forebay_client::{Answer, Client, Error, File, LockKind, LockOwner, LockRange, Meta};
+use forebay_client::{Client, Error, File, LockKind, LockOwner, LockRange, LockWait};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,12 @@ hooks! {
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Tries until it works, the call fails, or a signal comes.
-fn insist(wait: bool, path: &[u8], mut attempt: impl FnMut() -> Result<(), Error>) -> isize {
+fn insist(
+    wait: bool,
+    path: &[u8],
+    mut attempt: impl FnMut() -> Result<(), Error>,
+    mut refused: impl FnMut() -> Result<(), Error>,
+) -> isize {
     let mut held_back: Option<Signals> = None;
     let mut nap_us = 200u64;
     let outcome = loop {
@@ -29,6 +34,9 @@ fn insist(wait: bool, path: &[u8], mut attempt: impl FnMut() -> Result<(), Error
                 sys!(nanosleep, &raw const t, 0);
                 if signals.let_in() {
                     break Err(Error::local(libc::EINTR));
+                }
+                if let Err(e) = refused() {
+                    break Err(e);
                 }
                 nap_us = (nap_us * 2).min(20_000);
             }
@@ -107,15 +115,7 @@ pub(crate) fn fcntl_lock(fd: c_int, open: &Open, cmd: c_int, arg: *mut libc::flo
     };
     let client = state().client();
     if cmd == libc::F_GETLK || cmd == libc::F_OFD_GETLK {
-        let found = client.meta_on(
-            file,
-            |handle| Meta::TestLock { handle, owner, range },
-            |a| match a {
-                Answer::Lock(l) => Some(l),
-                _ => None,
-            },
-        );
-        return match found {
+        return match client.test_lock(file, owner, range) {
             Ok(None) => {
                 asked.l_type = libc::F_UNLCK as i16;
                 0
@@ -135,7 +135,18 @@ pub(crate) fn fcntl_lock(fd: c_int, open: &Open, cmd: c_int, arg: *mut libc::flo
     if owner == LockOwner::Process {
         ANY.store(true, Ordering::Relaxed);
     }
-    insist(wait, &open.path, || client.lock(file, owner, range, false))
+    let mut waiting = LockWait::begin();
+    let refused = || match owner {
+        // As the kernel: only processes are known to wait for each other.
+        LockOwner::Process => {
+            let all: Vec<_> = table::all().collect();
+            waiting.refused(client, file, range, all.iter().filter_map(|(_, open)| open.remote()))
+        }
+        LockOwner::Handle => Ok(()),
+    };
+    let outcome = insist(wait, &open.path, || client.lock(file, owner, range, false), refused);
+    waiting.end(client);
+    outcome
 }
 
 /// The range in absolute terms.
@@ -212,9 +223,8 @@ pub(crate) unsafe extern "C" fn flock(fd: c_int, op: c_int) -> c_int {
         _ => return fail_errno(libc::EINVAL) as c_int,
     };
     let range = LockRange { kind, start: 0, len: 0 };
-    insist(op & libc::LOCK_NB == 0, &open.path, || {
-        state().client().lock(file, LockOwner::Handle, range, true)
-    }) as c_int
+    let attempt = || state().client().lock(file, LockOwner::Handle, range, true);
+    insist(op & libc::LOCK_NB == 0, &open.path, attempt, || Ok(())) as c_int
 }
 
 unsafe extern "C" fn lockf(fd: c_int, cmd: c_int, len: i64) -> c_int {

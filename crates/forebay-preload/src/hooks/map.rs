@@ -95,7 +95,7 @@ fn map_local(
     offset: i64,
 ) -> Option<isize> {
     let base = state().exports[usize::from(file.export)].local.as_ref()?;
-    let path = [base, &b"/"[..], file.rel()].concat();
+    let path = [base, &b"/"[..], &file.rel()].concat();
     let mode = if file.flags().has(OpenFlags::WRITE) { libc::O_RDWR } else { libc::O_RDONLY };
     let fd = sys::open(&path, mode | libc::O_CLOEXEC, 0);
     if fd < 0 {

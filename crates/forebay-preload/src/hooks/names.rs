@@ -273,7 +273,7 @@ fn renamed(a: &Remote, b: &Remote, flags: c_uint) {
             continue;
         }
         let moved = |from: &[u8], to: &[u8]| {
-            path::below(file.rel(), from)
+            path::below(&file.rel(), from)
                 .map(|rest| if rest.is_empty() { to.to_vec() } else { [to, b"/", rest].concat() })
         };
         if let Some(rel) = moved(&old, &new) {

@@ -9,6 +9,7 @@ pub use lock::{LockKind, LockOwner, LockRange, LockRecord};
 
 use crate::flags::OpenFlags;
 use crate::hello::{Incarnation, SessionId};
+use crate::session::call::Kind;
 use crate::{MAX_META, MAX_NAME, MAX_PATH, WireError};
 use serde::{Deserialize, Serialize};
 
@@ -380,6 +381,23 @@ impl<'a> Meta<'a> {
             | Meta::Removexattr { .. }
             | Meta::Lock { .. }
             | Meta::Flock { .. } => true,
+        }
+    }
+
+    /// What a client must know before it sends it a second time.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Meta::Truncate { .. } => Kind::Again,
+            Meta::Open { flags, .. } if !flags.has(OpenFlags::EXCL) && !flags.has(OpenFlags::TMPFILE) => {
+                if self.changes() {
+                    Kind::Again
+                } else {
+                    Kind::Look
+                }
+            }
+            _ if self.needs_reply_cache() => Kind::Once,
+            _ if self.changes() => Kind::Again,
+            _ => Kind::Look,
         }
     }
 

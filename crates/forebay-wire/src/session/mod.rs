@@ -1,9 +1,13 @@
-//! The two ends of a session as state machines: [`lease`] keeps a request from being carried out
-//! after its client gave up on it, [`wait`] tells a client how long to wait and when to give up,
-//! [`replies`] lets a node answer a repeated request without doing it again, [`ledger`] lets another
-//! process answer for a node that is gone.
+//! The two ends of a session as state machines. The client's: [`call`] decides where a request goes and
+//! what to do when no answer comes, [`wait`] how long to wait for it on one connection, [`nodes`] which
+//! node is used. The node's: [`lease`] keeps a request from being carried out after its client gave up
+//! on it, [`replies`] answers a repeated request without doing it again, [`ledger`] lets another process
+//! answer for a node that is gone. Both count by the same [`fence`].
 
+pub mod call;
+pub mod fence;
 pub mod lease;
 pub mod ledger;
+pub mod nodes;
 pub mod replies;
 pub mod wait;

@@ -26,8 +26,11 @@ impl Replies {
     /// What is known of `id`; a new one is noted as running.
     pub fn begin(&mut self, id: u64) -> Known<'_> {
         let Some(at) = self.kept.iter().position(|(k, _)| *k == id) else {
-            if self.kept.len() == KEPT {
-                self.kept.pop_front();
+            // What is still being carried out must not be forgotten.
+            if self.kept.len() >= KEPT
+                && let Some(oldest) = self.kept.iter().position(|(_, answer)| answer.is_some())
+            {
+                self.kept.remove(oldest);
             }
             self.kept.push_back((id, None));
             return Known::New;
@@ -66,9 +69,12 @@ mod tests {
         r.forget(0);
         assert_eq!(r.begin(0), Known::New);
         r.forget(0);
+        assert_eq!(r.begin(5000), Known::New);
         for id in 2..=(KEPT as u64 + 1) {
             assert_eq!(r.begin(id), Known::New);
+            r.answered(id, Vec::new());
         }
         assert_eq!(r.begin(1), Known::New, "the oldest is forgotten");
+        assert_eq!(r.begin(5000), Known::Running, "but not what is under way");
     }
 }

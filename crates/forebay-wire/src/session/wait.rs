@@ -5,6 +5,7 @@
 //! stamp the client sent is older than the lease, so that the node can no longer carry the request
 //! out. The call as a whole has a deadline.
 
+use super::fence::fence;
 use forebay_types::Nanos;
 
 /// How patient a client is.
@@ -53,6 +54,16 @@ impl Wait {
         self.unanswered_ping |= ping;
     }
 
+    /// It is time for a ping, but the socket takes no more: as good as one that is not answered.
+    pub fn cannot_ping(&mut self) {
+        self.unanswered_ping = true;
+    }
+
+    /// When bytes were last sent that may have reached the node.
+    pub fn last_sent(&self) -> Nanos {
+        self.last_sent
+    }
+
     /// Something came from the node.
     pub fn heard(&mut self, now: Nanos) {
         self.last_heard = now;
@@ -69,8 +80,7 @@ impl Wait {
         if !self.unanswered_ping {
             return if now >= ping_at { Step::Ping } else { Step::WaitUntil(ping_at.min(deadline)) };
         }
-        // Half as long again as the lease: transit, and the node's own rounding.
-        let dead_at = self.last_sent + self.patience.lease + Nanos(self.patience.lease.0 / 2);
+        let dead_at = self.last_sent + fence(self.patience.lease);
         if now >= dead_at { Step::GiveUp } else { Step::WaitUntil(dead_at.min(deadline)) }
     }
 }

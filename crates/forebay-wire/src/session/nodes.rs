@@ -1,0 +1,401 @@
+//! Which I/O node to use: what was seen of each, and where the arbiter says that the clients of this
+//! job belong. Read by every call of every thread, without a lock: a signal handler or a forked child
+//! may be here. A node once known keeps its index until the process ends.
+
+use crate::hello::HostBoot;
+use forebay_types::{Epoch, Nanos};
+use std::fmt::Debug;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// A node that broke is not tried again for this long, while another one lives.
+const DOWN_FOR: Nanos = Nanos::from_secs(2);
+
+/// More I/O nodes than this are not remembered, and a mapping has no more than this.
+const CHUNK: usize = 64;
+const CHUNKS: usize = 64;
+const MAPPED: usize = 1024;
+
+#[derive(Debug)]
+struct Entry<A> {
+    address: A,
+    /// Not 0: it broke, and has not answered since.
+    down_until: AtomicU64,
+    draining: AtomicBool,
+    /// The kernel it runs on, as it last greeted; all zero while that is not known.
+    host: [AtomicU64; 2],
+}
+
+impl<A> Entry<A> {
+    fn new(address: A) -> Entry<A> {
+        Entry {
+            address,
+            down_until: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            host: [AtomicU64::new(0), AtomicU64::new(0)],
+        }
+    }
+}
+
+/// Where the clients of this job belong: replaced as a whole, read until it was read undisturbed.
+#[derive(Debug)]
+struct Mapping {
+    version: AtomicU64,
+    epoch: AtomicU64,
+    count: AtomicUsize,
+    nodes: [AtomicU32; MAPPED],
+}
+
+type Chunk<A> = Box<[OnceLock<Entry<A>>; CHUNK]>;
+
+/// The I/O nodes, as this process sees them, by their index.
+#[derive(Debug)]
+pub struct Nodes<A> {
+    entries: [OnceLock<Chunk<A>>; CHUNKS],
+    count: AtomicUsize,
+    changing: AtomicBool,
+    mapping: Box<Mapping>,
+    /// Which of the job's nodes is this process's: the how manieth it is.
+    turn: usize,
+    current: AtomicUsize,
+    /// The last call found no node at all.
+    gone: AtomicBool,
+}
+
+impl<A: Clone> Clone for Nodes<A> {
+    fn clone(&self) -> Nodes<A> {
+        let to = Nodes::empty(self.turn);
+        for i in 0..self.len() {
+            let from = self.entry(i);
+            let entry = Entry::new(from.address.clone());
+            entry.down_until.store(from.down_until.load(Ordering::Relaxed), Ordering::Relaxed);
+            entry.draining.store(from.draining.load(Ordering::Relaxed), Ordering::Relaxed);
+            for (to, from) in entry.host.iter().zip(&from.host) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            to.push(entry);
+        }
+        to.map(self.epoch(), &self.mapped());
+        to.current.store(self.current.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.gone.store(self.gone(), Ordering::Relaxed);
+        to
+    }
+}
+
+impl<A> Nodes<A> {
+    fn empty(turn: usize) -> Nodes<A> {
+        Nodes {
+            entries: [const { OnceLock::new() }; CHUNKS],
+            count: AtomicUsize::new(0),
+            changing: AtomicBool::new(false),
+            mapping: Box::new(Mapping {
+                version: AtomicU64::new(0),
+                epoch: AtomicU64::new(0),
+                count: AtomicUsize::new(0),
+                nodes: [const { AtomicU32::new(0) }; MAPPED],
+            }),
+            turn,
+            current: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    fn entry(&self, node: usize) -> &Entry<A> {
+        self.entries[node / CHUNK]
+            .get()
+            .and_then(|chunk| chunk[node % CHUNK].get())
+            .expect("an index stands for an entry that was added")
+    }
+
+    /// How many nodes are known.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether none is known; never, once made.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One writer at a time.
+    fn push(&self, entry: Entry<A>) -> usize {
+        let at = self.len();
+        let chunk = self.entries[at / CHUNK].get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
+        chunk[at % CHUNK].get_or_init(|| entry);
+        self.count.store(at + 1, Ordering::Release);
+        at
+    }
+
+    /// One writer at a time.
+    fn map(&self, epoch: Epoch, nodes: &[usize]) {
+        let m = &self.mapping;
+        m.version.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (slot, node) in m.nodes.iter().zip(nodes) {
+            slot.store(*node as u32, Ordering::Relaxed);
+        }
+        m.count.store(nodes.len().min(MAPPED), Ordering::Relaxed);
+        m.epoch.store(epoch.0, Ordering::Relaxed);
+        m.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The job's own nodes, in the mapping's order.
+    fn mapped(&self) -> Vec<usize> {
+        let m = &self.mapping;
+        let mut nodes = Vec::new();
+        // A signal handler that interrupted the writer sees no end of it: what it reads then is a
+        // mixture of two mappings, all of them nodes that are known.
+        for _ in 0..10_000 {
+            let before = m.version.load(Ordering::Acquire);
+            nodes.clear();
+            let count = m.count.load(Ordering::Relaxed);
+            nodes.extend(m.nodes[..count].iter().map(|n| n.load(Ordering::Relaxed) as usize));
+            fence(Ordering::Acquire);
+            if before % 2 == 0 && m.version.load(Ordering::Relaxed) == before {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        nodes
+    }
+
+    /// The version of the mapping this process follows.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.mapping.epoch.load(Ordering::Relaxed))
+    }
+
+    /// The index of the node whose address is the one wanted.
+    pub fn find(&self, wanted: impl Fn(&A) -> bool) -> Option<usize> {
+        (0..self.len()).find(|&i| wanted(&self.entry(i).address))
+    }
+
+    /// Where a node listens.
+    pub fn address(&self, node: usize) -> &A {
+        &self.entry(node).address
+    }
+
+    /// The node to use. One that works is kept; when it does not, the job's others are tried in turn,
+    /// then the rest.
+    pub fn pick(&self, now: Nanos) -> usize {
+        let current = self.current.load(Ordering::Relaxed);
+        if self.usable(current, now) {
+            return current;
+        }
+        let own = self.mapped();
+        let n = self.len();
+        let at = own.iter().position(|&i| i == current).unwrap_or(self.turn % own.len().max(1));
+        let next = (1..=own.len())
+            .map(|i| own[(at + i) % own.len()])
+            .chain((1..=n).map(|i| (current + i) % n).filter(|i| !own.contains(i)));
+        let chosen = next
+            .clone()
+            .find(|&i| self.usable(i, now))
+            .or_else(|| next.clone().find(|&i| !self.is_down(i, now)))
+            .unwrap_or((current + 1) % n);
+        // It may have been started again since it said that it drains; if not, it says so again.
+        self.entry(chosen).draining.store(false, Ordering::Relaxed);
+        self.current.store(chosen, Ordering::Relaxed);
+        chosen
+    }
+
+    /// The job's home: the first of its nodes that may be expected to answer.
+    pub fn home(&self, now: Nanos) -> usize {
+        let own = self.mapped();
+        own.iter().copied().find(|&i| !self.is_down(i, now)).unwrap_or_else(|| self.pick(now))
+    }
+
+    /// Whether the node broke a short while ago, and has not answered since.
+    pub fn is_down(&self, node: usize, now: Nanos) -> bool {
+        now.0 < self.entry(node).down_until.load(Ordering::Relaxed)
+    }
+
+    fn usable(&self, node: usize, now: Nanos) -> bool {
+        !self.is_down(node, now) && !self.entry(node).draining.load(Ordering::Relaxed)
+    }
+
+    /// The node broke or did not answer.
+    pub fn mark_down(&self, node: usize, now: Nanos) {
+        self.entry(node).down_until.store((now + DOWN_FOR).0, Ordering::Relaxed);
+        self.entry(node).draining.store(false, Ordering::Relaxed);
+    }
+
+    /// The node answered, and said whether it asks its clients to leave.
+    pub fn mark_up(&self, node: usize, draining: bool) {
+        let entry = self.entry(node);
+        // Written only when they change: every call of every thread comes here.
+        if entry.down_until.load(Ordering::Relaxed) != 0 {
+            entry.down_until.store(0, Ordering::Relaxed);
+        }
+        if entry.draining.load(Ordering::Relaxed) != draining {
+            entry.draining.store(draining, Ordering::Relaxed);
+        }
+        if self.gone.load(Ordering::Relaxed) {
+            self.gone.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The node greeted from this host.
+    pub fn mark_host(&self, node: usize, host: HostBoot) {
+        for (slot, half) in self.entry(node).host.iter().zip(halves(host)) {
+            slot.store(half, Ordering::Relaxed);
+        }
+    }
+
+    fn host_is(&self, node: usize, host: Option<HostBoot>) -> bool {
+        let wanted = host.map_or([0; 2], halves);
+        self.entry(node).host.iter().zip(wanted).all(|(slot, half)| slot.load(Ordering::Relaxed) == half)
+    }
+
+    /// Nodes on that host, as far as is known, and behind them those of which nothing is known; those
+    /// that are down only if `all` of the first are wanted.
+    pub fn on_host(&self, host: HostBoot, now: Nanos, all: bool) -> impl Iterator<Item = usize> + '_ {
+        let up = move |i: usize| !self.is_down(i, now);
+        let there = (0..self.len()).filter(move |&i| self.host_is(i, Some(host)) && (all || up(i)));
+        there.chain((0..self.len()).filter(move |&i| self.host_is(i, None) && up(i)))
+    }
+
+    /// Whether none may be expected to answer right now.
+    pub fn all_down(&self, now: Nanos) -> bool {
+        (0..self.len()).all(|i| self.is_down(i, now))
+    }
+
+    /// A call found no node in time. The next ones wait less, if no node has answered since it broke.
+    pub fn note_failure(&self) {
+        if (0..self.len()).all(|i| self.entry(i).down_until.load(Ordering::Relaxed) != 0) {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last call found no node, and none has answered since.
+    pub fn gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+}
+
+fn halves(host: HostBoot) -> [u64; 2] {
+    let n = u128::from_le_bytes(host.0);
+    [n as u64, (n >> 64) as u64]
+}
+
+impl<A: Clone + Eq + Debug> Nodes<A> {
+    /// The job's nodes as of `epoch`, at least one, and others that may serve it when all of those
+    /// are gone.
+    pub fn new(epoch: Epoch, own: &[A], spare: &[A], turn: usize) -> Nodes<A> {
+        let nodes = Nodes::empty(turn);
+        nodes.remap(epoch, own);
+        for address in spare {
+            nodes.index(address);
+        }
+        nodes
+    }
+
+    /// The index of the node at `address`, a new one if need be.
+    pub fn index(&self, address: &A) -> usize {
+        self.find(|a| a == address).unwrap_or_else(|| self.change(|nodes| nodes.add(address)))
+    }
+
+    fn add(&self, address: &A) -> usize {
+        // An arbiter that goes on naming new ones does not fill our memory.
+        let full = self.len() == CHUNK * CHUNKS;
+        self.find(|a| a == address)
+            .unwrap_or_else(|| if full { 0 } else { self.push(Entry::new(address.clone())) })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&Nodes<A>) -> T) -> T {
+        while self.changing.swap(true, Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        let done = change(self);
+        self.changing.store(false, Ordering::Release);
+        done
+    }
+
+    /// The clients of this job belong to these nodes now.
+    pub fn remap(&self, epoch: Epoch, to: &[A]) {
+        if to.is_empty() {
+            return;
+        }
+        self.change(|nodes| {
+            let own: Vec<usize> = to.iter().take(MAPPED).map(|a| nodes.add(a)).collect();
+            nodes.map(epoch, &own);
+            nodes.current.store(own[nodes.turn % own.len()], Ordering::Relaxed);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(names: &[&str]) -> Vec<String> {
+        names.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    fn of(count: usize, turn: usize) -> Nodes<String> {
+        let all = ["a", "b", "c", "d"];
+        Nodes::new(Epoch(0), &at(&all[..count]), &[], turn)
+    }
+
+    #[test]
+    fn keeps_what_works_and_leaves_what_does_not() {
+        let n = of(3, 1);
+        let t = Nanos::from_secs(10);
+        assert_eq!(n.pick(t), 1);
+        n.mark_down(1, t);
+        assert_eq!(n.pick(t), 2);
+        assert_eq!(n.pick(t + Nanos::from_secs(60)), 2, "it stays where it works");
+        n.mark_up(2, true);
+        assert_eq!(n.pick(t), 0);
+        n.mark_down(0, t);
+        assert_eq!(n.pick(t), 2, "a draining node is better than a dead one");
+        assert_eq!(n.pick(t), 2, "and one choice is kept");
+        n.mark_down(2, t);
+        assert!(n.all_down(t));
+        let tried: Vec<usize> = (0..3).map(|_| n.pick(t)).collect();
+        assert_eq!(tried.iter().collect::<std::collections::BTreeSet<_>>().len(), 3, "all are tried in turn");
+    }
+
+    #[test]
+    fn one_dead_node_is_not_the_end() {
+        let n = of(2, 0);
+        let t = Nanos::from_secs(10);
+        n.mark_down(0, t);
+        n.note_failure();
+        assert!(!n.gone(), "the other one has not failed");
+        n.mark_down(1, t + Nanos::from_secs(3));
+        n.note_failure();
+        assert!(n.gone(), "neither has answered since, though the first may be tried again");
+        n.mark_up(0, false);
+        assert!(!n.gone());
+    }
+
+    #[test]
+    fn a_node_that_was_draining_comes_back() {
+        let n = of(2, 0);
+        let t = Nanos::from_secs(10);
+        n.mark_up(0, true);
+        assert_eq!(n.pick(t), 1);
+        n.mark_down(1, t);
+        assert_eq!(n.pick(t), 0);
+        n.mark_up(0, false);
+        assert_eq!(n.pick(t + Nanos::from_secs(5)), 0);
+    }
+
+    #[test]
+    fn goes_where_it_is_mapped() {
+        let n = Nodes::new(Epoch(3), &at(&["a", "b"]), &at(&["s"]), 1);
+        let t = Nanos::from_secs(10);
+        assert_eq!((n.epoch(), n.pick(t)), (Epoch(3), 1));
+        n.mark_down(1, t);
+        assert_eq!(n.pick(t), 0, "the job's own before a spare one");
+        n.mark_down(0, t);
+        assert_eq!(n.address(n.pick(t)), &at(&["s"])[0]);
+        n.remap(Epoch(4), &at(&["x", "b", "y"]));
+        assert_eq!(n.epoch(), Epoch(4));
+        assert_eq!(n.address(n.pick(t + Nanos::from_secs(60))), &at(&["b"])[0], "the second of three");
+        n.remap(Epoch(5), &at(&["y"]));
+        assert_eq!(n.address(n.pick(t)), &at(&["y"])[0]);
+        assert_eq!(n.index(&at(&["a"])[0]), 0, "what was known keeps its index");
+        assert_eq!(n.clone().epoch(), Epoch(5));
+    }
+}

@@ -1,0 +1,397 @@
+//! A client: the session's client half, driven by events instead of sockets.
+
+use crate::node::{host_boot, incarnation};
+use crate::world::{
+    DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, Plan, REGISTERS, Reply, Request, World,
+};
+use forebay_types::{Epoch, Nanos};
+use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Verdict, Why};
+use forebay_wire::session::nodes::Nodes;
+use forebay_wire::session::wait::{self, Patience, Wait};
+use std::collections::BTreeMap;
+
+const PING_AFTER: Nanos = Nanos::from_millis(500);
+
+#[derive(Clone, Copy)]
+enum Purpose {
+    Request,
+    Look,
+    Ask { via: usize, asked: Nanos, about: Process, age_ms: u32 },
+    Open,
+}
+
+enum Doing {
+    Nothing,
+    Napping,
+    Connecting { slot: usize, link: Option<usize>, purpose: Purpose, wait: Wait, hello: Nanos },
+    Awaiting { slot: usize, link: usize, purpose: Purpose, wait: Wait, fresh: bool },
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    link: usize,
+    process: Process,
+    lease: Nanos,
+}
+
+struct Current {
+    call: Call,
+    number: usize,
+    op: Op,
+    /// How often the lock had changed hands when the call began.
+    turns: u64,
+}
+
+pub(crate) struct Client {
+    index: usize,
+    nodes: Nodes<usize>,
+    links: BTreeMap<usize, Known>,
+    place: FileAt,
+    current: Option<Current>,
+    doing: Doing,
+    turn: u64,
+    stopped_until: Nanos,
+    /// The lock's turn at which this client got it.
+    locked: Option<u64>,
+    next_id: u64,
+    left: u64,
+}
+
+impl Client {
+    pub(crate) fn new(index: usize, plan: &Plan, w: &mut World) -> Client {
+        let all: Vec<usize> = (0..plan.nodes).collect();
+        let mut client = Client {
+            index,
+            nodes: Nodes::new(Epoch(0), &all, &[], index),
+            links: BTreeMap::new(),
+            place: FileAt { node: 0, ours: true, lost: true, stays: false },
+            current: None,
+            doing: Doing::Nothing,
+            turn: 0,
+            stopped_until: Nanos::ZERO,
+            locked: None,
+            next_id: 0,
+            left: 4 + w.random.below(8),
+        };
+        client.arm(w, w.now + Nanos::from_millis(10));
+        client
+    }
+
+    fn arm(&mut self, w: &mut World, when: Nanos) {
+        self.turn += 1;
+        w.at(when, Event::Wake(self.index, self.turn));
+    }
+
+    pub(crate) fn stop(&mut self, w: &mut World, long: Nanos) {
+        self.stopped_until = self.stopped_until.max(w.now + long);
+        if let Some(c) = &self.current {
+            w.done[c.number].excused = true;
+        }
+    }
+
+    fn is_stopped(&self, w: &mut World, event: Event) -> bool {
+        let stopped = w.now < self.stopped_until;
+        if stopped {
+            w.at(self.stopped_until, event);
+        }
+        stopped
+    }
+
+    fn begin_op(&mut self, w: &mut World) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        let op = match w.random.below(10) {
+            0..4 => Op::Write(w.random.below(REGISTERS)),
+            4..6 => Op::Append,
+            6 => Op::Mkdir(w.random.below(NAMES)),
+            7 => Op::Rmdir(w.random.below(NAMES)),
+            _ if self.locked.is_some() => Op::Unlock,
+            _ => Op::Lock,
+        };
+        let kind = match op {
+            Op::Append | Op::Mkdir(_) | Op::Rmdir(_) => Kind::Once,
+            _ => Kind::Again,
+        };
+        let number = w.done.len();
+        w.done.push(Done {
+            op,
+            client: self.index,
+            begun: w.now,
+            ended: None,
+            excused: false,
+            applied: 0,
+            first_applied: Nanos::ZERO,
+            last_applied: Nanos::ZERO,
+        });
+        self.next_id += 1;
+        let call = Call::new(self.next_id, kind, w.now, DEADLINE);
+        self.current = Some(Current { call, number, op, turns: w.lock_turns });
+        self.go(w);
+    }
+
+    fn finish(&mut self, w: &mut World, result: Result<[u64; 4], Failed>) {
+        self.doing = Doing::Nothing;
+        let Some(c) = self.current.take() else { return };
+        if result.is_ok() && c.op != Op::Lock && self.locked.is_some_and(|turn| turn != c.turns) {
+            let what = format!("Locks: call {} went well, though its lock was another's meanwhile", c.number);
+            w.break_promise(what);
+        }
+        match (c.op, result) {
+            (Op::Lock, Ok(_)) if self.locked.is_none() => self.locked = Some(w.lock_turns),
+            (Op::Unlock, Ok(_)) | (_, Err(Failed::LockLost)) => self.locked = None,
+            _ => {}
+        }
+        self.place.stays = self.locked.is_some();
+        w.finish(c.number, result);
+        let pause = w.random.skewed(Nanos::from_secs(4));
+        self.arm(w, w.now + pause);
+    }
+
+    fn go(&mut self, w: &mut World) {
+        let Some(c) = &mut self.current else { return };
+        let step = c.call.next(w.now, &self.nodes, Bound::File(self.place), false);
+        if w.told {
+            println!("             call {} {:?} of client {}: {step:?}", c.number, c.op, self.index);
+        }
+        match step {
+            Step::Send(slot) => self.begin(w, slot, Purpose::Request),
+            Step::Look(slot) => self.begin(w, slot, Purpose::Look),
+            Step::Ask { via, about, age_ms } => {
+                let asked = w.now;
+                self.begin(w, via, Purpose::Ask { via, asked, about, age_ms });
+            }
+            Step::Open(slot) => self.begin(w, slot, Purpose::Open),
+            Step::Nap(until) => {
+                self.doing = Doing::Napping;
+                self.arm(w, until);
+            }
+            Step::Done { errno, values, .. } => {
+                w.totals.settled += 1;
+                self.finish(w, if errno == 0 { Ok(values) } else { Err(Failed::Refused(errno)) });
+            }
+            Step::Fail(Why::NoNode) => self.finish(w, Err(Failed::NoNode)),
+            Step::Fail(Why::Unknown(_)) => self.finish(w, Err(Failed::Unknown)),
+            Step::Map(_) | Step::Adopt(_) => unreachable!("nobody maps, nobody forks"),
+        }
+    }
+
+    fn patience(&self, lease: Nanos, now: Nanos) -> Wait {
+        let Some(c) = &self.current else { unreachable!("a call is under way") };
+        let deadline = c.call.deadline().since(now);
+        Wait::new(Patience { ping_after: PING_AFTER, lease, deadline }, now, now)
+    }
+
+    fn begin(&mut self, w: &mut World, slot: usize, purpose: Purpose) {
+        if let Some(known) = self.links.get(&slot).copied() {
+            if w.links[known.link].open {
+                return self.use_link(w, slot, known, purpose, false);
+            }
+            // Found dead before it is used.
+            self.links.remove(&slot);
+        }
+        let link = w.connect(self.index, slot);
+        let mut wait = self.patience(LEASE, w.now);
+        if matches!(purpose, Purpose::Look) {
+            let patience = Patience { ping_after: PING_AFTER, lease: LEASE, deadline: PING_AFTER };
+            wait = Wait::new(patience, w.now, w.now);
+        }
+        wait.sent(w.now, true);
+        if let Some(link) = link {
+            w.send(link, true, Frame::Hello(w.now));
+        }
+        self.doing = Doing::Connecting { slot, link, purpose, wait, hello: w.now };
+        self.watch(w);
+    }
+
+    /// Does what the wait says, until something comes.
+    fn watch(&mut self, w: &mut World) {
+        let (Doing::Connecting { wait, .. } | Doing::Awaiting { wait, .. }) = &mut self.doing else { return };
+        match wait.step(w.now) {
+            wait::Step::WaitUntil(t) => self.arm(w, t),
+            wait::Step::Ping => {
+                wait.sent(w.now, true);
+                if let Doing::Awaiting { link, .. } = self.doing {
+                    w.send(link, true, Frame::Ping(w.now));
+                }
+                self.watch(w);
+            }
+            wait::Step::GiveUp | wait::Step::Deadline => self.lost(w, true),
+        }
+    }
+
+    fn use_link(&mut self, w: &mut World, slot: usize, known: Known, purpose: Purpose, fresh: bool) {
+        let Some(c) = &mut self.current else { return };
+        let link = known.link;
+        let wait = match purpose {
+            Purpose::Look => {
+                c.call.looked(Some(known.process));
+                return self.go(w);
+            }
+            Purpose::Request => {
+                if !c.call.may_send(known.process) {
+                    return self.go(w);
+                }
+                let replay = c.call.first_sent().map(|t| w.now.since(t).0 / 1_000_000);
+                c.call.sending(w.now);
+                let (number, id, op) = (c.number, c.call.id, c.op);
+                let request = Request { number, id, stamp: w.now, replay, op };
+                let wait = self.patience(known.lease, w.now);
+                w.send(link, true, Frame::Request(request));
+                wait
+            }
+            Purpose::Ask { about, age_ms, .. } => {
+                let id = c.call.id;
+                let wait = self.patience(known.lease, w.now);
+                let frame = Frame::Verdict { stamp: w.now, about: about.incarnation, id, age_ms };
+                w.send(link, true, frame);
+                wait
+            }
+            Purpose::Open => {
+                let wait = self.patience(known.lease, w.now);
+                w.send(link, true, Frame::Open(w.now));
+                wait
+            }
+        };
+        self.doing = Doing::Awaiting { slot, link, purpose, wait, fresh };
+        self.watch(w);
+    }
+
+    /// The connection in use is of no more use.
+    fn lost(&mut self, w: &mut World, silent: bool) {
+        let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
+        let Some(c) = &mut self.current else { return };
+        let purpose = match doing {
+            Doing::Connecting { slot, link, purpose, .. } => {
+                self.nodes.mark_down(slot, w.now);
+                if let Some(link) = link {
+                    w.reset(link);
+                }
+                if matches!(purpose, Purpose::Request) {
+                    c.call.not_sent();
+                }
+                purpose
+            }
+            Doing::Awaiting { slot, link, purpose, wait, fresh } => {
+                if fresh || silent {
+                    self.nodes.mark_down(slot, w.now);
+                }
+                let known = self.links.remove(&slot);
+                w.reset(link);
+                if let (Purpose::Request, Some(known)) = (purpose, known) {
+                    c.call.unanswered(known.process, wait.last_sent(), known.lease);
+                }
+                purpose
+            }
+            Doing::Nothing | Doing::Napping => return,
+        };
+        match purpose {
+            Purpose::Request => {}
+            Purpose::Look => c.call.looked(None),
+            Purpose::Ask { via, asked, .. } => c.call.verdict(via, asked, Verdict::NoAnswer),
+            Purpose::Open => c.call.step_failed(),
+        }
+        self.go(w);
+    }
+
+    pub(crate) fn broken(&mut self, w: &mut World, link: usize) {
+        if self.is_stopped(w, Event::Broken(link)) {
+            return;
+        }
+        self.links.retain(|_, k| {
+            let in_use = matches!(self.doing, Doing::Awaiting { link: l, .. } if l == link);
+            k.link != link || in_use
+        });
+        let mine = match &self.doing {
+            Doing::Connecting { link: l, .. } => *l == Some(link),
+            Doing::Awaiting { link: l, .. } => *l == link,
+            _ => false,
+        };
+        if mine {
+            self.lost(w, false);
+        }
+    }
+
+    pub(crate) fn refused(&mut self, w: &mut World, slot: usize) {
+        if self.is_stopped(w, Event::Refused(self.index, slot)) {
+            return;
+        }
+        if matches!(&self.doing, Doing::Connecting { slot: s, link: None, .. } if *s == slot) {
+            self.lost(w, false);
+        }
+    }
+
+    pub(crate) fn wake(&mut self, w: &mut World, turn: u64) {
+        if turn != self.turn || self.is_stopped(w, Event::Wake(self.index, turn)) {
+            return;
+        }
+        match self.doing {
+            Doing::Nothing if self.current.is_none() => self.begin_op(w),
+            Doing::Nothing => {}
+            Doing::Napping => self.go(w),
+            Doing::Connecting { .. } | Doing::Awaiting { .. } => self.watch(w),
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, w: &mut World, link: usize, frame: Frame) {
+        if self.is_stopped(w, Event::Arrive(link, false, frame)) {
+            return;
+        }
+        match (&mut self.doing, frame) {
+            (Doing::Connecting { slot, link: Some(l), purpose, hello, .. }, Frame::Welcome(who))
+                if *l == link =>
+            {
+                let (slot, purpose, transit) = (*slot, *purpose, w.now.since(*hello));
+                let process = w.links[link].process;
+                assert_eq!(who, incarnation(process), "a process greets as itself");
+                let host = host_boot(w.processes[process].host);
+                let process = Process { node: slot, incarnation: who, host };
+                let known = Known { link, process, lease: LEASE + transit };
+                self.links.insert(slot, known);
+                self.nodes.mark_host(slot, host);
+                self.use_link(w, slot, known, purpose, true);
+            }
+            (Doing::Awaiting { link: l, slot, purpose, wait, .. }, frame) if *l == link => {
+                wait.heard(w.now);
+                let (slot, purpose) = (*slot, *purpose);
+                let draining = w.processes[w.links[link].process].draining;
+                self.nodes.mark_up(slot, draining);
+                self.heard(w, slot, purpose, frame);
+            }
+            _ => {}
+        }
+    }
+
+    fn heard(&mut self, w: &mut World, slot: usize, purpose: Purpose, frame: Frame) {
+        let Some(c) = &mut self.current else { return };
+        match (purpose, frame) {
+            (Purpose::Request, Frame::Answer(id, reply)) if id == c.call.id => match reply {
+                Reply::Ok(values) => self.finish(w, Ok(values)),
+                Reply::Refused(errno) => self.finish(w, Err(Failed::Refused(errno))),
+                Reply::Expired | Reply::Stale => {
+                    c.call.not_done();
+                    if matches!(reply, Reply::Stale) {
+                        self.place.lost = true;
+                    }
+                    self.doing = Doing::Nothing;
+                    self.go(w);
+                }
+            },
+            (Purpose::Ask { via, asked, .. }, Frame::Known(known)) => {
+                let verdict = known.map_or(Verdict::Ignorant, |(dead, fate)| Verdict::Known { dead, fate });
+                c.call.verdict(via, asked, verdict);
+                self.doing = Doing::Nothing;
+                self.go(w);
+            }
+            (Purpose::Open, Frame::Opened) => {
+                w.totals.moved += u64::from(self.place.node != slot);
+                self.place = FileAt { node: slot, ours: true, lost: false, stays: false };
+                if self.locked.is_some() {
+                    return self.finish(w, Err(Failed::LockLost));
+                }
+                self.doing = Doing::Nothing;
+                self.go(w);
+            }
+            _ => self.watch(w),
+        }
+    }
+}

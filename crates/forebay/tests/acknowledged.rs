@@ -1,0 +1,175 @@
+//! What was acknowledged is true: programs through I/O nodes that die, stop and come back, at the
+//! moments at which a client could be led to believe something that is not so. The schedules that
+//! cannot be had from outside are in `forebay-wire`'s `schedules`.
+
+use forebay_testkit::{AT, ClientOptions, Layer, Talker};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+const LEASE_MS: u64 = 500;
+
+fn driver(layer: &Layer, turn: usize) -> Talker {
+    let mut driver = Talker::start(layer.command(&layer.compile("driver"), turn));
+    assert_eq!(driver.ask(&format!("case {AT} 0")), "0 0");
+    driver
+}
+
+/// A program of `acknowledged.c`, called so.
+fn program(layer: &Layer, turn: usize, arguments: &[&str]) -> Talker {
+    let mut command = layer.command(&layer.compile("acknowledged"), turn);
+    command.args(arguments);
+    Talker::start(command)
+}
+
+/// A write too large for a Unix socket's buffer, to a node that is stopped for less than its lease:
+/// what is written after it stays.
+#[test]
+fn a_stopped_node_writes_nothing_over_what_came_later() {
+    for size in [210_000, 214_000, 1_000_000] {
+        let layer = Layer::start_on(2, 2000, &ClientOptions::default(), true);
+        let mut a = driver(&layer, 0);
+        assert_eq!(a.ask("open 0 file 66"), "0 0");
+        assert_eq!(a.ask(&format!("pwrite 0 {size} 0 1")), format!("{size} 0"));
+        layer.freeze(0);
+        a.send(&format!("pwrite 0 {size} 0 2"));
+        std::thread::sleep(Duration::from_millis(1600));
+        layer.thaw(0);
+        assert_eq!(a.receive(), format!("{size} 0"));
+        assert_eq!(a.ask("pwrite 0 16 0 3"), "16 0");
+        let newest = std::fs::read(layer.export().join("file")).expect("the file")[..16].to_vec();
+        std::thread::sleep(Duration::from_millis(1500));
+        let later = std::fs::read(layer.export().join("file")).expect("the file")[..16].to_vec();
+        assert_eq!(newest, later, "{size}: nothing landed later");
+        a.finish();
+    }
+}
+
+/// A process is idle while its node dies and another process does the same: each does its own.
+#[test]
+fn nothing_succeeds_by_somebody_elses_doing() {
+    let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let (mut a, mut b) = (driver(&layer, 0), driver(&layer, 1));
+    for d in [&mut a, &mut b] {
+        // Create, append.
+        assert_eq!(d.ask("open 0 log 1090"), "0 0");
+    }
+    for name in ["gone", "from"] {
+        assert_eq!(a.ask(&format!("open 1 {name} 66")), "0 0");
+        assert_eq!(a.ask("close 1"), "0 0");
+    }
+    for (call, first, second) in [
+        ("say 0 record-12345", "12 0", "12 0"),
+        ("mkdir dir", "0 0", "-1 17"),
+        ("open 2 made 194", "0 0", "-1 17"),
+        ("unlink gone", "0 0", "-1 2"),
+        ("rename from to", "0 0", "-1 2"),
+        ("rmdir dir", "0 0", "-1 2"),
+    ] {
+        layer.kill(0);
+        assert_eq!(b.ask(call), first, "{call}");
+        assert_eq!(a.ask(call), second, "{call}, by the one whose node died");
+        layer.restart(0);
+        // Back on the node that is to die, with a connection that is then idle.
+        drop(a);
+        a = driver(&layer, 0);
+        assert_eq!(a.ask("open 0 log 1090"), "0 0");
+        assert_eq!(a.ask("stat log").split(' ').next(), Some("0"));
+    }
+    let log = std::fs::read_to_string(layer.export().join("log")).expect("the log");
+    assert_eq!(log, "record-12345".repeat(2), "both appended");
+}
+
+/// The node of a lock's holder dies, and another process has the lock for a while: the holder is told.
+#[test]
+fn a_lock_is_held_without_a_gap_or_its_loss_is_told() {
+    for (take, release) in [("lock 0 1 0 10", "lock 0 2 0 10"), ("flock 0 6", "flock 0 8")] {
+        let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+        let (mut a, mut b) = (driver(&layer, 0), driver(&layer, 1));
+        for d in [&mut a, &mut b] {
+            assert_eq!(d.ask("open 0 file 66"), "0 0");
+        }
+        assert_eq!(a.ask(take), "0 0");
+        assert_eq!(b.ask(take), "-1 11");
+        layer.kill(0);
+        assert_eq!(b.ask(take), "0 0", "the lock went with its node");
+        assert_eq!(b.ask("pwrite 0 10 0 7"), "10 0");
+        assert_eq!(b.ask(release), "0 0");
+        assert_eq!(a.ask("pwrite 0 10 0 8"), "-1 5", "{take}: the holder is told");
+        assert_eq!(a.ask("pwrite 0 10 0 8"), "10 0", "once");
+        assert_eq!(a.ask(take), "0 0");
+        a.finish();
+        b.finish();
+    }
+}
+
+/// Locks that two threads took at the same moment are all known when their node dies.
+#[test]
+fn no_threads_lock_is_forgotten() {
+    let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let mut lockers = program(&layer, 0, &["lockers", AT]);
+    assert_eq!(lockers.receive(), "locked");
+    layer.kill(0);
+    assert_eq!(lockers.ask(""), "-1 5");
+    lockers.finish();
+}
+
+#[test]
+fn processes_that_wait_for_each_others_locks_are_told() {
+    let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let mut a = program(&layer, 0, &["cross", AT, "one", "two"]);
+    let mut b = program(&layer, 1, &["cross", AT, "two", "one"]);
+    assert_eq!((a.receive().as_str(), b.receive().as_str()), ("ready", "ready"));
+    let holder = program(&layer, 1, &["holder", AT, "one"]).finish();
+    assert_eq!(holder.trim(), format!("1 {}", a.id()), "F_GETLK names the process, whichever node serves it");
+    a.send("");
+    b.send("");
+    // One of them is told, and with its end the other one has its lock.
+    let mut said = [a.finish_saying(), b.finish_saying()];
+    said.sort();
+    assert_eq!(said, [format!("-1 {}", libc::EDEADLK), "0 0".to_owned()]);
+}
+
+/// The file behind an open file is removed, and another one made that has its inode number.
+#[test]
+fn an_open_file_is_the_same_file_or_none() {
+    let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 66"), "0 0");
+    assert_eq!(a.ask("pwrite 0 10 0 1"), "10 0");
+    let path = layer.export().join("file");
+    let number = std::fs::metadata(&path).expect("the file").ino();
+    layer.kill(0);
+    std::fs::remove_file(&path).expect("nobody else removes it");
+    for i in 0..1000 {
+        let other = layer.export().join(format!("other{i}"));
+        std::fs::write(&other, "somebody else's").expect("a file");
+        if std::fs::metadata(&other).expect("the file").ino() == number {
+            std::fs::rename(&other, &path).expect("a name");
+            break;
+        }
+    }
+    if !path.exists() {
+        println!("SKIPPED: this file system does not use inode numbers again");
+        return;
+    }
+    assert_eq!(a.ask("pwrite 0 10 0 2"), format!("-1 {}", libc::ESTALE));
+    assert_eq!(std::fs::read_to_string(&path).expect("the other file"), "somebody else's");
+}
+
+#[test]
+fn a_child_keeps_what_it_inherited_however_late() {
+    let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    assert_eq!(program(&layer, 0, &["orphan", AT]).finish().trim(), "4 0 kept");
+}
+
+#[test]
+fn nothing_is_left_over_by_locks_and_closes() {
+    let layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
+    let grown: i64 = program(&layer, 0, &["changes", AT, "40000"]).finish().trim().parse().expect("a number");
+    assert!(grown < 1024, "40,000 lock changes took {grown} KiB");
+    let mut closer = program(&layer, 0, &["closes", AT, "300"]);
+    assert_eq!(closer.receive(), "closed");
+    let open = layer.open_files(0);
+    assert!(open <= 1, "{open} files are open on the node, all were closed");
+    closer.finish();
+}
