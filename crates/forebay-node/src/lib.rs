@@ -25,7 +25,6 @@ mod peers;
 mod probe;
 mod ranges;
 mod receiver;
-mod replay;
 mod reply;
 mod running;
 mod serve;

@@ -6,7 +6,6 @@ use crate::file::OpenFile;
 use crate::link::{Frame, Link};
 use crate::meta::Call;
 use crate::node::Node;
-use crate::replay;
 use crate::session::Session;
 use crate::stats::Op;
 use crate::storage::{Storage, Target};
@@ -15,7 +14,7 @@ use forebay_pattern::Access;
 use forebay_sched::{Request, Segment, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::message::Meta;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
@@ -147,12 +146,6 @@ impl Node {
             return Ok((n, offset));
         }
         let _position = file.position();
-        if opcode == Opcode::Append
-            && header.has(flag::REPLAY)
-            && let Some(at) = replay::find_append(file, offset, data)?
-        {
-            return Ok((data.len(), at));
-        }
         // In the ledger before its lease is looked at: see [`Call::may_change`].
         let begun = self.ledgers.begin(session.id, header.id.get()).ok_or(Failure::BUSY)?;
         if let Err(expired) = session.may_change(link, sys::now()) {

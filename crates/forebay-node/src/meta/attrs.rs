@@ -122,7 +122,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    pub(crate) fn getxattr(&self, target: &Target<'_>, name: &[u8], out: &mut Vec<u8>) -> Outcome<()> {
+    pub(super) fn getxattr(&self, target: &Target<'_>, name: &[u8], out: &mut Vec<u8>) -> Outcome<()> {
         let mut value = Vec::with_capacity(256);
         grow(&mut value, |value| {
             if let Some((link, _place)) = self.link_name(target)? {

@@ -38,8 +38,8 @@ impl<'a> Call<'a> {
         self.opened(fd, attr, flags)
     }
 
-    /// Enters a file that was opened or found.
-    pub(crate) fn opened(&self, fd: OwnedFd, attr: Attr, flags: OpenFlags) -> Outcome<Answer<'static>> {
+    /// Enters a file that was opened.
+    fn opened(&self, fd: OwnedFd, attr: Attr, flags: OpenFlags) -> Outcome<Answer<'static>> {
         let kind = attr.mode & libc::S_IFMT;
         if kind != libc::S_IFREG && kind != libc::S_IFDIR && !flags.has(OpenFlags::PATH) {
             return Err(Failure::new(Errno::OPNOTSUPP, "pipes, sockets and devices are not forwarded"));

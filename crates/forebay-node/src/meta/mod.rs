@@ -12,10 +12,9 @@ use crate::ledger::Verdict;
 use crate::link::Link;
 use crate::node::Node;
 use crate::path::{self, Checked};
-use crate::replay;
 use crate::session::Session;
 use crate::sys;
-use forebay_wire::frame::{Header, flag};
+use forebay_wire::frame::Header;
 use forebay_wire::message::{Answer, Meta, Path, Target};
 use forebay_wire::session::ledger::Begun;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,10 +23,10 @@ use std::sync::Arc;
 
 /// One metadata request and who asks.
 pub(crate) struct Call<'a> {
-    pub(crate) node: &'a Node,
+    node: &'a Node,
     via: &'a Link,
     session: &'a Arc<Session>,
-    pub(crate) header: &'a Header,
+    header: &'a Header,
     /// It must not be done twice: it is entered in the ledger before it is tried.
     once: bool,
     begun: Cell<Option<Begun>>,
@@ -50,27 +49,12 @@ impl<'a> Call<'a> {
     pub(crate) fn run(mut self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         // Cutting a file twice to one length is cutting it once.
         self.once = meta.needs_reply_cache() && !matches!(meta, Meta::Truncate { .. });
-        let done = self.repeat(meta, out);
+        let done = self.carry_out(meta, out);
         if let Some(begun) = self.begun.take() {
             let errno = done.as_ref().map_or_else(|f| f.errno.raw_os_error().unsigned_abs(), |()| 0);
             self.node.ledgers.done(begun, errno, [self.identity.get(), 0, 0, 0]);
         }
         done
-    }
-
-    fn repeat(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
-        let start = out.len();
-        if self.header.has(flag::REPLAY) {
-            replay::admit(meta)?;
-        }
-        let done = self.carry_out(meta, out);
-        match done {
-            Err(failure) if self.header.has(flag::REPLAY) && !failure.not_tried() => {
-                out.truncate(start);
-                replay::outcome(self, meta, failure, out)
-            }
-            other => other,
-        }
     }
 
     fn carry_out(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {

@@ -84,7 +84,7 @@ impl<'a> Call<'a> {
         Ok(DONE)
     }
 
-    pub(crate) fn readlink(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+    pub(super) fn readlink(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let checked = path::check(&self.node.exports, path)?;
         let Some(place) = checked.entry()? else {
             // `.`, `..` and names that end in a slash are directories, if they are anything.
