@@ -2,8 +2,12 @@
 //! `openapi.json` describes it; a test holds the two against each other.
 
 mod council;
+mod live;
 mod metrics;
 mod node;
+mod page;
+
+pub(crate) use live::Viewers;
 
 use crate::core::Refusal;
 use crate::history::{History, Query};
@@ -31,7 +35,7 @@ use std::time::Duration;
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 17] = [
+pub const ROUTES: [(&str, &[&str]); 19] = [
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
     ("/v1/jobs/{id}/lease", &["put"]),
@@ -43,6 +47,8 @@ pub const ROUTES: [(&str, &[&str]); 17] = [
     ("/v1/mapping", &["get"]),
     ("/v1/decisions", &["get"]),
     ("/v1/history", &["get"]),
+    ("/v1/history/jobs", &["get"]),
+    ("/v1/live", &["get"]),
     ("/v1/council", &["get"]),
     ("/v1/learned", &["get", "put", "delete"]),
     ("/v1/model", &["get", "post"]),
@@ -131,6 +137,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/mapping", get(mapping))
         .route("/v1/decisions", get(decisions))
         .route("/v1/history", get(history))
+        .route("/v1/history/jobs", get(past_jobs))
         .route(COUNCIL_PATH, get(council::council))
         .route(LEARNED_PATH, get(council::learned))
         .route(MODEL_PATH, get(council::model))
@@ -140,12 +147,15 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), one_by_one));
     let patience = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, PATIENCE);
     let socket = Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(secret);
+    let looking = Router::new().route("/v1/live", get(live::live));
     changing
         .merge(showing)
         .layer(DefaultBodyLimit::max(BODY))
         .merge(files)
         .layer(patience)
         .merge(socket)
+        .merge(looking)
+        .merge(page::routes())
         .fallback(async || Rejection::new(Status::NotFound, "there is no such path; see /v1/openapi.json"))
         .method_not_allowed_fallback(async || {
             Rejection::new(Status::Method, "not this method; see /v1/openapi.json")
@@ -312,6 +322,11 @@ async fn history(
         limit: p.limit.unwrap_or(1000).min(10_000),
     };
     Ok(Json(read(&shared, move |h| h.rows(&query)).await?).into_response())
+}
+
+/// The jobs of the past that are still known, the latest first.
+async fn past_jobs(State(shared): App) -> Result<Response, Rejection> {
+    Ok(Json(read(&shared, |h| h.jobs(500)).await?).into_response())
 }
 
 /// Answers from the history file, off the threads that serve everyone.

@@ -7,7 +7,7 @@ mod writer;
 
 pub use writer::{HistoryWriter, Note};
 
-use forebay_control::view::{DecisionView, HistoryRow};
+use forebay_control::view::{DecisionView, HistoryRow, PastJob};
 use forebay_types::NodeId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -231,6 +231,33 @@ impl History {
         let mut rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         rows.reverse();
         Ok(rows)
+    }
+
+    /// The jobs that are still known, the latest first.
+    pub fn jobs(&self, limit: u32) -> rusqlite::Result<Vec<PastJob>> {
+        // Rows that were rolled up stand in two tables for a while: the fuller one has all of them.
+        let each = LEVELS.map(|(table, step)| {
+            format!(
+                "SELECT job, min(time) AS first, max(time) + {step} AS last, sum(bytes_read) AS r, \
+                 sum(bytes_written) AS w FROM {table} GROUP BY job"
+            )
+        });
+        let sql = format!(
+            "SELECT job, min(first), max(last), max(r), max(w) FROM ({}) GROUP BY job ORDER BY 3 DESC LIMIT ?1",
+            each.join(" UNION ALL ")
+        );
+        let mut rows = self.db.prepare(&sql)?;
+        let number = |r: &rusqlite::Row<'_>, at| Ok::<_, rusqlite::Error>(r.get::<_, i64>(at)?.max(0) as u64);
+        let found = rows.query_map([limit], |r| {
+            Ok(PastJob {
+                job: r.get(0)?,
+                first: number(r, 1)?,
+                last: number(r, 2)?,
+                bytes_read: number(r, 3)?,
+                bytes_written: number(r, 4)?,
+            })
+        })?;
+        found.collect()
     }
 
     /// The latest decisions, the newest first; only those in which a job got something, if asked so.

@@ -3,6 +3,7 @@
 //! Whatever is asked of the core is answered only after everything that follows from it was stored.
 //! While no core leads here (another arbiter does), questions are answered with [`NotLeading`].
 
+use crate::api::Viewers;
 use crate::config::Config;
 use crate::core::{Action, ConnectionId, Core, Refusal};
 use crate::curves::Curves;
@@ -115,6 +116,8 @@ pub struct Shared {
     pub(crate) asked: AtomicU64,
     /// When the core last came round.
     alive: AtomicU64,
+    /// People who look at the dashboard.
+    pub(crate) viewers: Viewers,
     clock: Clock,
 }
 
@@ -169,6 +172,7 @@ impl Shared {
             refusals: Refusals::default(),
             asked: AtomicU64::new(0),
             alive: AtomicU64::new(0),
+            viewers: Viewers::default(),
             clock: Clock { start: Instant::now(), unix: Nanos::from(unix) },
         }))
     }
@@ -302,6 +306,11 @@ impl Shared {
         if moved {
             self.remapped.send_replace(());
         }
+    }
+
+    /// The number of the next decision.
+    pub(crate) fn next_decision(&self) -> u64 {
+        self.next_decision.load(Ordering::Relaxed)
     }
 
     /// Rows of history that were dropped.

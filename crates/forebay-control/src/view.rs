@@ -213,6 +213,21 @@ pub struct HistoryRow {
     pub mode: String,
 }
 
+/// `GET /v1/history/jobs`: a list of these, the latest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastJob {
+    /// Its name.
+    pub job: String,
+    /// When it was first seen at work, in seconds since 1970.
+    pub first: u64,
+    /// When it was last seen at work.
+    pub last: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
 /// `GET /v1/health`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HealthView {
