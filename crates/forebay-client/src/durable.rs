@@ -47,9 +47,8 @@ impl Client {
             let now = sys::now();
             let there: Vec<usize> = self.nodes.on_host(host, now, false).collect();
             for node in there {
-                match self.sync_through(node, file, host, data_only, end) {
-                    Ok(Some(outcome)) => return outcome,
-                    Ok(None) | Err(_) => {}
+                if let Ok(Some(outcome)) = self.sync_through(node, file, host, data_only, end) {
+                    return outcome;
                 }
             }
             let now = sys::now();

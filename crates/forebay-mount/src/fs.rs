@@ -54,6 +54,9 @@ pub(crate) struct Asked {
     pub(crate) pid: u32,
 }
 
+/// What is left to do of an operation, on a thread that may wait.
+pub(crate) type Rest = Box<dyn FnOnce(&Fs) -> Outcome<Reply> + Send>;
+
 /// An answer to the kernel.
 pub(crate) enum Reply {
     /// Done, nothing to tell.
@@ -65,7 +68,7 @@ pub(crate) enum Reply {
     /// The kernel expects none.
     Silent,
     /// Has to wait for others: to be finished in a thread of its own.
-    Later(Box<dyn FnOnce(&Fs) -> Outcome<Reply> + Send>),
+    Later(Rest),
 }
 
 impl Reply {

@@ -2,7 +2,7 @@
 //! more that reads, so that the kernel is heard while others wait for I/O nodes.
 
 use crate::abi::{self, InHeader, InitIn, InitOut, Opcode, OutHeader, init};
-use crate::fs::{Asked, Contract, Fs, Outcome, Reply};
+use crate::fs::{Asked, Contract, Fs, Outcome, Reply, Rest};
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    fn finish_later(self: &Arc<Server>, unique: u64, rest: Box<dyn FnOnce(&Fs) -> Outcome<Reply> + Send>) {
+    fn finish_later(self: &Arc<Server>, unique: u64, rest: Rest) {
         let server = Arc::clone(self);
         let started =
             std::thread::Builder::new().name("forebay-wait".into()).stack_size(STACK).spawn(move || {

@@ -151,7 +151,7 @@ impl<A> Nodes<A> {
             let count = m.count.load(Ordering::Relaxed);
             nodes.extend(m.nodes[..count].iter().map(|n| n.load(Ordering::Relaxed) as usize));
             fence(Ordering::Acquire);
-            if before % 2 == 0 && m.version.load(Ordering::Relaxed) == before {
+            if before.is_multiple_of(2) && m.version.load(Ordering::Relaxed) == before {
                 break;
             }
             std::hint::spin_loop();
