@@ -1,7 +1,7 @@
 //! Running scenarios: I/O nodes and client processes are started, led through the steps, measured
 //! and ended, run by run.
 //!
-//! [`explore`] does it all; [`machine`] says where processes run; [`work`] and [`machine::serve_agent`] are
+//! [`Study`] holds it all together; [`machine`] says where processes run; [`work`] and [`machine::serve_agent`] are
 //! what those processes do.
 
 mod conductor;

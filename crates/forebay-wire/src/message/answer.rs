@@ -31,7 +31,7 @@ pub struct Attr {
 pub struct Entry<'a> {
     /// Inode number.
     pub ino: u64,
-    /// Where the next entry starts: a cookie for [`Meta::Readdir`].
+    /// Where the next entry starts: a cookie for [`super::Meta::Readdir`].
     pub next: u64,
     /// `DT_*`.
     pub kind: u8,
@@ -57,7 +57,7 @@ pub struct FsStat {
     pub kind: u64,
 }
 
-/// The answer to a [`Meta`] that succeeded.
+/// The answer to a [`super::Meta`] that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer<'a> {
     /// Done.
