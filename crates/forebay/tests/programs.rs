@@ -146,13 +146,11 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT_S]);
     if mode != Mode::Direct {
+        let via = if mode == Mode::Mount { "mount" } else { "preload" };
         command
             .arg(env!("CARGO_BIN_EXE_forebay"))
-            .args(["run", "--quiet", "--via", "preload", "--io-nodes", "2", "--report"])
+            .args(["run", "--quiet", "--via", via, "--io-nodes", "2", "--report"])
             .arg(&report);
-        if mode == Mode::Mount {
-            command.args(["--via", "mount"]);
-        }
         command.arg("--at").arg(format!("{}={}", dir.display(), export.display())).arg("--");
     }
     command.arg(shell).arg(script).current_dir(&work).stdin(Stdio::null());
