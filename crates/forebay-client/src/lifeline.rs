@@ -18,7 +18,7 @@ struct Line {
 
 /// The lifelines of one process, bare connections that are never used again.
 pub(crate) struct Lifelines {
-    lines: [Line; MAX],
+    lines: Box<[Line]>,
 }
 
 impl Drop for Lifelines {
@@ -29,7 +29,8 @@ impl Drop for Lifelines {
 
 impl Default for Lifelines {
     fn default() -> Lifelines {
-        Lifelines { lines: [const { Line { fd: AtomicI32::new(-1), node: AtomicI32::new(0) } }; MAX] }
+        let line = |_| Line { fd: AtomicI32::new(-1), node: AtomicI32::new(0) };
+        Lifelines { lines: (0..MAX).map(line).collect() }
     }
 }
 
@@ -37,7 +38,7 @@ impl Lifelines {
     /// For a forked child: the parent's are its own now.
     pub(crate) fn inherit(&self) -> Lifelines {
         let child = Lifelines::default();
-        for (to, from) in child.lines.iter().zip(&self.lines) {
+        for (to, from) in child.lines.iter().zip(self.lines.iter()) {
             to.fd.store(from.fd.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         child

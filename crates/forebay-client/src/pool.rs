@@ -21,7 +21,8 @@ struct Slot {
 }
 
 pub(crate) struct Pool {
-    slots: [Slot; SLOTS],
+    /// On the heap: a program's threads may have small stacks.
+    slots: Box<[Slot]>,
 }
 
 // SAFETY: a slot's `conn` is touched only by whoever holds its `taken` flag (see `Taken`), or by a
@@ -38,12 +39,14 @@ pub(crate) struct Taken<'a> {
 impl Pool {
     pub(crate) fn new() -> Pool {
         Pool {
-            slots: std::array::from_fn(|_| Slot {
-                taken: AtomicBool::new(false),
-                node: AtomicI32::new(0),
-                fd: AtomicI32::new(-1),
-                conn: UnsafeCell::new(None),
-            }),
+            slots: (0..SLOTS)
+                .map(|_| Slot {
+                    taken: AtomicBool::new(false),
+                    node: AtomicI32::new(0),
+                    fd: AtomicI32::new(-1),
+                    conn: UnsafeCell::new(None),
+                })
+                .collect(),
         }
     }
 
@@ -53,7 +56,7 @@ impl Pool {
         let wanted = node as i32 + 1;
         loop {
             for pass in [Some(wanted), Some(0), None] {
-                for slot in &self.slots {
+                for slot in self.slots.iter() {
                     if pass.is_some_and(|p| slot.node.load(Ordering::Relaxed) != p) {
                         continue;
                     }
@@ -102,7 +105,7 @@ impl Pool {
 
     /// Takes every idle connection in turn.
     pub(crate) fn for_each_idle(&self, mut f: impl FnMut(&mut Taken<'_>)) {
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             if slot.node.load(Ordering::Relaxed) != 0
                 && slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
@@ -116,7 +119,7 @@ impl Pool {
     /// # Safety
     /// No other thread may exist in this process.
     pub(crate) unsafe fn forget(&self) {
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             let fd = slot.fd.swap(-1, Ordering::Relaxed);
             if fd >= 0 {
                 sys::close(fd);

@@ -117,6 +117,13 @@ impl State {
             // SAFETY: set to leaked boxes only.
             return unsafe { &*p };
         }
+        self.first_client()
+    }
+
+    /// Apart, so that its stack is not that of every call.
+    #[cold]
+    #[inline(never)]
+    fn first_client(&'static self) -> &'static Client {
         let new =
             Client::new(self.config.clone(), self.counters).expect("start-up checked the configuration");
         let new = Box::into_raw(Box::new(new));
@@ -151,6 +158,8 @@ impl State {
         Box::new(Client::new(self.config.clone(), None).expect("start-up checked the configuration"))
     }
 
+    #[cold]
+    #[inline(never)]
     fn after_fork(&self) {
         let old = self.client.load(Ordering::Relaxed);
         if !old.is_null() {

@@ -43,19 +43,20 @@ struct Mapping {
     version: AtomicU64,
     epoch: AtomicU64,
     count: AtomicUsize,
-    nodes: [AtomicU32; MAPPED],
+    nodes: Box<[AtomicU32]>,
 }
 
-type Chunk<A> = Box<[OnceLock<Entry<A>>; CHUNK]>;
+type Chunk<A> = Box<[OnceLock<Entry<A>>]>;
 
 /// The I/O nodes, as this process sees them, by their index.
 #[derive(Debug)]
 pub struct Nodes<A> {
-    entries: [OnceLock<Chunk<A>>; CHUNKS],
+    /// On the heap, as all that is large: a program's threads may have small stacks.
+    entries: Box<[OnceLock<Chunk<A>>]>,
     count: AtomicUsize,
     changing: AtomicBool,
-    mapping: Box<Mapping>,
-    /// Which of the job's nodes is this process's: the how manieth it is.
+    mapping: Mapping,
+    /// Which of the job's nodes is this process's: the index of it.
     turn: usize,
     current: AtomicUsize,
     /// The last call found no node at all.
@@ -85,15 +86,15 @@ impl<A: Clone> Clone for Nodes<A> {
 impl<A> Nodes<A> {
     fn empty(turn: usize) -> Nodes<A> {
         Nodes {
-            entries: [const { OnceLock::new() }; CHUNKS],
+            entries: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
             changing: AtomicBool::new(false),
-            mapping: Box::new(Mapping {
+            mapping: Mapping {
                 version: AtomicU64::new(0),
                 epoch: AtomicU64::new(0),
                 count: AtomicUsize::new(0),
-                nodes: [const { AtomicU32::new(0) }; MAPPED],
-            }),
+                nodes: (0..MAPPED).map(|_| AtomicU32::new(0)).collect(),
+            },
             turn,
             current: AtomicUsize::new(0),
             gone: AtomicBool::new(false),
@@ -120,7 +121,7 @@ impl<A> Nodes<A> {
     /// One writer at a time.
     fn push(&self, entry: Entry<A>) -> usize {
         let at = self.len();
-        let chunk = self.entries[at / CHUNK].get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
+        let chunk = self.entries[at / CHUNK].get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
         chunk[at % CHUNK].get_or_init(|| entry);
         self.count.store(at + 1, Ordering::Release);
         at
