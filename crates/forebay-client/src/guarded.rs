@@ -1,6 +1,7 @@
 //! A value that threads change one after the other, without a lock that the kernel knows: a forked
 //! child may find it held by a thread that it does not have, and takes it over.
 
+use crate::sys;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,9 +23,10 @@ impl<T> Guarded<T> {
         Guarded { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `f` with the value. `None`: its holder does not let go, so this must be a signal handler
-    /// that interrupted it.
+    /// Runs `f` with the value. `None`: its holder does not let go.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // No signal handler of this thread finds the value held by the very thread it interrupted.
+        let _quiet = sys::HeldSignals::new();
         for spin in 0..SPINS {
             if !self.held.swap(true, Ordering::Acquire) {
                 // SAFETY: we hold the flag.

@@ -164,3 +164,52 @@ pub(crate) fn is_closed(fd: &OwnedFd) -> bool {
         Err(_) => true,
     }
 }
+
+/// Holds this thread's signals back while it lives.
+pub(crate) struct HeldSignals {
+    before: u64,
+}
+
+impl HeldSignals {
+    pub(crate) fn new() -> HeldSignals {
+        HeldSignals { before: signal_mask(u64::MAX) }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        signal_mask(self.before);
+    }
+}
+
+/// Sets the thread's signal mask and returns the one before. Without the C library, whose functions may
+/// be replaced by ones that end up here.
+#[cfg(target_arch = "x86_64")]
+fn signal_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: rt_sigprocmask(SIG_SETMASK) with two masks of eight bytes, which is the kernel's size.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_rt_sigprocmask => _,
+            in("rdi") libc::SIG_SETMASK,
+            in("rsi") &raw const mask,
+            in("rdx") &raw mut before,
+            in("r10") 8usize,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    before
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn signal_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut before, 8usize);
+    }
+    before
+}
