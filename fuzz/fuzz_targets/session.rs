@@ -4,10 +4,9 @@
 #![no_main]
 
 use forebay_node::Node;
-use forebay_node::config::{ExportConfig, Listen, NodeConfig};
-use forebay_types::Epoch;
+use forebay_node::config::{ExportConfig, NodeConfig};
+use forebay_types::{Address, Epoch, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
-use forebay_types::Secret;
 use forebay_wire::hello::{Greeting, Hello, SessionId, prove};
 use forebay_wire::message::{decode, encode_into};
 use libfuzzer_sys::fuzz_target;
@@ -38,7 +37,7 @@ fn world() -> &'static World {
         std::fs::write(dir.path().join("outside"), "untouched").expect("a file");
         std::os::unix::fs::symlink("../outside", dir.path().join("export/out")).expect("a link");
         let running = Node::start(NodeConfig {
-            listen: vec![Listen::Unix(dir.path().join("socket"))],
+            listen: vec![Address::Unix(dir.path().join("socket"))],
             grace: Duration::from_millis(10),
             exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
             secret: Some(Secret::new(SECRET)),
