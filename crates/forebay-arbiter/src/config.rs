@@ -6,7 +6,7 @@ use crate::curves::Curves;
 use crate::health::ScreenConfig;
 use crate::history::Keep;
 use forebay_policy::dfra::DfraConfig;
-use forebay_policy::{FairConfig, PolicyKind, Sharing};
+use forebay_policy::{FairConfig, PolicyKind, SharingRule};
 use forebay_types::{Address, Nanos, Secret, SecretError};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ struct File {
     policy: Option<String>,
     curves: Option<PathBuf>,
     compute_nodes: Option<u32>,
-    sharing: Option<Sharing>,
+    sharing: Option<SharingRule>,
     lease_ms: Option<u64>,
     node_grace_ms: Option<u64>,
     start_grace_ms: Option<u64>,

@@ -34,7 +34,7 @@ use crate::store::{Change, Kept, StoredJob, StoredNode};
 use forebay_control::node::{NodeHello, NodeReport, Term, ToNode};
 use forebay_control::view::{DecisionView, HistoryRow};
 use forebay_pattern::Model;
-use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, Sharing};
+use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, SharingRule};
 use forebay_types::{Epoch, Nanos, NodeId};
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub struct CoreConfig {
     /// What is learned about scheduler parameters.
     pub tune: TuneConfig,
     /// When jobs may share an I/O node.
-    pub sharing: Sharing,
+    pub sharing: SharingRule,
     /// A job that does not renew its lease within this long is dead.
     pub lease: Nanos,
     /// How long an I/O node whose connection broke, or that is silent, is still counted on.
@@ -77,7 +77,7 @@ impl Default for CoreConfig {
             settings: Settings::default(),
             compute_nodes: None,
             tune: TuneConfig::default(),
-            sharing: Sharing::default(),
+            sharing: SharingRule::default(),
             lease: Nanos::from_secs(15),
             node_grace: Nanos::from_secs(2),
             start_grace: Nanos::from_secs(10),

@@ -11,8 +11,8 @@ use forebay_control::node::NodeReport;
 use forebay_pattern::Model;
 use forebay_sched::SchedulerConfig;
 use forebay_tune::{
-    Arms, Context, Council, CouncilConfig, CouncilError, Guard, Learned, LearnedError, Memory,
-    NodeReport as Vote, PolicyConfig, RewardRule,
+    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Guard, Learned, LearnedError, Memory,
+    Observation as Vote, RewardRule,
 };
 use forebay_types::{Nanos, NodeId};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub struct TuneConfig {
     /// The schedulers to choose between, and the one in force when nothing is known.
     pub choices: Arms,
     /// Which bandit.
-    pub policy: PolicyConfig,
+    pub policy: BanditConfig,
     /// How far back experience counts.
     pub memory: Memory,
     /// How much may be risked.
@@ -68,7 +68,7 @@ impl Default for TuneConfig {
         TuneConfig {
             mode: Mode::default(),
             choices: Arms::twins_windows(),
-            policy: PolicyConfig::default(),
+            policy: BanditConfig::default(),
             memory: Memory::default(),
             guard: Guard::default(),
             reward: RewardRule::default(),

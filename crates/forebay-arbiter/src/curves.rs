@@ -54,7 +54,7 @@ pub struct Asked<'a> {
 
 /// A curve, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct SourcedCurve {
     /// The curve.
     pub curve: BandwidthCurve,
     /// In a few words.
@@ -113,7 +113,7 @@ impl Curves {
     }
 
     /// The curve of such a job; `None` if nothing is known.
-    pub fn of(&self, asked: Asked<'_>) -> Option<Known> {
+    pub fn of(&self, asked: Asked<'_>) -> Option<SourcedCurve> {
         let (base, source) = self.table(asked).unzip();
         let measured = self.correction(asked);
         let points: BTreeMap<u32, f64> = match (base, measured) {
@@ -130,7 +130,7 @@ impl Curves {
             (Some(source), s) => format!("{source}, corrected by {s} s of measurements"),
             (None, s) => format!("{s} s of measurements"),
         };
-        Some(Known { curve, source })
+        Some(SourcedCurve { curve, source })
     }
 
     /// A job got so much in a second with that many I/O nodes to itself.

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::conn::{Conn, Failure, Identity, PING_AFTER};
 use crate::counters::OpIndex;
 use crate::error::Error;
-use crate::file::{File, Place};
+use crate::file::{File, RemoteHandle};
 use crate::hosts::HostSet;
 use crate::pool::Taken;
 use crate::sys;
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// What the state machine is to know of a file.
-    pub(crate) fn at(&self, file: &File) -> (Place, FileAt) {
+    pub(crate) fn at(&self, file: &File) -> (RemoteHandle, FileAt) {
         let mut place = file.place();
         if place.node == usize::MAX {
             place.node = self.node_at(place.address);

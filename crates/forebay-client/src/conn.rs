@@ -76,7 +76,7 @@ pub(crate) struct Reply<'a> {
 }
 
 /// Where a frame's body went.
-enum Place {
+enum Destination {
     Buffer(std::ops::Range<usize>),
     Caller(usize),
 }
@@ -194,10 +194,10 @@ impl Conn {
         Ok(())
     }
 
-    fn buffered(&self, place: Place) -> &[u8] {
+    fn buffered(&self, place: Destination) -> &[u8] {
         match place {
-            Place::Buffer(range) => &self.buffer[range],
-            Place::Caller(_) => &[],
+            Destination::Buffer(range) => &self.buffer[range],
+            Destination::Caller(_) => &[],
         }
     }
 
@@ -297,8 +297,8 @@ impl Conn {
                 return Err(self.broken("an answer to another request"));
             }
             let body = match place {
-                Place::Buffer(range) => &self.buffer[range],
-                Place::Caller(n) => &into.expect("only a caller's buffer is filled")[..n],
+                Destination::Buffer(range) => &self.buffer[range],
+                Destination::Caller(n) => &into.expect("only a caller's buffer is filled")[..n],
             };
             return Ok(Reply { header, body });
         }
@@ -339,7 +339,7 @@ impl Conn {
             let body = self.filled.start..self.filled.start + want;
             self.filled.start = body.end;
             if opcode == Opcode::Goodbye {
-                return Err(self.cut_off(&header, Place::Buffer(body)));
+                return Err(self.cut_off(&header, Destination::Buffer(body)));
             }
             if let Some(at) = self.owed.iter().position(|o| *o == id) {
                 self.owed.swap_remove(at);
@@ -351,7 +351,7 @@ impl Conn {
     }
 
     /// The node ends the connection and says why.
-    fn cut_off(&self, header: &Header, place: Place) -> Failure {
+    fn cut_off(&self, header: &Header, place: Destination) -> Failure {
         let why = String::from_utf8_lossy(self.buffered(place)).into_owned();
         match i32::try_from(header.status.get()) {
             // It did not understand us: it would not the next time.
@@ -372,7 +372,7 @@ impl Conn {
         &mut self,
         wait: &mut Wait,
         into: Option<&mut [u8]>,
-    ) -> Result<(Header, Opcode, Place), Failure> {
+    ) -> Result<(Header, Opcode, Destination), Failure> {
         match into {
             Some(into) if self.filled.is_empty() && self.owed.is_empty() => self.receive_direct(wait, into),
             into => self.receive_buffered(wait, into),
@@ -385,7 +385,7 @@ impl Conn {
         &mut self,
         wait: &mut Wait,
         into: &mut [u8],
-    ) -> Result<(Header, Opcode, Place), Failure> {
+    ) -> Result<(Header, Opcode, Destination), Failure> {
         let mut head = [0u8; HEADER_LEN];
         let mut have = 0;
         while have < HEADER_LEN {
@@ -411,7 +411,7 @@ impl Conn {
             frame.extend_from_slice(&self.buffer[self.filled.clone()]);
             self.filled = end..frame.len();
             self.buffer = frame;
-            return Ok((header, opcode, Place::Buffer(0..end)));
+            return Ok((header, opcode, Destination::Buffer(0..end)));
         }
         let Some(data) = into.get_mut(..want) else {
             return Err(self.broken("more data than asked for"));
@@ -419,14 +419,14 @@ impl Conn {
         if got < want {
             self.receive_exactly(wait, &mut data[got..])?;
         }
-        Ok((header, opcode, Place::Caller(want)))
+        Ok((header, opcode, Destination::Caller(want)))
     }
 
     fn receive_buffered(
         &mut self,
         wait: &mut Wait,
         into: Option<&mut [u8]>,
-    ) -> Result<(Header, Opcode, Place), Failure> {
+    ) -> Result<(Header, Opcode, Destination), Failure> {
         // With a caller waiting for data, take no more than the headers in front of it.
         let ahead = if into.is_some() { (self.owed.len() + 1) * HEADER_LEN } else { usize::MAX };
         self.fill(wait, HEADER_LEN, ahead)?;
@@ -446,12 +446,12 @@ impl Conn {
             data[..have].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + have]);
             self.filled.start += have;
             self.receive_exactly(wait, &mut data[have..])?;
-            return Ok((header, opcode, Place::Caller(want)));
+            return Ok((header, opcode, Destination::Caller(want)));
         }
         self.fill(wait, want, usize::MAX)?;
         let body = self.filled.start..self.filled.start + want;
         self.filled.start = body.end;
-        Ok((header, opcode, Place::Buffer(body)))
+        Ok((header, opcode, Destination::Buffer(body)))
     }
 
     /// Makes at least `need` bytes available in the buffer, taking at most `most` at once.

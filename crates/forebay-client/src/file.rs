@@ -35,7 +35,7 @@ pub struct FileRecord {
 
 /// Where the file is open right now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RemoteHandle {
     /// The node's index; not known of a file that came with `exec`.
     pub(crate) node: usize,
     pub(crate) address: &'static Address,
@@ -58,7 +58,7 @@ pub struct File {
     pub(crate) identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
-    place: Guarded<Place>,
+    place: Guarded<RemoteHandle>,
     /// The end of the file after this process's last append, for replays.
     pub(crate) end: AtomicU64,
     dirty: AtomicBool,
@@ -94,7 +94,13 @@ impl Drop for Alone<'_> {
 }
 
 impl File {
-    pub(crate) fn new(path: Path<'_>, flags: OpenFlags, attr: &Attr, identity: u64, place: Place) -> File {
+    pub(crate) fn new(
+        path: Path<'_>,
+        flags: OpenFlags,
+        attr: &Attr,
+        identity: u64,
+        place: RemoteHandle,
+    ) -> File {
         File {
             export: path.export.0,
             rel: Guarded::new(path.rel.to_vec()),
@@ -124,7 +130,7 @@ impl File {
         let FileRecord { handle, session, identity, .. } = record;
         // As long as the file, and there are only as many as a process is started with.
         let address = Box::leak(Box::new(record.node));
-        let place = Place { node: usize::MAX, address, handle, session, lost: false };
+        let place = RemoteHandle { node: usize::MAX, address, handle, session, lost: false };
         File::new(path, record.flags, &attr, identity, place)
     }
 
@@ -169,8 +175,8 @@ impl File {
         self.mode & libc::S_IFMT == libc::S_IFDIR
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place.with(|place| *place).unwrap_or_else(|| Place {
+    pub(crate) fn place(&self) -> RemoteHandle {
+        self.place.with(|place| *place).unwrap_or_else(|| RemoteHandle {
             node: usize::MAX,
             address: NOWHERE.get_or_init(|| Address::Unix("/".into())),
             handle: 0,
@@ -179,7 +185,7 @@ impl File {
         })
     }
 
-    pub(crate) fn set_place(&self, new: Place) {
+    pub(crate) fn set_place(&self, new: RemoteHandle) {
         self.place.with(|place| *place = new);
     }
 
@@ -206,7 +212,7 @@ impl File {
         HostSet(self.unsynced.swap(0, Ordering::Relaxed))
     }
 
-    pub(crate) fn lose_place(&self, which: Place) {
+    pub(crate) fn lose_place(&self, which: RemoteHandle) {
         self.place.with(|place| place.lost |= place.handle == which.handle && place.node == which.node);
     }
 
@@ -274,7 +280,7 @@ impl File {
         // What another thread of the parent was just changing is not known here.
         self.locks.take_over(Vec::new());
         self.rel.take_over(Vec::new());
-        let lost = Place { lost: true, ..self.place() };
+        let lost = RemoteHandle { lost: true, ..self.place() };
         self.place.take_over(lost);
         self.change_locks(|locks| locks.retain(|(o, _)| *o == LockOwner::Handle));
     }

@@ -5,7 +5,7 @@ use crate::call::{TURN, refused};
 use crate::client::Client;
 use crate::conn::{Failure, PING_AFTER};
 use crate::error::Error;
-use crate::file::{File, Place};
+use crate::file::{File, RemoteHandle};
 use crate::sys;
 use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
@@ -88,8 +88,8 @@ impl Client {
     }
 
     /// A file of this session.
-    pub(crate) fn place(&self, node: usize, handle: u64) -> Place {
-        Place { node, address: self.nodes.address(node), handle, session: self.session, lost: false }
+    pub(crate) fn place(&self, node: usize, handle: u64) -> RemoteHandle {
+        RemoteHandle { node, address: self.nodes.address(node), handle, session: self.session, lost: false }
     }
 
     /// Takes the parent's open file over.
@@ -108,7 +108,7 @@ impl Client {
                     Ok(Ok(()))
                 }
                 _ if header.has(flag::STALE_HANDLE) => {
-                    file.set_place(Place { lost: true, ..place });
+                    file.set_place(RemoteHandle { lost: true, ..place });
                     Ok(Ok(()))
                 }
                 _ => Err(refused(&header, &body)),

@@ -80,7 +80,7 @@ pub struct Layer {
 
 /// One node, at the end.
 #[derive(Debug, Serialize)]
-pub struct NodeReport {
+pub struct NodeOutcome {
     /// Its number.
     pub node: usize,
     /// Where it listened.
@@ -197,12 +197,12 @@ impl Layer {
     }
 
     /// Stops the nodes and returns what they counted.
-    pub fn stop(&mut self) -> Vec<NodeReport> {
+    pub fn stop(&mut self) -> Vec<NodeOutcome> {
         let ended = NodeProcess::end_all(&mut self.nodes);
         let address = |n: &NodeProcess| n.addresses().first().map(ToString::to_string).unwrap_or_default();
         let nodes = std::mem::take(&mut self.nodes);
         let both = nodes.iter().zip(ended).enumerate();
-        both.map(|(node, (n, end))| NodeReport {
+        both.map(|(node, (n, end))| NodeOutcome {
             node,
             address: address(n),
             problem: end.problem,

@@ -18,7 +18,7 @@ pub use error::EmbedError;
 pub use files::write_config;
 pub use interrupt::{tidy_and_exit, tidy_when_interrupted};
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
-pub use layer::{At, Layer, LayerConfig, NodeReport, Note, Transport};
+pub use layer::{At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::PRELOAD;
 pub use process::Process;

@@ -5,7 +5,7 @@
 //! row per pattern and number of I/O nodes, `bandwidth_mbs` being the mean, and `low_mbs`,
 //! `high_mbs`, `std_dev_mbs`, `samples` its spread.
 
-use crate::analysis::{Facts, Report};
+use crate::analysis::{Facts, StudyReport};
 use crate::stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ const NEIGHBOURS: usize = 4;
 
 impl Curves {
     /// The curves of all scenarios of a report.
-    pub fn of(report: &Report) -> Curves {
+    pub fn of(report: &StudyReport) -> Curves {
         let curve = |v: &crate::analysis::Verdict| {
             let levels = v.counts.iter().map(|c| {
                 let samples = u32::try_from(c.samples).unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
 //! The MareNostrum 4 measurements give the numbers that are known of them.
 
-use forebay_explore::analysis::{Measurements, Report, Rule, assess, html, text};
+use forebay_explore::analysis::{Measurements, Rule, StudyReport, assess, html, text};
 use forebay_explore::curves::Curves;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,7 +8,7 @@ use std::fmt::Display;
 const PUBLISHED: &str = include_str!("../../../data/marenostrum4.csv");
 const CORRECTED: &str = include_str!("../../../data/marenostrum4_corrected.csv");
 
-fn report(csv: &str, rule: Rule) -> Report {
+fn report(csv: &str, rule: Rule) -> StudyReport {
     let mut m = Measurements::default();
     m.add_csv("marenostrum4.csv", csv.as_bytes()).unwrap();
     assess(&m, rule)

@@ -1,11 +1,11 @@
 //! What the report prints, as a statistician would: one measure decides, n and p are there, pairs are
 //! compared only where something differs, and direct access is no number of I/O nodes.
 
-use forebay_explore::analysis::{Measurements, Report, Rule, assess, html, text};
+use forebay_explore::analysis::{Measurements, Rule, StudyReport, assess, html, text};
 
 const HEAD: &str = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs\n";
 
-fn report(rows: &str, rule: Rule) -> Report {
+fn report(rows: &str, rule: Rule) -> StudyReport {
     let mut m = Measurements::default();
     m.add_csv("x.csv", format!("{HEAD}{rows}").as_bytes()).unwrap();
     assess(&m, rule)

@@ -1,7 +1,7 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
 use crate::node::Node;
-use crate::stats::Report;
+use crate::stats::NodeStatistics;
 use forebay_control::node::{JobMapping, Term};
 use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
@@ -75,7 +75,7 @@ pub struct Reply {
     pub error: Option<String>,
     /// To [`Command::Stats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stats: Option<Box<Report>>,
+    pub stats: Option<Box<NodeStatistics>>,
     /// To [`Command::Intervals`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<Interval>>,

@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
-use crate::stats::{NodeStats, Report};
+use crate::stats::{NodeStatistics, NodeStats};
 use crate::storage::{Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
@@ -351,13 +351,13 @@ impl Node {
     }
 
     /// The statistics since the start.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> NodeStatistics {
         let (scheduler, waiting, jain, service) = self.engine.with_queue(|q| {
             let service = q.accounts().flows().into_iter().map(|(f, s)| (f.0, s)).collect();
             (q.config().to_string(), q.len() as u64, q.accounts().jain(), service)
         });
         let s = &self.stats;
-        Report {
+        NodeStatistics {
             node: self.config.id.0,
             uptime_ns: sys::now().since(self.started).0,
             scheduler,

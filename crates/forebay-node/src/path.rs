@@ -33,7 +33,7 @@ impl Export {
 
 /// The directory part of a path, open, and the last name, which may be `.`, `..` or end in slashes:
 /// calls that create or remove a name treat those as they should.
-pub(crate) struct Place<'a> {
+pub(crate) struct Parent<'a> {
     dir: Dir<'a>,
     pub(crate) name: &'a [u8],
 }
@@ -43,7 +43,7 @@ enum Dir<'a> {
     Below(OwnedFd),
 }
 
-impl Place<'_> {
+impl Parent<'_> {
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         match &self.dir {
             Dir::Root(fd) => *fd,
@@ -102,21 +102,21 @@ impl<'a> Checked<'a> {
 
     /// The directory and the last name, for a call that creates, removes or renames it. The export
     /// itself is no such name: that fails with `root`.
-    pub(crate) fn place(&self, root: Errno) -> Outcome<Place<'a>> {
+    pub(crate) fn place(&self, root: Errno) -> Outcome<Parent<'a>> {
         let end = self.rel.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
         if end == 0 {
             return Err(root.into());
         }
         let Some(slash) = self.rel[..end].iter().rposition(|&b| b == b'/') else {
-            return Ok(Place { dir: Dir::Root(self.root), name: self.rel });
+            return Ok(Parent { dir: Dir::Root(self.root), name: self.rel });
         };
         let parent = Checked { root: self.root, rel: &self.rel[..slash] };
         let dir = parent.open(OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(Place { dir: Dir::Below(dir), name: &self.rel[slash + 1..] })
+        Ok(Parent { dir: Dir::Below(dir), name: &self.rel[slash + 1..] })
     }
 
     /// As [`Checked::place`], but only where a call that does not follow links can take the name.
-    pub(crate) fn entry(&self) -> Outcome<Option<Place<'a>>> {
+    pub(crate) fn entry(&self) -> Outcome<Option<Parent<'a>>> {
         let last = self.rel.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
         if simple(&self.rel[last..]) { self.place(Errno::INVAL).map(Some) } else { Ok(None) }
     }

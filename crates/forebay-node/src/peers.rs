@@ -8,7 +8,7 @@ use crate::sys;
 use forebay_client::{Client, Config};
 use forebay_sched::Batch;
 use forebay_sched::METADATA_COST;
-use forebay_sched::share::{Report, Sharing};
+use forebay_sched::share::{ServiceReport, ServiceSharing};
 use forebay_types::{Address, FlowId, Nanos, NodeId, Secret};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -27,13 +27,13 @@ pub(crate) struct Peers {
 }
 
 struct State {
-    sharing: Sharing,
-    outboxes: Vec<SyncSender<Report>>,
+    sharing: ServiceSharing,
+    outboxes: Vec<SyncSender<ServiceReport>>,
 }
 
 impl Peers {
     pub(crate) fn new(node: NodeId, threshold: u64) -> Peers {
-        let sharing = Sharing::new(node, sys::wall_clock(), threshold);
+        let sharing = ServiceSharing::new(node, sys::wall_clock(), threshold);
         Peers { any: AtomicBool::new(false), state: Mutex::new(State { sharing, outboxes: Vec::new() }) }
     }
 
@@ -88,12 +88,12 @@ impl Peers {
 
     /// Another node has served these; what was not known of it, for the scheduler.
     pub(crate) fn heard(&self, node: NodeId, since: Nanos, served: Vec<(FlowId, u64)>) -> Vec<(FlowId, u64)> {
-        self.lock().sharing.heard(&Report { node, since, served })
+        self.lock().sharing.heard(&ServiceReport { node, since, served })
     }
 }
 
 impl State {
-    fn send(&mut self, report: &Report) {
+    fn send(&mut self, report: &ServiceReport) {
         for outbox in &self.outboxes {
             // A peer that is behind misses one, and learns it later.
             if let Err(TrySendError::Full(_)) = outbox.try_send(report.clone()) {
@@ -104,7 +104,7 @@ impl State {
 }
 
 /// Sends reports to one peer until there is no more outbox for it.
-fn tell(node: &Arc<Node>, client: &Client, name: &str, reports: &Receiver<Report>) {
+fn tell(node: &Arc<Node>, client: &Client, name: &str, reports: &Receiver<ServiceReport>) {
     while let Ok(report) = reports.recv() {
         let served =
             report.served.iter().filter_map(|(flow, n)| Some((node.jobs.name(*flow)?, *n))).collect();

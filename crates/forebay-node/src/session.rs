@@ -11,7 +11,7 @@ use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::LockRange;
 use forebay_wire::session::lease::Lease;
-use forebay_wire::session::replies::{Known, Replies};
+use forebay_wire::session::replies::{Replies, RequestState};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -66,7 +66,7 @@ struct State {
 
 /// What a session held; dropping it closes files and releases locks.
 #[derive(Default)]
-pub(crate) struct Left {
+pub(crate) struct Holdings {
     _files: Vec<Arc<OpenFile>>,
     _locks: Vec<Arc<LockFile>>,
     pub(crate) connections: Vec<Arc<Link>>,
@@ -279,12 +279,12 @@ impl Session {
     pub(crate) fn begin(&self, link: &Link, id: u64) -> Outcome<Option<Vec<u8>>> {
         let mut s = self.lock();
         match s.replies.begin(id) {
-            Known::New => {}
-            Known::Answered(frame) => return Ok(Some(frame.to_vec())),
-            Known::Running => {
-                s = self.wait_while(s, link, |s| matches!(s.replies.begin(id), Known::Running))?;
+            RequestState::New => {}
+            RequestState::Answered(frame) => return Ok(Some(frame.to_vec())),
+            RequestState::Running => {
+                s = self.wait_while(s, link, |s| matches!(s.replies.begin(id), RequestState::Running))?;
                 // If the first try turned out not to have been made, the wait noted this one as new.
-                if let Known::Answered(frame) = s.replies.begin(id) {
+                if let RequestState::Answered(frame) = s.replies.begin(id) {
                     return Ok(Some(frame.to_vec()));
                 }
             }
@@ -346,7 +346,7 @@ impl Session {
     }
 
     /// Gives up all it holds; `keep`: but for its files, while forked processes may adopt them.
-    fn leave(&self, linger: Option<Nanos>, keep: bool) -> Left {
+    fn leave(&self, linger: Option<Nanos>, keep: bool) -> Holdings {
         let mut s = self.lock();
         s.gone = true;
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
@@ -359,7 +359,7 @@ impl Session {
                 files.extend(self.job.handles.release(handle, linger));
             }
         }
-        Left {
+        Holdings {
             _files: files,
             _locks: s.locks.drain().map(|(_, l)| l).collect(),
             connections: s.connections.drain(..).filter_map(|c| c.upgrade()).collect(),
@@ -420,14 +420,14 @@ impl Sessions {
     }
 
     /// The client said goodbye.
-    pub(crate) fn leave(&self, session: &Arc<Session>, linger: Option<Nanos>) -> Left {
+    pub(crate) fn leave(&self, session: &Arc<Session>, linger: Option<Nanos>) -> Holdings {
         self.lock().retain(|_, s| !Arc::ptr_eq(s, session));
         session.leave(linger, linger.is_some())
     }
 
     /// Releases the sessions whose clients have been away for longer than `grace`, but for those whose
     /// requests are still being carried out: their clients may come for the answers.
-    pub(crate) fn expire(&self, now: Nanos, grace: Nanos) -> Vec<Left> {
+    pub(crate) fn expire(&self, now: Nanos, grace: Nanos) -> Vec<Holdings> {
         let mut table = self.lock();
         let away = |s: &Session| {
             let s = s.lock();

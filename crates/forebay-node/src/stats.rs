@@ -1,6 +1,6 @@
 //! What the node counts: per flow and operation how many, how many bytes, how long they took; and
 //! the sizes of requests as they came and as they went to storage. Recording is a few relaxed atomic
-//! additions; reading gives a [`Report`] that goes out as JSON.
+//! additions; reading gives a [`NodeStatistics`] that goes out as JSON.
 
 use forebay_types::{FlowId, Nanos};
 use forebay_wire::message::Meta;
@@ -272,7 +272,7 @@ pub(crate) struct NodeStats {
 /// The node's statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names say it
-pub struct Report {
+pub struct NodeStatistics {
     pub node: u32,
     pub uptime_ns: u64,
     pub scheduler: String,

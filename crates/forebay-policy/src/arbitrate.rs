@@ -3,7 +3,7 @@
 
 use crate::decision::{JobDecision, Reason};
 use crate::fixed;
-use crate::job::{Job, Pool, Sharing};
+use crate::job::{Job, Pool, SharingRule};
 use crate::knapsack::{Item, Knapsack};
 use crate::policy::PolicyError;
 use forebay_types::Bandwidth;
@@ -56,7 +56,7 @@ impl Problem {
         if least > u64::from(available) {
             return Ok(vec![Problem::shared(jobs, choices, defaults, available)]);
         }
-        let also = (pool.sharing == Sharing::Better && available > 0)
+        let also = (pool.sharing == SharingRule::Better && available > 0)
             .then(|| Problem::shared(jobs, choices.clone(), defaults.clone(), available));
         let own = Problem::own(jobs, choices, defaults, available);
         Ok(std::iter::once(own).chain(also).collect())

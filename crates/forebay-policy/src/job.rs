@@ -126,7 +126,7 @@ pub struct IoNode {
 /// When one I/O node may be set aside for jobs that share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sharing {
+pub enum SharingRule {
     /// Only when the jobs cannot all have one of their own.
     #[default]
     Needed,
@@ -145,7 +145,7 @@ pub struct Pool {
     /// Whether a job may go to the file system directly (0 I/O nodes).
     pub direct: bool,
     /// When jobs may share.
-    pub sharing: Sharing,
+    pub sharing: SharingRule,
 }
 
 impl Pool {

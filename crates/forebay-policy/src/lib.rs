@@ -34,7 +34,7 @@ pub use decision::{Alternative, Decision, Explanation, JobDecision, Reason};
 pub use dfra::Dfra;
 pub use fair::{Fair, FairConfig};
 pub use fixed::Static;
-pub use job::{Current, IoNode, Job, Pool, Progress, Sharing};
+pub use job::{Current, IoNode, Job, Pool, Progress, SharingRule};
 pub use mckp::Mckp;
 pub use one::One;
 pub use oracle::Oracle;

@@ -1,7 +1,8 @@
 //! MCKP against an integer-programming solver, against the thesis, and at its edges.
 
 use forebay_policy::{
-    BandwidthCurve, Current, Job, Mckp, Policy, PolicyError, PolicyKind, Pool, Proportional, Sharing, Static,
+    BandwidthCurve, Current, Job, Mckp, Policy, PolicyError, PolicyKind, Pool, Proportional, SharingRule,
+    Static,
 };
 use good_lp::{Expression, Solution, SolverModel, constraint, microlp, variable, variables};
 use rand::{Rng, SeedableRng};
@@ -131,12 +132,12 @@ fn without_direct_access_everyone_gets_one_or_shares() {
     let jobs: Vec<Job> =
         (0..5).map(|i| job(&format!("{i}"), 8, &[(0, 9.0), (1, 10.0 + f64::from(i)), (4, 90.0)])).collect();
     let pool = |n, sharing| Pool { direct: false, sharing, ..Pool::of(n) };
-    let roomy = Mckp.decide(&jobs, &pool(8, Sharing::Needed)).unwrap();
+    let roomy = Mckp.decide(&jobs, &pool(8, SharingRule::Needed)).unwrap();
     assert!(roomy.jobs.iter().all(|j| j.io_nodes >= 1 && !j.shared));
     assert_eq!(roomy.jobs.iter().filter(|j| j.io_nodes == 4).count(), 1);
 
     // Three for five jobs: one is set aside, two jobs have one of their own.
-    let tight = Mckp.decide(&jobs, &pool(3, Sharing::Needed)).unwrap();
+    let tight = Mckp.decide(&jobs, &pool(3, SharingRule::Needed)).unwrap();
     assert_eq!(tight.jobs.iter().filter(|j| j.shared).count(), 3);
     assert_eq!(tight.used(), 3);
     // Those who lose least by sharing share.
@@ -144,10 +145,10 @@ fn without_direct_access_everyone_gets_one_or_shares() {
     assert_eq!(tight.jobs[0].bandwidth.unwrap().0, 10.0 / 5.0);
 
     // Enough for one each, but a lone I/O node shared by most leaves four for one of them.
-    let better = Mckp.decide(&jobs, &pool(5, Sharing::Better)).unwrap();
-    assert!(better.total.0 > Mckp.decide(&jobs, &pool(5, Sharing::Needed)).unwrap().total.0);
+    let better = Mckp.decide(&jobs, &pool(5, SharingRule::Better)).unwrap();
+    assert!(better.total.0 > Mckp.decide(&jobs, &pool(5, SharingRule::Needed)).unwrap().total.0);
 
-    let none = Mckp.decide(&jobs, &pool(0, Sharing::Needed));
+    let none = Mckp.decide(&jobs, &pool(0, SharingRule::Needed));
     assert_eq!(none.unwrap_err(), PolicyError::NoIoNodes { jobs: 5 });
 }
 

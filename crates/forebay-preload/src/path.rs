@@ -6,7 +6,7 @@ use crate::table::{self, Kind};
 use forebay_client::{Answer, Error, ExportId, Meta, Path};
 
 /// Where a path leads.
-pub(crate) enum Place {
+pub(crate) enum Resolved {
     /// To this machine; the call goes to the kernel unchanged.
     Local,
     /// To another path of this machine than was given (out of a forwarded directory by a link).
@@ -39,12 +39,12 @@ impl Remote {
 }
 
 /// Where `path` leads, relative to `dirfd`.
-pub(crate) fn place(dirfd: i32, path: &[u8]) -> Place {
+pub(crate) fn place(dirfd: i32, path: &[u8]) -> Resolved {
     let state = state();
     if path.first() == Some(&b'/') {
         // The common case, a path of this machine, must cost next to nothing.
         if !state.may_concern(path) {
-            return Place::Local;
+            return Resolved::Local;
         }
         if let Some(p) = through_proc(path) {
             return p;
@@ -52,12 +52,12 @@ pub(crate) fn place(dirfd: i32, path: &[u8]) -> Place {
         return absolute(state, path);
     }
     if path.is_empty() {
-        return Place::Local;
+        return Resolved::Local;
     }
     if dirfd == libc::AT_FDCWD {
         return match state.cwd.for_relative(path) {
             Some(cwd) => settle(state, &cwd.path, path, cwd.shadowed()),
-            None => Place::Local,
+            None => Resolved::Local,
         };
     }
     match table::get_any(dirfd) {
@@ -65,24 +65,24 @@ pub(crate) fn place(dirfd: i32, path: &[u8]) -> Place {
             let shadowed = !matches!(open.kind, Kind::LocalAbove(_));
             settle(state, &open_path(&open), path, shadowed)
         }
-        None => Place::Local,
+        None => Resolved::Local,
     }
 }
 
 /// A relative path; below a directory that is not what the kernel takes it for, a path of this
 /// machine must be given in full.
-fn settle(state: &State, dir: &[u8], path: &[u8], shadowed: bool) -> Place {
+fn settle(state: &State, dir: &[u8], path: &[u8], shadowed: bool) -> Resolved {
     let full = join(dir, path);
     match absolute(state, &full) {
-        Place::Local if shadowed => Place::LocalAt(normalise(&full)),
+        Resolved::Local if shadowed => Resolved::LocalAt(normalise(&full)),
         other => other,
     }
 }
 
 /// An absolute path, not yet normal.
-pub(crate) fn absolute(state: &State, path: &[u8]) -> Place {
+pub(crate) fn absolute(state: &State, path: &[u8]) -> Resolved {
     if state.has_left() {
-        return Place::Local;
+        return Resolved::Local;
     }
     let normal = normalise(path);
     // Of directories within each other the innermost counts, in whatever order they were given.
@@ -100,25 +100,25 @@ pub(crate) fn absolute(state: &State, path: &[u8]) -> Place {
                 rel
             }
         };
-        return Place::Remote(Remote { export: i, rel, full: normal.clone() });
+        return Resolved::Remote(Remote { export: i, rel, full: normal.clone() });
     }
     if state.exports.iter().any(|e| below(&e.dir, &normal).is_some()) {
-        return Place::Above(normal);
+        return Resolved::Above(normal);
     }
-    Place::Local
+    Resolved::Local
 }
 
 /// A path of this machine that came from one not its own (`AT_FDCWD` and the argument do not say).
-pub(crate) fn place_of_absolute(path: &[u8]) -> Place {
+pub(crate) fn place_of_absolute(path: &[u8]) -> Resolved {
     match absolute(state(), path) {
-        Place::Local | Place::Above(_) => Place::LocalAt(path.to_vec()),
+        Resolved::Local | Resolved::Above(_) => Resolved::LocalAt(path.to_vec()),
         other => other,
     }
 }
 
 /// Where a path of this machine leads that the kernel did not find: perhaps through one of this
 /// machine's links into a forwarded directory that this machine does not have.
-pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Place> {
+pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Resolved> {
     let state = state();
     if !state.exports.iter().any(|e| e.hidden) || path.is_empty() {
         return None;
@@ -131,7 +131,7 @@ pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Plac
     for _ in 0..40 {
         full = expand_first_link(&full, follow)?;
         match absolute(state, &full) {
-            Place::Local => {}
+            Resolved::Local => {}
             found => return Some(found),
         }
     }
@@ -253,7 +253,7 @@ pub(crate) fn join(dir: &[u8], rel: &[u8]) -> Vec<u8> {
 }
 
 /// `/proc/self/fd/N`, `/dev/fd/N`, `/proc/self/cwd` and the like, where they mean something of ours.
-fn through_proc(path: &[u8]) -> Option<Place> {
+fn through_proc(path: &[u8]) -> Option<Resolved> {
     let state = state();
     if let Some(rest) = proc_self(path, b"cwd") {
         let cwd = state.cwd.get()?;

@@ -26,13 +26,13 @@ pub struct Tried {
 struct Kept {
     full: bool,
     seconds: f64,
-    figures: Made,
+    figures: Production,
 }
 
 /// Figures, or why there are none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Made {
+enum Production {
     Figures(Figures),
     Failed(String),
 }
@@ -40,7 +40,7 @@ enum Made {
 /// Figures that were made, and where they are kept.
 pub struct Session {
     directory: Option<PathBuf>,
-    groups: BTreeMap<String, (Made, f64)>,
+    groups: BTreeMap<String, (Production, f64)>,
 }
 
 impl Session {
@@ -65,7 +65,7 @@ impl Session {
         let kept = text.and_then(|t| serde_json::from_str::<Kept>(&t).ok());
         match kept {
             // What failed is tried again.
-            Some(Kept { full: f, seconds, figures: made @ Made::Figures(_) }) if f == full => {
+            Some(Kept { full: f, seconds, figures: made @ Production::Figures(_) }) if f == full => {
                 self.groups.insert(group.to_owned(), (made, seconds));
                 true
             }
@@ -80,8 +80,8 @@ impl Session {
         }
         let began = Instant::now();
         let figures = match groups::make(group, setup) {
-            Ok(figures) => Made::Figures(figures),
-            Err(e) => Made::Failed(format!("{e:#}")),
+            Ok(figures) => Production::Figures(figures),
+            Err(e) => Production::Failed(format!("{e:#}")),
         };
         let seconds = began.elapsed().as_secs_f64();
         let kept = Kept { full: setup.full, seconds, figures: figures.clone() };
@@ -109,8 +109,8 @@ impl Session {
         }
         let (group, name) = entry.measure.as_deref()?.split_once('.')?;
         match &self.groups.get(group)?.0 {
-            Made::Failed(why) => tried(None, Verdict::NotPossible(why.clone())),
-            Made::Figures(figures) => match figures.get(name) {
+            Production::Failed(why) => tried(None, Verdict::NotPossible(why.clone())),
+            Production::Figures(figures) => match figures.get(name) {
                 Some(m) => tried(Some(m.clone()), judge(entry, m)),
                 None => tried(None, Verdict::NotPossible(format!("{group} made no figure {name:?}"))),
             },

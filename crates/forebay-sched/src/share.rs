@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// What a node has served, told to all others. Totals, so that a lost report is made good by the next
 /// and one that comes twice does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ServiceReport {
     /// Who tells.
     pub node: NodeId,
     /// When that node began to count: after a restart its totals begin anew.
@@ -21,7 +21,7 @@ pub struct Report {
 
 /// One node's view of what all nodes serve.
 #[derive(Clone, Debug)]
-pub struct Sharing {
+pub struct ServiceSharing {
     node: NodeId,
     since: Nanos,
     threshold: u64,
@@ -38,10 +38,10 @@ struct Peer {
     served: FxHashMap<FlowId, u64>,
 }
 
-impl Sharing {
+impl ServiceSharing {
     /// For the node `node`, which begins to count at `now` and reports after every `threshold` of cost.
-    pub fn new(node: NodeId, now: Nanos, threshold: u64) -> Sharing {
-        Sharing {
+    pub fn new(node: NodeId, now: Nanos, threshold: u64) -> ServiceSharing {
+        ServiceSharing {
             node,
             since: now,
             threshold: threshold.max(1),
@@ -53,7 +53,7 @@ impl Sharing {
     }
 
     /// This node has served a flow; perhaps it is time to tell the others.
-    pub fn served(&mut self, flow: FlowId, cost: u64) -> Option<Report> {
+    pub fn served(&mut self, flow: FlowId, cost: u64) -> Option<ServiceReport> {
         let total = self.served.entry(flow).or_default();
         *total = total.saturating_add(cost);
         self.untold = self.untold.saturating_add(cost);
@@ -62,23 +62,23 @@ impl Sharing {
     }
 
     /// What the others do not know yet, if anything: for a node that falls silent.
-    pub fn report(&mut self) -> Option<Report> {
+    pub fn report(&mut self) -> Option<ServiceReport> {
         self.untold = 0;
         let mut served: Vec<(FlowId, u64)> =
             self.changed.drain().filter_map(|f| self.served.get(&f).map(|total| (f, *total))).collect();
         served.sort_unstable();
-        (!served.is_empty()).then_some(Report { node: self.node, since: self.since, served })
+        (!served.is_empty()).then_some(ServiceReport { node: self.node, since: self.since, served })
     }
 
     /// A report did not reach somebody: what it told goes into the next one, too.
-    pub fn not_heard(&mut self, report: &Report) {
+    pub fn not_heard(&mut self, report: &ServiceReport) {
         let known = report.served.iter().map(|(flow, _)| *flow).filter(|f| self.served.contains_key(f));
         self.changed.extend(known);
     }
 
     /// Another node has reported: what each flow has got there that was not known, to be handed to
     /// [`Scheduler::credit_remote`](crate::Scheduler::credit_remote).
-    pub fn heard(&mut self, report: &Report) -> Vec<(FlowId, u64)> {
+    pub fn heard(&mut self, report: &ServiceReport) -> Vec<(FlowId, u64)> {
         if report.node == self.node {
             return Vec::new();
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_node_reports_after_a_threshold_and_what_changed() {
-        let mut s = Sharing::new(NodeId(0), Nanos(5), 100);
+        let mut s = ServiceSharing::new(NodeId(0), Nanos(5), 100);
         assert_eq!(s.served(A, 60), None);
         let first = s.served(B, 40).unwrap();
         assert_eq!(first.served, [(A, 60), (B, 40)]);
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn lost_repeated_and_late_reports_do_no_harm() {
-        let mut teller = Sharing::new(NodeId(0), Nanos(5), 10);
-        let mut hearer = Sharing::new(NodeId(1), Nanos(6), 10);
+        let mut teller = ServiceSharing::new(NodeId(0), Nanos(5), 10);
+        let mut hearer = ServiceSharing::new(NodeId(1), Nanos(6), 10);
         let first = teller.served(A, 10).unwrap();
         let _lost = teller.served(A, 10).unwrap();
         let third = teller.served(A, 15).unwrap();
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(hearer.heard(&first), []);
         assert_eq!(teller.heard(&first), [], "its own");
         // The teller restarts and counts anew; a straggler from before is void.
-        let mut again = Sharing::new(NodeId(0), Nanos(9), 10);
+        let mut again = ServiceSharing::new(NodeId(0), Nanos(9), 10);
         assert_eq!(hearer.heard(&again.served(A, 12).unwrap()), [(A, 12)]);
         assert_eq!(hearer.heard(&third), []);
     }

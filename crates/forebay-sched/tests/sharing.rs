@@ -3,7 +3,7 @@
 mod common;
 
 use common::{request, rng, scheduler};
-use forebay_sched::share::{Report, Sharing};
+use forebay_sched::share::{ServiceReport, ServiceSharing};
 use forebay_sched::{Request, Scheduler};
 use forebay_types::{FlowId, Nanos, NodeId};
 use proptest::prelude::*;
@@ -17,8 +17,8 @@ const LARGEST: u64 = 64 << 10;
 /// `places[f]`.
 struct Nodes {
     schedulers: Vec<Box<dyn Scheduler>>,
-    sharing: Vec<Sharing>,
-    mail: VecDeque<(usize, Report)>,
+    sharing: Vec<ServiceSharing>,
+    mail: VecDeque<(usize, ServiceReport)>,
     /// How many turns a report is under way.
     delay: usize,
     /// Requests are of all sizes up to the largest, or all of that size.
@@ -31,7 +31,7 @@ struct Nodes {
 impl Nodes {
     fn new(weights: &[u32], places: &[Vec<usize>], threshold: u64, depth: usize, varied: bool) -> Nodes {
         let nodes = places[0].len();
-        let sharing = |n| Sharing::new(NodeId(n as u32), T, threshold);
+        let sharing = |n| ServiceSharing::new(NodeId(n as u32), T, threshold);
         let mut all = Nodes {
             schedulers: (0..nodes).map(|_| scheduler("sfq:merge=1")).collect(),
             sharing: (0..nodes).map(sharing).collect(),

@@ -1,6 +1,6 @@
 //! How long a decision takes, without the network: `cargo bench -p forebay-tune`.
 
-use forebay_tune::{Arms, Context, Council, CouncilConfig, LoadClass, NodeReport, SizeClass};
+use forebay_tune::{Arms, Context, Council, CouncilConfig, LoadClass, Observation, SizeClass};
 use forebay_types::{NodeId, OpKind, Pattern};
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ fn decide(nodes: u32, contexts: u32) {
                     load: LoadClass::Heavy,
                 };
                 let reward = 300.0 + 10.0 * arm as f64 + f64::from((node * 7 + round * 13) % 40);
-                council.report(NodeReport {
+                council.report(Observation {
                     node: NodeId(node),
                     arm: Some(arm),
                     context: Some(context),

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::guard::Guard;
 use crate::learned::{Learned, LearnedContext, LearnedError};
 use crate::learner::{Learner, Recommendation, Why};
-use crate::policy::PolicyConfig;
+use crate::policy::BanditConfig;
 use crate::values::Memory;
 use forebay_sched::SchedulerConfig;
 use forebay_types::NodeId;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 #[serde(default, deny_unknown_fields)]
 pub struct CouncilConfig {
     /// Which bandit.
-    pub policy: PolicyConfig,
+    pub policy: BanditConfig,
     /// How far back experience counts.
     pub memory: Memory,
     /// How much may be risked; `None` leaves the policy to itself.
@@ -35,7 +35,7 @@ pub struct CouncilConfig {
 impl Default for CouncilConfig {
     fn default() -> CouncilConfig {
         CouncilConfig {
-            policy: PolicyConfig::default(),
+            policy: BanditConfig::default(),
             memory: Memory::default(),
             guard: Some(Guard::default()),
             shadow: false,
@@ -49,7 +49,7 @@ impl Default for CouncilConfig {
 pub enum CouncilError {
     /// The policy's parameters.
     #[error("epsilon must be between 0 and 1, and half_after, if given, above 0")]
-    Policy,
+    BanditPolicy,
     /// The memory's.
     #[error("a window must be 1 to {} observations, a discount above 0 and at most 1", Memory::MAX_WINDOW)]
     Memory,
@@ -60,7 +60,7 @@ pub enum CouncilError {
 
 /// What one node says about one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NodeReport {
+pub struct Observation {
     /// Which node.
     pub node: NodeId,
     /// The arm that was in force there during the whole interval; `None` if it changed or is none
@@ -88,7 +88,7 @@ pub struct Vote {
 /// What all nodes are to use from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The how manieth decision this is.
+    /// The index of this decision.
     pub round: u64,
     /// The arm's index, the same for all nodes.
     pub arm: usize,
@@ -111,7 +111,7 @@ pub struct Council {
     /// The arm in force.
     standing: usize,
     learners: BTreeMap<Context, Learner>,
-    reports: BTreeMap<NodeId, NodeReport>,
+    reports: BTreeMap<NodeId, Observation>,
     /// What each node was doing in the last round.
     last: BTreeMap<NodeId, Context>,
 }
@@ -123,7 +123,7 @@ impl Council {
     /// A council that knows nothing.
     pub fn new(arms: Arms, config: CouncilConfig) -> Result<Council, CouncilError> {
         if !config.policy.is_sound() {
-            return Err(CouncilError::Policy);
+            return Err(CouncilError::BanditPolicy);
         }
         if !config.memory.is_sound() {
             return Err(CouncilError::Memory);
@@ -145,7 +145,7 @@ impl Council {
 
     /// Takes in a node's report for the current round. A second report of the same node replaces
     /// the first.
-    pub fn report(&mut self, report: NodeReport) {
+    pub fn report(&mut self, report: Observation) {
         self.reports.insert(report.node, report);
     }
 

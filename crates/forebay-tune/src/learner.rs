@@ -1,7 +1,7 @@
 //! One context's bandit with its guard: what to do next here, and why.
 
 use crate::guard::{Guard, LEAST_DEFAULT, Ledger, bar_length};
-use crate::policy::PolicyConfig;
+use crate::policy::BanditConfig;
 use crate::values::{Memory, Values};
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ impl Learner {
     /// What to do next. Without a guard, what the policy says.
     pub fn recommend(
         &mut self,
-        policy: &PolicyConfig,
+        policy: &BanditConfig,
         guard: Option<&Guard>,
         may_explore: bool,
         rng: &mut dyn RngCore,

@@ -18,10 +18,10 @@ mod values;
 
 pub use arms::{Arms, ArmsError, MAX_ARMS};
 pub use context::{Context, LoadClass, SizeClass};
-pub use council::{Council, CouncilConfig, CouncilError, Decision, MAX_CONTEXTS, NodeReport, Vote};
+pub use council::{Council, CouncilConfig, CouncilError, Decision, MAX_CONTEXTS, Observation, Vote};
 pub use guard::Guard;
 pub use learned::{LEARNED_MAX_BYTES, LEARNED_VERSION, Learned, LearnedContext, LearnedError};
 pub use learner::{Learner, Recommendation, Why};
-pub use policy::{Policy, PolicyConfig};
+pub use policy::{BanditConfig, BanditPolicy};
 pub use reward::RewardRule;
 pub use values::{Estimate, Memory, Values};

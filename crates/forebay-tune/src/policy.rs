@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Chooses the arm to try next in one context.
-pub trait Policy {
+pub trait BanditPolicy {
     /// The arm to try, of those that are `allowed`, of which there is at least one.
     fn choose(&self, values: &Values, allowed: &[bool], rng: &mut dyn RngCore) -> usize;
 }
@@ -24,7 +24,7 @@ pub trait Policy {
 /// A policy with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "name")]
-pub enum PolicyConfig {
+pub enum BanditConfig {
     /// The best known arm, but now and then any.
     EpsilonGreedy(EpsilonGreedy),
     /// The arm that may be the best, given how little is known of it.
@@ -33,38 +33,38 @@ pub enum PolicyConfig {
     Thompson(Thompson),
 }
 
-impl Default for PolicyConfig {
-    fn default() -> PolicyConfig {
-        PolicyConfig::Ucb1(Ucb1::default())
+impl Default for BanditConfig {
+    fn default() -> BanditConfig {
+        BanditConfig::Ucb1(Ucb1::default())
     }
 }
 
-impl PolicyConfig {
+impl BanditConfig {
     /// The policy.
-    pub fn policy(&self) -> &dyn Policy {
+    pub fn policy(&self) -> &dyn BanditPolicy {
         match self {
-            PolicyConfig::EpsilonGreedy(p) => p,
-            PolicyConfig::Ucb1(p) => p,
-            PolicyConfig::Thompson(p) => p,
+            BanditConfig::EpsilonGreedy(p) => p,
+            BanditConfig::Ucb1(p) => p,
+            BanditConfig::Thompson(p) => p,
         }
     }
 
     pub(crate) fn is_sound(&self) -> bool {
         match self {
-            PolicyConfig::EpsilonGreedy(p) => {
+            BanditConfig::EpsilonGreedy(p) => {
                 (0.0..=1.0).contains(&p.epsilon) && p.half_after.is_none_or(|h| h > 0.0 && h.is_finite())
             }
-            PolicyConfig::Ucb1(_) | PolicyConfig::Thompson(_) => true,
+            BanditConfig::Ucb1(_) | BanditConfig::Thompson(_) => true,
         }
     }
 }
 
-impl fmt::Display for PolicyConfig {
+impl fmt::Display for BanditConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyConfig::EpsilonGreedy(p) => write!(f, "ε-greedy (ε = {})", p.epsilon),
-            PolicyConfig::Ucb1(_) => write!(f, "UCB1"),
-            PolicyConfig::Thompson(_) => write!(f, "Thompson sampling"),
+            BanditConfig::EpsilonGreedy(p) => write!(f, "ε-greedy (ε = {})", p.epsilon),
+            BanditConfig::Ucb1(_) => write!(f, "UCB1"),
+            BanditConfig::Thompson(_) => write!(f, "Thompson sampling"),
         }
     }
 }

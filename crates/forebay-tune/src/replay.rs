@@ -6,7 +6,7 @@
 
 use crate::guard::Guard;
 use crate::learner::Learner;
-use crate::policy::PolicyConfig;
+use crate::policy::BanditConfig;
 use crate::values::Memory;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -142,7 +142,7 @@ fn position<T, K>(list: &mut Vec<T>, key: K, same: impl Fn(&T, &K) -> bool, make
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
     /// Which bandit.
-    pub policy: PolicyConfig,
+    pub policy: BanditConfig,
     /// How far back experience counts.
     pub memory: Memory,
     /// With which guard.

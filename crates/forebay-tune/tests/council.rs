@@ -2,8 +2,8 @@
 
 use forebay_tune::policy::{EpsilonGreedy, Ucb1};
 use forebay_tune::{
-    Arms, Context, Council, CouncilConfig, CouncilError, Decision, Guard, Learned, LearnedError, LoadClass,
-    Memory, NodeReport, PolicyConfig, SizeClass, Why,
+    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Decision, Guard, Learned,
+    LearnedError, LoadClass, Memory, Observation, SizeClass, Why,
 };
 use forebay_types::{NodeId, OpKind, Pattern};
 use proptest::prelude::*;
@@ -12,8 +12,8 @@ fn context(operation: OpKind) -> Context {
     Context { operation, pattern: Pattern::SharedStrided, size: SizeClass::Small, load: LoadClass::Heavy }
 }
 
-fn report(node: u32, arm: usize, context: Context, reward: f64) -> NodeReport {
-    NodeReport {
+fn report(node: u32, arm: usize, context: Context, reward: f64) -> Observation {
+    Observation {
         node: NodeId(node),
         arm: Some(arm),
         context: Some(context),
@@ -31,7 +31,7 @@ fn bandwidth(operation: OpKind, arm: usize) -> f64 {
 }
 
 fn config(guard: Option<Guard>) -> CouncilConfig {
-    CouncilConfig { policy: PolicyConfig::Ucb1(Ucb1::default()), guard, seed: 3, ..CouncilConfig::default() }
+    CouncilConfig { policy: BanditConfig::Ucb1(Ucb1::default()), guard, seed: 3, ..CouncilConfig::default() }
 }
 
 fn explained(decision: &Decision) -> String {
@@ -139,7 +139,7 @@ fn the_majority_decides_and_ties_keep_what_is() {
     let vote = |council: &mut Council, writers: u32, readers: u32| {
         for node in 0..writers + readers {
             let operation = if node < writers { OpKind::Write } else { OpKind::Read };
-            council.report(NodeReport {
+            council.report(Observation {
                 reward: None,
                 may_explore: true,
                 ..report(node, 0, context(operation), 0.0)
@@ -202,7 +202,7 @@ fn a_job_can_ask_not_to_be_experimented_with() {
         for node in 0..4 {
             let arm = council.standing();
             let r = report(node, arm, context(OpKind::Write), bandwidth(OpKind::Write, arm));
-            council.report(NodeReport { may_explore: node != 2, ..r });
+            council.report(Observation { may_explore: node != 2, ..r });
         }
         let d = council.decide();
         assert_eq!(d.arm, 3, "{}", explained(&d));
@@ -261,7 +261,7 @@ fn a_changed_system_is_learned_anew() {
 
 #[test]
 fn decisions_repeat_with_the_seed() {
-    let greedy = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: None });
+    let greedy = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: None });
     let arms = |seed| {
         let config = CouncilConfig { policy: greedy, seed, ..config(None) };
         let mut council = Council::new(Arms::twins_windows(), config).unwrap();
@@ -286,8 +286,8 @@ fn reset_forgets() {
 #[test]
 fn nonsense_configurations_are_refused() {
     let new = |c: CouncilConfig| Council::new(Arms::twins_windows(), c).err();
-    let epsilon = |epsilon| PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
-    assert_eq!(new(CouncilConfig { policy: epsilon(1.5), ..config(None) }), Some(CouncilError::Policy));
+    let epsilon = |epsilon| BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
+    assert_eq!(new(CouncilConfig { policy: epsilon(1.5), ..config(None) }), Some(CouncilError::BanditPolicy));
     assert_eq!(new(CouncilConfig { memory: Memory::Window(0), ..config(None) }), Some(CouncilError::Memory));
     assert_eq!(
         new(CouncilConfig { memory: Memory::Discount(f64::NAN), ..config(None) }),
@@ -344,7 +344,7 @@ proptest! {
         for reports in rounds {
             for (node, arm, idle, reward, may_explore) in reports {
                 let context = (!idle).then(|| context(OpKind::Read));
-                council.report(NodeReport { node: NodeId(node), arm, context, reward, may_explore });
+                council.report(Observation { node: NodeId(node), arm, context, reward, may_explore });
             }
             let decision = council.decide();
             prop_assert!(decision.arm < 7);

@@ -5,7 +5,7 @@
 
 use forebay_tune::policy::{EpsilonGreedy, Thompson, Ucb1};
 use forebay_tune::replay::{Play, Rewards, RewardsError, separately, together};
-use forebay_tune::{Guard, Memory, PolicyConfig};
+use forebay_tune::{BanditConfig, Guard, Memory};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Write;
@@ -47,13 +47,13 @@ fn record(shapes: &[(&str, [f64; 7], f64)]) -> Rewards {
     Rewards::read_csv(csv.as_bytes()).unwrap()
 }
 
-fn play(policy: PolicyConfig, guard: Option<Guard>) -> Play {
+fn play(policy: BanditConfig, guard: Option<Guard>) -> Play {
     Play { policy, memory: Memory::All, guard, default: 3, observations: 200, repetitions: 40, seed: 1 }
 }
 
 #[test]
 fn ucb1_finds_what_is_worth_finding() {
-    let outcomes = separately(&recording(), &play(PolicyConfig::Ucb1(Ucb1::default()), None));
+    let outcomes = separately(&recording(), &play(BanditConfig::Ucb1(Ucb1::default()), None));
     assert!(outcomes.iter().all(|o| o.performance >= 0.95));
     assert!(outcomes.iter().map(|o| o.performance).sum::<f64>() / 6.0 >= 0.98);
     // One clearly best arm: it is found.
@@ -63,9 +63,9 @@ fn ucb1_finds_what_is_worth_finding() {
 #[test]
 fn ucb1_beats_epsilon_greedy() {
     let rewards = recording();
-    let epsilon = |epsilon| PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
+    let epsilon = |epsilon| BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
     let sum = |p| separately(&rewards, &play(p, None)).iter().map(|o| o.precision).sum::<f64>();
-    let ucb1 = sum(PolicyConfig::Ucb1(Ucb1::default()));
+    let ucb1 = sum(BanditConfig::Ucb1(Ucb1::default()));
     for e in [0.07, 0.15] {
         assert!(ucb1 > sum(epsilon(e)), "ε = {e}");
     }
@@ -74,8 +74,8 @@ fn ucb1_beats_epsilon_greedy() {
 #[test]
 fn a_falling_epsilon_settles() {
     let rewards = recording();
-    let falling = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: Some(10.0) });
-    let steady = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: None });
+    let falling = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: Some(10.0) });
+    let steady = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.5, half_after: None });
     let last = |p| separately(&rewards, &play(p, None))[3].performance;
     assert!(last(falling) > last(steady) + 0.03);
 }
@@ -85,9 +85,9 @@ fn the_guard_keeps_its_promise() {
     let shapes: Vec<_> = SHAPES.into_iter().chain([DISASTERS]).collect();
     let rewards = record(&shapes);
     for policy in [
-        PolicyConfig::Ucb1(Ucb1::default()),
-        PolicyConfig::Thompson(Thompson::default()),
-        PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.2, half_after: None }),
+        BanditConfig::Ucb1(Ucb1::default()),
+        BanditConfig::Thompson(Thompson::default()),
+        BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: 0.2, half_after: None }),
     ] {
         for default in [0, 3, 4, 6] {
             let play = Play { default, repetitions: 10, ..play(policy, Some(Guard::default())) };
@@ -102,7 +102,7 @@ fn the_guard_keeps_its_promise() {
         }
     }
     // The disasters are real: without the guard the promise would be broken.
-    let unguarded = Play { default: 4, ..play(PolicyConfig::Ucb1(Ucb1::default()), None) };
+    let unguarded = Play { default: 4, ..play(BanditConfig::Ucb1(Ucb1::default()), None) };
     let unguarded = separately(&rewards, &unguarded);
     assert!(unguarded[6].worst_window < 0.9);
 }
@@ -110,7 +110,7 @@ fn the_guard_keeps_its_promise() {
 #[test]
 fn guarded_ucb1_still_learns() {
     let outcomes =
-        separately(&recording(), &play(PolicyConfig::Ucb1(Ucb1::default()), Some(Guard::default())));
+        separately(&recording(), &play(BanditConfig::Ucb1(Ucb1::default()), Some(Guard::default())));
     assert!(outcomes.iter().all(|o| o.performance >= 0.95), "{outcomes:?}");
 }
 
@@ -125,7 +125,7 @@ fn measured_rewards_are_learned() {
     let rewards = measured();
     assert!(rewards.scenarios.len() >= 12 && rewards.arms.len() == 7);
     let default = rewards.arm("twins:window=1ms").unwrap();
-    let play = |guard| Play { default, repetitions: 100, ..play(PolicyConfig::Ucb1(Ucb1::default()), guard) };
+    let play = |guard| Play { default, repetitions: 100, ..play(BanditConfig::Ucb1(Ucb1::default()), guard) };
     let free = separately(&rewards, &play(None));
     for o in &free {
         assert!(o.performance >= 0.95, "{o:?}");
@@ -140,7 +140,7 @@ fn measured_rewards_are_learned() {
 #[test]
 fn patterns_in_turn_are_learned_as_well_as_one_by_one() {
     let rewards = recording();
-    let play = play(PolicyConfig::Ucb1(Ucb1::default()), None);
+    let play = play(BanditConfig::Ucb1(Ucb1::default()), None);
     for (alone, mixed) in separately(&rewards, &play).iter().zip(together(&rewards, &play)) {
         assert_eq!(alone.scenario, mixed.scenario);
         assert!((alone.performance - mixed.performance).abs() < 0.03, "{alone:?} {mixed:?}");
@@ -150,7 +150,7 @@ fn patterns_in_turn_are_learned_as_well_as_one_by_one() {
 #[test]
 fn the_same_seed_plays_the_same() {
     let rewards = recording();
-    let thompson = play(PolicyConfig::Thompson(Thompson::default()), Some(Guard::default()));
+    let thompson = play(BanditConfig::Thompson(Thompson::default()), Some(Guard::default()));
     assert_eq!(separately(&rewards, &thompson), separately(&rewards, &thompson));
     assert_ne!(separately(&rewards, &thompson), separately(&rewards, &Play { seed: 2, ..thompson }));
 }

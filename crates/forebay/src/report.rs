@@ -1,7 +1,7 @@
 //! The report at the end of a run: for a person, and as JSON.
 
 use forebay_client::{Config, OpTotals};
-use forebay_embed::{NodeReport, Note};
+use forebay_embed::{NodeOutcome, Note};
 use forebay_pattern::{Interval, Model};
 use forebay_types::Pattern;
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(crate) struct RunReport {
     operations: Vec<Operation>,
     /// How the files were accessed, as the I/O nodes saw it; the most bytes first.
     patterns: Vec<Seen>,
-    io_nodes: Vec<NodeReport>,
+    io_nodes: Vec<NodeOutcome>,
     not_forwarded: Vec<Note>,
 }
 
@@ -69,7 +69,7 @@ impl RunReport {
         seconds: f64,
         config: &Config,
         operations: Vec<OpTotals>,
-        io_nodes: Vec<NodeReport>,
+        io_nodes: Vec<NodeOutcome>,
         not_forwarded: Vec<Note>,
     ) -> RunReport {
         let bytes =
@@ -117,7 +117,7 @@ impl RunReport {
 }
 
 /// What the detector that ships with the program says to the nodes' intervals.
-fn patterns(nodes: &[NodeReport]) -> Vec<Seen> {
+fn patterns(nodes: &[NodeOutcome]) -> Vec<Seen> {
     let model = Model::builtin();
     let mut sums: BTreeMap<Pattern, (u64, u64)> = BTreeMap::new();
     for stats in nodes.iter().filter_map(|n| n.stats.as_ref()) {

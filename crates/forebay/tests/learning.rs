@@ -5,7 +5,7 @@ use forebay_client::{Client, Config};
 use forebay_control::council::CouncilView;
 use forebay_node::control::{Command as Order, Reply};
 use forebay_pattern::Model;
-use forebay_tune::{Arms, Context, Council, CouncilConfig, Learned, LoadClass, NodeReport, SizeClass};
+use forebay_tune::{Arms, Context, Council, CouncilConfig, Learned, LoadClass, Observation, SizeClass};
 use forebay_types::{NodeId, OpKind, Pattern, Secret};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -158,7 +158,7 @@ fn experience() -> Learned {
     for _ in 0..20 {
         let arm = Some(council.standing());
         let reward = Some(100.0);
-        council.report(NodeReport {
+        council.report(Observation {
             node: NodeId(0),
             arm,
             context: Some(context),

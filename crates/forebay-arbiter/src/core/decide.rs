@@ -7,7 +7,7 @@ use forebay_policy::{Decision, Explanation, IoNode, Job, PolicyKind, Pool, Progr
 use forebay_types::{Nanos, NodeId};
 
 /// Jobs and pool as the policy saw them, and what it answered.
-struct Made {
+struct PolicyRun {
     jobs: Vec<Job>,
     /// Where each job's curve comes from.
     sources: Vec<Option<String>>,
@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// What the policy says now; `None` if there is nothing to decide.
-    fn ask_policy(&mut self, now: Nanos) -> Option<Made> {
+    fn ask_policy(&mut self, now: Nanos) -> Option<PolicyRun> {
         self.decided = now;
         self.decided_news = self.curves.news();
         self.review = None;
@@ -75,7 +75,7 @@ impl Core {
             }
         };
         self.review = decision.review.map(|r| now + r.max(SOONEST_REVIEW));
-        Some(Made { jobs, sources, pool, decision, problem })
+        Some(PolicyRun { jobs, sources, pool, decision, problem })
     }
 
     /// The jobs' names in the order in which they registered.
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Makes the decision the mapping: new epochs for the jobs that move, stored and told.
-    fn adopt(&mut self, now: Nanos, cause: &str, made: &Made) {
+    fn adopt(&mut self, now: Nanos, cause: &str, made: &PolicyRun) {
         let mut placed = placement::place(&made.decision, &made.jobs, &made.pool);
         let explained = made.decision.explain(&made.jobs, &made.pool);
         let mut shown = Vec::with_capacity(made.jobs.len());
@@ -164,7 +164,7 @@ impl Core {
     }
 
     /// One job gets its nodes; whether that is another mapping than it had.
-    fn place(&mut self, now: Nanos, made: &Made, i: usize, nodes: Vec<NodeId>, why: &str) -> bool {
+    fn place(&mut self, now: Nanos, made: &PolicyRun, i: usize, nodes: Vec<NodeId>, why: &str) -> bool {
         let address = |n: &NodeId| self.nodes.get(n).and_then(|n| n.stored.addresses.first().cloned());
         let addresses: Vec<String> = nodes.iter().filter_map(address).collect();
         let Some(job) = self.jobs.get_mut(&made.jobs[i].id) else { return false };

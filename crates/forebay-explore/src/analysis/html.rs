@@ -1,6 +1,6 @@
 //! The report as one self-contained HTML page.
 
-use super::verdict::{Report, Rule, Verdict};
+use super::verdict::{Rule, StudyReport, Verdict};
 use forebay_plot::{Axis, BarSeries, Bars, Line, Series, Size, Spread};
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ document.getElementById('f').addEventListener('input',e=>{const w=e.target.value
 document.querySelectorAll('[data-k]').forEach(x=>{x.style.display=w.every(y=>x.dataset.k.includes(y))?'':'none'})})";
 
 /// The page: summary, the two histograms, a small plot for each scenario, and the numbers.
-pub fn html(report: &Report, title: &str) -> String {
+pub fn html(report: &StudyReport, title: &str) -> String {
     let mut out = String::with_capacity(64 * 1024);
     let title = escape(title);
     let _ = write!(
@@ -72,7 +72,7 @@ pub fn html(report: &Report, title: &str) -> String {
     out
 }
 
-fn cards(out: &mut String, r: &Report) {
+fn cards(out: &mut String, r: &StudyReport) {
     let most = |tally: &std::collections::BTreeMap<u32, usize>| {
         tally.iter().max_by_key(|(_, n)| **n).map_or(String::from("–"), |(c, _)| c.to_string())
     };
@@ -91,7 +91,7 @@ fn cards(out: &mut String, r: &Report) {
     out.push_str("</div>");
 }
 
-fn histograms(out: &mut String, r: &Report) {
+fn histograms(out: &mut String, r: &StudyReport) {
     let size = Size::new(590.0, 330.0);
     let choices = Bars {
         title: "(a) Statistically distinct choices".into(),
@@ -177,7 +177,7 @@ fn panel(out: &mut String, v: &Verdict) {
     );
 }
 
-fn table(out: &mut String, r: &Report) {
+fn table(out: &mut String, r: &StudyReport) {
     out.push_str("<h2>The numbers</h2><div class=\"wide\"><table><thead><tr><th>scenario</th><th class=\"l\">pattern</th>");
     let counts: Vec<u32> = r.best.max.keys().copied().collect();
     for c in &counts {
@@ -223,7 +223,7 @@ fn table(out: &mut String, r: &Report) {
     out.push_str("</tbody></table></div>");
 }
 
-fn warnings(out: &mut String, r: &Report) {
+fn warnings(out: &mut String, r: &StudyReport) {
     if r.warnings == 0 {
         return;
     }

@@ -10,5 +10,5 @@ mod wary;
 pub use html::html;
 pub use measurements::{Facts, MeasurementError, Measurements, Scenario};
 pub use text::text;
-pub use verdict::{Best, Count, Pair, Report, Rule, Verdict, assess};
+pub use verdict::{Best, Count, Pair, Rule, StudyReport, Verdict, assess};
 pub use wary::Warning;

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::verdict::{Report, Rule, Verdict};
+use super::verdict::{Rule, StudyReport, Verdict};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use std::fmt::Write;
 const CELL: usize = 20;
 
 /// The report as plain text, one line a scenario.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &StudyReport) -> String {
     let mut out = String::new();
     let counts: Vec<u32> = report.best.max.keys().copied().collect();
     let _ = writeln!(out, "{} scenarios, {} measurements\n", report.scenarios, report.rows);

@@ -173,7 +173,7 @@ pub struct Shares {
 
 /// What the numbers say of all scenarios.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct StudyReport {
     /// How many there are.
     pub scenarios: usize,
     /// How many measurements there are.
@@ -198,7 +198,7 @@ pub struct Report {
 }
 
 /// The verdicts on all that was measured.
-pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
+pub fn assess(measurements: &Measurements, rule: Rule) -> StudyReport {
     let (verdicts, ungated): (Vec<Verdict>, Vec<usize>) =
         measurements.scenarios.iter().map(|s| verdict(s, rule)).unzip();
     let counts = measurements.counts();
@@ -226,7 +226,7 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> Report {
         *distinct_gated.entry(v.choices.len()).or_default() += 1;
         *smallest_equivalent.entry(v.smallest_equivalent).or_default() += 1;
     }
-    Report {
+    StudyReport {
         scenarios: verdicts.len(),
         rows: measurements.rows,
         best,

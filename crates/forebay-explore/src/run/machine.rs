@@ -1,6 +1,6 @@
 //! Where processes run: on this machine, or on those that a launcher (`srun`, `mpirun`) gave us.
 
-use super::protocol::{Channel, Order, Report};
+use super::protocol::{Channel, Order, OrderResult};
 use forebay_embed::Process;
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which place a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Role {
     /// The i-th I/O node.
     IoNode(u32),
     /// The i-th client process.
@@ -27,13 +27,13 @@ pub trait Machine {
     /// I/O nodes it has room for; `None`: as many as wanted.
     fn io_nodes(&self) -> Option<u32>;
     /// The address at which the process at `place` reaches this one, which listens on `port`.
-    fn conductor(&self, place: Place, port: u16) -> SocketAddr;
+    fn conductor(&self, place: Role, port: u16) -> SocketAddr;
     /// The address at which clients reach the I/O node that listens on `port` at the i-th place.
     fn io_node(&self, i: u32, port: u16) -> SocketAddr;
     /// What an I/O node there is to listen on.
     fn listen(&self) -> &'static str;
     /// Starts a process.
-    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<()>;
+    fn start(&mut self, place: Role, args: &[String], env: &[(String, String)]) -> io::Result<()>;
     /// A process that ended with an error, if there is one, in words.
     fn casualty(&mut self) -> Option<String>;
     /// Ends all processes.
@@ -55,7 +55,7 @@ impl Machine for Local {
         None
     }
 
-    fn conductor(&self, _: Place, port: u16) -> SocketAddr {
+    fn conductor(&self, _: Role, port: u16) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, port).into()
     }
 
@@ -67,7 +67,7 @@ impl Machine for Local {
         "tcp:127.0.0.1:0"
     }
 
-    fn start(&mut self, _: Place, args: &[String], env: &[(String, String)]) -> io::Result<()> {
+    fn start(&mut self, _: Role, args: &[String], env: &[(String, String)]) -> io::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).envs(env.iter().map(|(k, v)| (k, v))).stdin(Stdio::null());
         self.processes.push(Process::start(&mut command)?);
@@ -112,10 +112,10 @@ impl Launched {
         Launched { here: Local::default(), agents, io_nodes, busy: BTreeSet::new() }
     }
 
-    fn rank(&self, place: Place) -> u32 {
+    fn rank(&self, place: Role) -> u32 {
         match place {
-            Place::IoNode(i) => i,
-            Place::Client(i) => i + self.io_nodes,
+            Role::IoNode(i) => i,
+            Role::Client(i) => i + self.io_nodes,
         }
     }
 
@@ -128,8 +128,8 @@ impl Launched {
         let agent = agent.ok_or_else(|| io::Error::other(format!("there is no rank {rank}")))?;
         agent.send(order)?;
         match agent.receive()? {
-            Report::Fine(s) => Ok(s),
-            Report::Failed(e) => Err(io::Error::other(format!("rank {rank}: {e}"))),
+            OrderResult::Fine(s) => Ok(s),
+            OrderResult::Failed(e) => Err(io::Error::other(format!("rank {rank}: {e}"))),
         }
     }
 }
@@ -143,13 +143,13 @@ impl Machine for Launched {
         Some(self.io_nodes)
     }
 
-    fn conductor(&self, place: Place, port: u16) -> SocketAddr {
+    fn conductor(&self, place: Role, port: u16) -> SocketAddr {
         let here = self.agent(self.rank(place)).and_then(|a| a.local_ip().ok());
         (here.unwrap_or(Ipv4Addr::LOCALHOST.into()), port).into()
     }
 
     fn io_node(&self, i: u32, port: u16) -> SocketAddr {
-        let rank = self.rank(Place::IoNode(i));
+        let rank = self.rank(Role::IoNode(i));
         let there = if rank == 0 {
             // Rank 0 is known to the others by the address they called.
             let calls = self.agents.iter().filter_map(|a| a.local_ip().ok());
@@ -164,7 +164,7 @@ impl Machine for Launched {
         "tcp:0.0.0.0:0"
     }
 
-    fn start(&mut self, place: Place, args: &[String], env: &[(String, String)]) -> io::Result<()> {
+    fn start(&mut self, place: Role, args: &[String], env: &[(String, String)]) -> io::Result<()> {
         let rank = self.rank(place);
         self.busy.insert(rank);
         if rank == 0 {
@@ -201,7 +201,7 @@ pub fn serve_agent(mut channel: Channel) -> io::Result<()> {
     while let Ok(order) = channel.receive() {
         let done = match order {
             // A rank's own place does not matter here: everything it starts is local.
-            Order::Start { args, env } => here.start(Place::Client(0), &args, &env).map(|()| String::new()),
+            Order::Start { args, env } => here.start(Role::Client(0), &args, &env).map(|()| String::new()),
             Order::Casualty => Ok(here.casualty().unwrap_or_default()),
             Order::EndAll => {
                 here.end_all();
@@ -209,8 +209,8 @@ pub fn serve_agent(mut channel: Channel) -> io::Result<()> {
             }
         };
         channel.send(&match done {
-            Ok(s) => Report::Fine(s),
-            Err(e) => Report::Failed(e.to_string()),
+            Ok(s) => OrderResult::Fine(s),
+            Err(e) => OrderResult::Failed(e.to_string()),
         })?;
     }
     Ok(())

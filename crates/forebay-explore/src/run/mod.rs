@@ -26,7 +26,7 @@ pub use worker::work;
 pub(crate) use record::plain;
 
 use crate::scenario::{Scenario, Step};
-use machine::{Machine, Place};
+use machine::{Machine, Role};
 use nodes::Nodes;
 use protocol::{Access, Task};
 use std::io;
@@ -228,7 +228,7 @@ impl Study<'_> {
         mut env: Vec<(String, String)>,
     ) -> io::Result<()> {
         let port = self.listener.local_addr()?.port();
-        let place = Place::Client(slot);
+        let place = Role::Client(slot);
         let conductor = machine.conductor(place, port).to_string();
         let args = [
             "explore-worker",

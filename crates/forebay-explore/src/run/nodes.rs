@@ -1,6 +1,6 @@
 //! The I/O nodes of a run: started for it, or already there.
 
-use super::machine::{Machine, Place};
+use super::machine::{Machine, Role};
 use crate::scenario::Scenario;
 use forebay_client::{Address, Client, Config};
 use forebay_embed::{EmbedError, Launcher, Log, NodeSpec, await_ready};
@@ -65,7 +65,7 @@ impl Nodes {
             if stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            machine.start(Place::IoNode(id), &args, &[])?;
+            machine.start(Role::IoNode(id), &args, &[])?;
         }
         let mut addresses = Vec::new();
         for id in 0..count {

@@ -115,7 +115,7 @@ pub enum Order {
 
 /// From an agent to the conductor; one to each order.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Report {
+pub enum OrderResult {
     /// It was done; for [`Order::Casualty`], with what happened, if anything.
     Fine(String),
     /// It could not be done.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Fallback, File, OpenFlags};
 use forebay_embed::RunDir;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
-use forebay_node::stats::{Distribution, Report};
+use forebay_node::stats::{Distribution, NodeStatistics};
 use forebay_plot::{Axis, BarSeries, Bars};
 use forebay_types::OpKind;
 use std::os::unix::fs::FileExt;
@@ -330,9 +330,9 @@ fn mean_sizes(way: &mut Way) -> Result<[f64; 2]> {
             bail!("I/O node {}: {problem}", node.node);
         }
         let stats = node.stats.context("an I/O node left no statistics")?;
-        reports.push(serde_json::from_value::<Report>(stats)?);
+        reports.push(serde_json::from_value::<NodeStatistics>(stats)?);
     }
-    let mean = |of: fn(&Report) -> &Distribution| {
+    let mean = |of: fn(&NodeStatistics) -> &Distribution| {
         let (mut bytes, mut count) = (0.0, 0.0);
         for d in reports.iter().map(of) {
             bytes += d.mean * d.count as f64;

@@ -13,7 +13,7 @@ use forebay_embed::RunDir;
 use forebay_plot::HeatMap;
 use forebay_tune::policy::Ucb1;
 use forebay_tune::replay::{self, Play, separately};
-use forebay_tune::{Arms, Guard, Memory, PolicyConfig, RewardRule};
+use forebay_tune::{Arms, BanditConfig, Guard, Memory, RewardRule};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn measure(fleet: &Fleet, scenario: &Workload, arm: &str, span: Duration) -> Res
 
 fn judge(found: &mut Outcome, rewards: &replay::Rewards, default: usize) {
     let play = |guard| Play {
-        policy: PolicyConfig::Ucb1(Ucb1::default()),
+        policy: BanditConfig::Ucb1(Ucb1::default()),
         memory: Memory::All,
         guard,
         default,

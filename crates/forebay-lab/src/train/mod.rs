@@ -4,7 +4,7 @@ mod measure;
 mod report;
 
 pub use measure::{INTERVAL_MS, Plan, measure};
-pub use report::{DetectorReport, Report, Score, assess};
+pub use report::{DetectorReport, Score, TrainingReport, assess};
 
 use anyhow::{Context, Result};
 use flate2::Compression;

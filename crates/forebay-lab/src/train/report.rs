@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// What detectors were trained on, and how good they are.
 #[derive(Debug, serde::Serialize)]
-pub struct Report {
+pub struct TrainingReport {
     /// Where the rows come from.
     pub source: String,
     /// Rows to learn from.

@@ -17,9 +17,9 @@ const MOST_ENTRIES: usize = 4096;
 
 /// Directories that were made on the machine for the time of a run. Dropping this removes them.
 #[derive(Debug, Default)]
-pub struct Made(Vec<PathBuf>);
+pub struct TemporaryDirs(Vec<PathBuf>);
 
-impl Drop for Made {
+impl Drop for TemporaryDirs {
     fn drop(&mut self) {
         for dir in self.0.iter().rev() {
             // Whatever somebody put there is theirs.
@@ -30,8 +30,8 @@ impl Drop for Made {
 
 /// Makes those of `dirs` that are not there on the machine itself, where the user may and would
 /// otherwise lose what is written beside them; the rest are made in the namespace.
-pub fn make_dirs(dirs: &[PathBuf]) -> Result<Made, PlaceError> {
-    let mut made = Made::default();
+pub fn make_dirs(dirs: &[PathBuf]) -> Result<TemporaryDirs, PlaceError> {
+    let mut made = TemporaryDirs::default();
     for dir in dirs {
         let (parent, missing) = split(dir);
         if missing.is_empty() || parent == Path::new("/") || !sys::may(&parent, Access::WRITE_OK) {

@@ -2,7 +2,7 @@
 
 use super::{Call, DONE, Object};
 use crate::fail::Outcome;
-use crate::path::{self, Place, proc_name};
+use crate::path::{self, Parent, proc_name};
 use forebay_wire::message::{Answer, FsStat, Path, SetTime, Target};
 use rustix::fd::AsFd;
 use rustix::fs::{
@@ -105,7 +105,7 @@ impl<'a> Call<'a> {
 
     /// The link itself is named through its directory, which must stay open: there is no other way to
     /// reach its attributes.
-    fn link_name(&self, target: &'a Target<'a>) -> Outcome<Option<(Vec<u8>, Place<'a>)>> {
+    fn link_name(&self, target: &'a Target<'a>) -> Outcome<Option<(Vec<u8>, Parent<'a>)>> {
         let Target::Link(path) = target else { return Ok(None) };
         let Some(place) = path::check(&self.node.exports, path)?.entry()? else { return Ok(None) };
         let mut name = proc_name(place.dir()).into_bytes();

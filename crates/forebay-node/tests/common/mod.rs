@@ -58,7 +58,7 @@ impl TestNode {
         Client::connect(self.address, &SECRET, "job", new_session()).unwrap()
     }
 
-    pub fn report(&self) -> forebay_node::stats::Report {
+    pub fn report(&self) -> forebay_node::stats::NodeStatistics {
         self.running.as_ref().unwrap().node().report()
     }
 }

@@ -4,7 +4,7 @@
 use super::{fail, fail_errno, hooks, library};
 use crate::cwd::{self, Kernel};
 use crate::notes;
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, sys};
 use forebay_client::{Attr, Client, Error, Meta};
@@ -170,7 +170,7 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     let mut place = if given.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
         match crate::table::get(dirfd) {
             Some(open) => path::place_of_absolute(&path::open_path(&open)),
-            None => Place::Local,
+            None => Resolved::Local,
         }
     } else {
         path::place(dirfd, given)
@@ -186,7 +186,7 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
     // A script may name an interpreter that is a script; the kernel allows four.
     for _ in 0..8 {
         match place {
-            Place::Local | Place::Above(_) => {
+            Resolved::Local | Resolved::Above(_) => {
                 if let Err(e) = look_at(&client, dirfd, path, &search, &mut env) {
                     return fail_errno(e) as c_int;
                 }
@@ -199,14 +199,14 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                 }
                 return code;
             }
-            Place::LocalAt(p) => {
+            Resolved::LocalAt(p) => {
                 let p = sys::cstring(&p);
                 if let Err(e) = look_at(&client, libc::AT_FDCWD, p.as_ptr().cast(), &search, &mut env) {
                     return fail_errno(e) as c_int;
                 }
                 return local(libc::AT_FDCWD, p.as_ptr().cast(), &args, &env, 0);
             }
-            Place::Remote(r) => match fetch(client(), &r) {
+            Resolved::Remote(r) => match fetch(client(), &r) {
                 Ok((program, attr)) => match script(&program) {
                     Some((interpreter, argument)) => {
                         let mut new = vec![sys::cstring(interpreter)];

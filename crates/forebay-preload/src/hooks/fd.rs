@@ -2,7 +2,7 @@
 
 use super::{fail, fail_errno, hooks, lock};
 use crate::notes;
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::place::{self, spare};
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
@@ -42,7 +42,7 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
-            Place::Local => {
+            Resolved::Local => {
                 let fd = sys!(openat, dirfd, path, flags, mode);
                 if fd == -(libc::ENOENT as Raw)
                     && let Some(next) = path::through_link(dirfd, bytes, flags & libc::O_NOFOLLOW == 0)
@@ -52,9 +52,9 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
                 }
                 return opened_locally(fd);
             }
-            Place::LocalAt(p) => return opened_locally(sys::open(&p, flags, mode)),
-            Place::Above(p) => return open_above(p, flags, mode),
-            Place::Remote(r) => match open_remote(&r, flags, mode) {
+            Resolved::LocalAt(p) => return opened_locally(sys::open(&p, flags, mode)),
+            Resolved::Above(p) => return open_above(p, flags, mode),
+            Resolved::Remote(r) => match open_remote(&r, flags, mode) {
                 Ok(fd) => return fd,
                 Err(Error::Escapes) => match path::follow_out(&r, flags & libc::O_NOFOLLOW == 0) {
                     Ok(p) => place = path::place_of_absolute(&p),
@@ -85,7 +85,8 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
 pub(crate) fn openat2(dirfd: i32, path: *const c_char, how: *const OpenHow, size: usize) -> isize {
     // SAFETY: the program's own argument to a call that takes a C string.
     let bytes = unsafe { user::text(path) };
-    let forwarded = bytes.is_some_and(|b| !matches!(path::place(dirfd, b), Place::Local | Place::LocalAt(_)));
+    let forwarded =
+        bytes.is_some_and(|b| !matches!(path::place(dirfd, b), Resolved::Local | Resolved::LocalAt(_)));
     if !forwarded || size < size_of::<OpenHow>() {
         return opened_locally(sys!(openat2, dirfd, path, how, size));
     }

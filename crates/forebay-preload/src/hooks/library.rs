@@ -2,7 +2,7 @@
 //! files themselves, so they are given copies in the run's own directory, laid out as the originals
 //! are: a library beside its program is found beside the copy.
 
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, sys};
 use forebay_client::{Answer, Attr, Client, Error, Meta, OpenFlags, Target};
@@ -70,7 +70,7 @@ pub(crate) fn copies_for(client: &Client, program: &[u8], content: &[u8], search
 
 /// Whether a search path names a forwarded directory.
 pub(crate) fn concerns_us(search: &[u8]) -> bool {
-    directories(search, b"").any(|dir| matches!(path::place(libc::AT_FDCWD, &dir), Place::Remote(_)))
+    directories(search, b"").any(|dir| matches!(path::place(libc::AT_FDCWD, &dir), Resolved::Remote(_)))
 }
 
 fn directories<'a>(search: &'a [u8], origin: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + 'a {
@@ -116,7 +116,9 @@ impl Found {
         places.extend(directories(search, origin).map(|d| (d, false)));
         for name in wants.needed.iter().filter(|n| !n.contains(&b'/')) {
             for (dir, relative) in &places {
-                let Place::Remote(r) = path::place(libc::AT_FDCWD, &path::join(dir, name)) else { continue };
+                let Resolved::Remote(r) = path::place(libc::AT_FDCWD, &path::join(dir, name)) else {
+                    continue;
+                };
                 if self.0.iter().any(|l| l.full == r.full) {
                     break;
                 }
@@ -218,7 +220,7 @@ extern "C" fn library_to_open(name: *const c_char) -> *const c_char {
         directories(search, b"").map(|d| path::join(&d, given)).collect()
     };
     for candidate in candidates {
-        let Place::Remote(mut r) = path::place(libc::AT_FDCWD, &candidate) else { continue };
+        let Resolved::Remote(mut r) = path::place(libc::AT_FDCWD, &candidate) else { continue };
         for _ in 0..40 {
             match fetch(state().client(), &r) {
                 Ok((content, attr)) => {
@@ -230,8 +232,8 @@ extern "C" fn library_to_open(name: *const c_char) -> *const c_char {
                 }
                 Err(Error::Escapes) => {
                     match path::follow_out(&r, true).map(|p| path::place_of_absolute(&p)) {
-                        Ok(Place::Remote(next)) => r = next,
-                        Ok(Place::LocalAt(p)) => return Vec::leak(sys::cstring(&p)).as_ptr().cast(),
+                        Ok(Resolved::Remote(next)) => r = next,
+                        Ok(Resolved::LocalAt(p)) => return Vec::leak(sys::cstring(&p)).as_ptr().cast(),
                         _ => break,
                     }
                 }

@@ -26,7 +26,7 @@ pub(crate) mod xattr;
 
 use crate::notes;
 use crate::patch::Hook;
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, Raw};
 use forebay_client::{Client, Error};
@@ -105,7 +105,7 @@ pub(crate) fn at(
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
-            Place::Local => {
+            Resolved::Local => {
                 let r = local(dirfd, path);
                 if r == -(libc::ENOENT as Raw)
                     && let Some(next) = path::through_link(dirfd, bytes, follow)
@@ -115,15 +115,15 @@ pub(crate) fn at(
                 }
                 return sys::ret(r);
             }
-            Place::LocalAt(p) => return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast())),
-            Place::Above(p) => {
+            Resolved::LocalAt(p) => return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast())),
+            Resolved::Above(p) => {
                 let r = local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast());
                 if r != -(libc::ENOENT as Raw) {
                     return sys::ret(r);
                 }
                 return sys::ret(above(&p).unwrap_or(r));
             }
-            Place::Remote(r) => match remote(state().client(), &r) {
+            Resolved::Remote(r) => match remote(state().client(), &r) {
                 Ok(v) => return v,
                 Err(Error::Escapes) => match path::follow_out(&r, follow) {
                     Ok(p) => place = path::place_of_absolute(&p),

@@ -2,7 +2,7 @@
 
 use super::{allow, at, fail, fail_errno, hooks, neg, no_above};
 use crate::cwd;
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table;
@@ -33,7 +33,7 @@ pub(crate) fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int
     // A directory above a forwarded one counts as there, even where this machine has none.
     // SAFETY: the program's own argument to a function that takes a C string.
     if let Some(p) = unsafe { crate::user::text(path) }
-        && let Place::Above(_) = path::place(dirfd, p)
+        && let Resolved::Above(_) = path::place(dirfd, p)
     {
         return fail_errno(libc::EEXIST) as c_int;
     }
@@ -146,7 +146,7 @@ fn pair(
         return sys::ret(raw(fd, from, td, to));
     }
     let (mut pa, mut pb) = (path::place(fd, a), path::place(td, b));
-    if matches!((&pa, &pb), (Place::Local, Place::Local)) {
+    if matches!((&pa, &pb), (Resolved::Local, Resolved::Local)) {
         let r = raw(fd, from, td, to);
         if r != -(libc::ENOENT as sys::Raw) {
             return sys::ret(r);
@@ -157,19 +157,19 @@ fn pair(
         }
         (pa, pb) = (la.unwrap_or(pa), lb.unwrap_or(pb));
     }
-    let full = |place: Place, dirfd: c_int, given: &[u8]| -> Result<Result<Remote, Vec<u8>>, i32> {
+    let full = |place: Resolved, dirfd: c_int, given: &[u8]| -> Result<Result<Remote, Vec<u8>>, i32> {
         Ok(match place {
-            Place::Remote(r) => Ok(r),
-            Place::LocalAt(p) => Err(p),
-            Place::Local if given.first() == Some(&b'/') => Err(given.to_vec()),
-            Place::Local if dirfd == libc::AT_FDCWD => {
+            Resolved::Remote(r) => Ok(r),
+            Resolved::LocalAt(p) => Err(p),
+            Resolved::Local if given.first() == Some(&b'/') => Err(given.to_vec()),
+            Resolved::Local if dirfd == libc::AT_FDCWD => {
                 Err(path::join(&state().cwd.get().ok_or(libc::ENOENT)?.path, given))
             }
-            Place::Local => {
+            Resolved::Local => {
                 let dir = sys::readlink(format!("/proc/self/fd/{dirfd}").as_bytes()).ok_or(libc::EBADF)?;
                 Err(path::join(&dir, given))
             }
-            Place::Above(_) => return Err(libc::EBUSY),
+            Resolved::Above(_) => return Err(libc::EBUSY),
         })
     };
     let (mut ra, mut rb) = match (full(pa, fd, a), full(pb, td, b)) {
@@ -196,8 +196,8 @@ fn pair(
                         path::follow_out(r, follow).ok().map(|p| path::place_of_absolute(&p))
                     };
                     let step = |r: Remote, follow: bool| match out(&r, follow) {
-                        Some(Place::Remote(n)) => (Ok(n), true),
-                        Some(Place::LocalAt(p) | Place::Above(p)) => (Err(p), true),
+                        Some(Resolved::Remote(n)) => (Ok(n), true),
+                        Some(Resolved::LocalAt(p) | Resolved::Above(p)) => (Err(p), true),
                         _ => (Ok(r), false),
                     };
                     let (na, moved_a) = step(x, follow_from);

@@ -7,7 +7,7 @@
 
 use super::io::blocking;
 use super::{fail, fail_errno, hooks, stat};
-use crate::path::{self, Place, Remote};
+use crate::path::{self, Remote, Resolved};
 use crate::place;
 use crate::state::state;
 use crate::sys::{self, Raw, sys};
@@ -60,7 +60,7 @@ fn address(path: &[u8]) -> Option<(libc::sockaddr_un, c_uint)> {
 /// The forwarded path in an address, where the kernel would not find the same directory there.
 fn concerns_us(given: *const c_void, len: c_uint) -> Option<(Remote, &'static [u8])> {
     let path = named(given, len)?;
-    let Place::Remote(r) = path::place(libc::AT_FDCWD, path) else { return None };
+    let Resolved::Remote(r) = path::place(libc::AT_FDCWD, path) else { return None };
     let export = &state().exports[r.export];
     (export.hidden || export.local.as_ref() != Some(&export.dir)).then_some((r, path))
 }

@@ -2,7 +2,7 @@
 //! ways of its own that cannot be replaced; such a child is made here, by `fork`.
 
 use super::exec;
-use crate::path::{self, Place};
+use crate::path::{self, Resolved};
 use crate::state;
 use crate::sys::{self, sys};
 use crate::table;
@@ -95,7 +95,7 @@ fn concerns_us(steps: &[Step]) -> bool {
     let forwarded = |p: *const c_char| {
         // SAFETY: libc's own copy of the program's path.
         unsafe { crate::user::text(p) }
-            .is_some_and(|p| !matches!(path::place(libc::AT_FDCWD, p), Place::Local))
+            .is_some_and(|p| !matches!(path::place(libc::AT_FDCWD, p), Resolved::Local))
     };
     let moves = steps.iter().any(|s| matches!(s, Step::Chdir(_) | Step::Fchdir(_)));
     steps.iter().any(|s| match s {
@@ -110,7 +110,7 @@ fn concerns_us(steps: &[Step]) -> bool {
 /// Whether the program to start may be in a forwarded directory: libc's child has too small a stack to
 /// fetch it.
 fn starts_ours(search: bool, file: &[u8]) -> bool {
-    let ours = |p: &[u8]| !matches!(path::place(libc::AT_FDCWD, p), Place::Local);
+    let ours = |p: &[u8]| !matches!(path::place(libc::AT_FDCWD, p), Resolved::Local);
     if !search || file.contains(&b'/') {
         return ours(file);
     }

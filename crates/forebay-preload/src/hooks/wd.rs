@@ -3,7 +3,7 @@
 use super::{at, fail, fail_errno, hooks, no_above};
 use crate::cwd;
 use crate::notes::{self, Note};
-use crate::path::{self, Place};
+use crate::path::{self, Resolved};
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Kind};
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     let mut place = path::place(libc::AT_FDCWD, given);
     for _ in 0..40 {
         match place {
-            Place::Local => {
+            Resolved::Local => {
                 let r = sys!(chdir, path);
                 if r == -(libc::ENOENT as isize)
                     && let Some(next) = path::through_link(libc::AT_FDCWD, given, true)
@@ -31,12 +31,12 @@ pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
                 }
                 return moved(r);
             }
-            Place::LocalAt(p) => return moved(sys!(chdir, sys::cstring(&p).as_ptr())),
-            Place::Above(p) => {
+            Resolved::LocalAt(p) => return moved(sys!(chdir, sys::cstring(&p).as_ptr())),
+            Resolved::Above(p) => {
                 let r = sys!(chdir, sys::cstring(&p).as_ptr());
                 return if r == -(libc::ENOENT as isize) { went(cwd::enter_stand_in(&p)) } else { moved(r) };
             }
-            Place::Remote(r) => match physical(state().client(), &r) {
+            Resolved::Remote(r) => match physical(state().client(), &r) {
                 Ok((dir, ino)) => return went(cwd::enter(&dir, r.export, ino)),
                 Err(Error::Escapes) => match path::follow_out(&r, true) {
                     Ok(p) => place = path::place_of_absolute(&p),

@@ -2,7 +2,7 @@
 
 use super::{Break, Figures, Measured, Setup, put};
 use anyhow::{Context, Result};
-use forebay_explore::analysis::{Measurements, Report, Rule, assess};
+use forebay_explore::analysis::{Measurements, Rule, StudyReport, assess};
 
 const PUBLISHED: &[u8] = include_bytes!("../../../../data/marenostrum4.csv");
 const CORRECTED: &[u8] = include_bytes!("../../../../data/marenostrum4_corrected.csv");
@@ -36,7 +36,7 @@ pub(super) fn read(csv: &[u8], broken: bool) -> Result<Measurements> {
 }
 
 /// How many scenarios of a published table have the best number of I/O nodes that it says.
-pub(super) fn agreeing(report: &Report, table: &toml::Table) -> f64 {
+pub(super) fn agreeing(report: &StudyReport, table: &toml::Table) -> f64 {
     let best =
         |name: &str| report.verdicts.iter().find(|v| v.scenario == name).map(|v| i64::from(v.best.median));
     table.iter().filter(|(name, count)| best(name) == count.as_integer()).count() as f64
@@ -55,7 +55,7 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
         put(&mut figures, &format!("best-{n}"), count(&published.best.max, n));
         put(&mut figures, &format!("best-by-mean-{n}"), count(&published.best.mean, n));
     }
-    let distinct = |report: &Report, n: usize| exact(report.distinct.get(&n).copied().unwrap_or(0));
+    let distinct = |report: &StudyReport, n: usize| exact(report.distinct.get(&n).copied().unwrap_or(0));
     put(&mut figures, "three-choices-as-drawn", distinct(&published, 3));
     put(&mut figures, "three-choices-as-described", distinct(&described, 3));
     put(&mut figures, "forwarding-better", exact(published.forwarding.mean.forwarding));

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use forebay_tune::policy::{EpsilonGreedy, Ucb1};
 use forebay_tune::replay::{self, Outcome, Play, Rewards};
 use forebay_tune::{
-    Arms, Context as Situation, Council, CouncilConfig, LoadClass, Memory, NodeReport, PolicyConfig,
+    Arms, BanditConfig, Context as Situation, Council, CouncilConfig, LoadClass, Memory, Observation,
     SizeClass,
 };
 use forebay_types::{NodeId, OpKind, Pattern};
@@ -19,9 +19,9 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
     let random = setup.breaks(Break::Learning);
     let epsilon = |epsilon: f64| {
         let epsilon = if random { 1.0 } else { epsilon };
-        PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None })
+        BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None })
     };
-    let ucb1 = if random { epsilon(1.0) } else { PolicyConfig::Ucb1(Ucb1::default()) };
+    let ucb1 = if random { epsilon(1.0) } else { BanditConfig::Ucb1(Ucb1::default()) };
     let play = |policy| Play {
         policy,
         memory: Memory::All,
@@ -69,7 +69,7 @@ fn council(nodes: u32) -> Result<Measured> {
                 size: SizeClass::of(32 << 10),
                 load: LoadClass::of(8.0),
             };
-            council.report(NodeReport {
+            council.report(Observation {
                 node: NodeId(n),
                 arm: Some(council.standing()),
                 context: Some(situation),

@@ -4,7 +4,7 @@
 use super::Observer;
 use forebay_pattern::{Interval, Model};
 use forebay_sched::SchedulerConfig;
-use forebay_tune::{Context, Council, NodeReport, RewardRule};
+use forebay_tune::{Context, Council, Observation, RewardRule};
 use forebay_types::{Nanos, NodeId};
 
 /// One decision of the council.
@@ -54,7 +54,7 @@ impl Observer for Tuner {
             let reward = self.rule.reward(&interval.load, interval.end.since(interval.start));
             rewards.extend(reward);
             first = first.or(context);
-            self.council.report(NodeReport {
+            self.council.report(Observation {
                 node: NodeId(n as u32),
                 arm: Some(arm),
                 context,

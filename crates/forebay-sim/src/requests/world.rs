@@ -5,7 +5,7 @@ use super::program::{Call, Next};
 use super::{Machine, Observer, Outcome, Process, Seen, Span};
 use forebay_pattern::{Access, Collector};
 use forebay_sched::emulate::Emulated;
-use forebay_sched::share::{Report, Sharing};
+use forebay_sched::share::{ServiceReport, ServiceSharing};
 use forebay_sched::{DispatchQueue, METADATA_COST, Request, Site, Ticket};
 use forebay_types::{ClientId, FileId, Nanos, NodeId, OpKind, RequestId};
 use rand::SeedableRng;
@@ -68,7 +68,7 @@ fn unpack(packed: u128) -> (Nanos, Event) {
 struct Node {
     queue: DispatchQueue,
     collector: Collector,
-    sharing: Option<Sharing>,
+    sharing: Option<ServiceSharing>,
     active: u32,
     /// The wake-up that is on its way.
     wake: Option<Nanos>,
@@ -151,7 +151,7 @@ pub(super) struct World<'a> {
     requests: Slab<Pending>,
     slots: Slab<Slot>,
     /// Reports of service on their way, and to whom.
-    reports: Slab<(Rc<Report>, u32)>,
+    reports: Slab<(Rc<ServiceReport>, u32)>,
     events: BinaryHeap<Reverse<u128>>,
     sequence: u32,
     outcome: Outcome,
@@ -170,7 +170,7 @@ impl<'a> World<'a> {
             Node {
                 queue,
                 collector: Collector::new(Nanos::ZERO),
-                sharing: machine.share.map(|bytes| Sharing::new(NodeId(n), Nanos::ZERO, bytes)),
+                sharing: machine.share.map(|bytes| ServiceSharing::new(NodeId(n), Nanos::ZERO, bytes)),
                 active: 0,
                 wake: None,
                 up: Link::default(),
@@ -444,7 +444,7 @@ impl<'a> World<'a> {
     }
 
     /// A node tells all others what it served.
-    fn tell(&mut self, now: Nanos, n: u32, report: Report) {
+    fn tell(&mut self, now: Nanos, n: u32, report: ServiceReport) {
         let report = Rc::new(report);
         let there = now + self.machine.node_link.latency;
         for other in (0..self.nodes.len() as u32).filter(|&o| o != n) {

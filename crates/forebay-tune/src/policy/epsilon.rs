@@ -1,6 +1,6 @@
 //! ε-greedy: the best known arm, but with probability ε any.
 
-use super::{Policy, highest};
+use super::{BanditPolicy, highest};
 use crate::values::Values;
 use rand::seq::IteratorRandom;
 use rand::{Rng, RngCore};
@@ -22,7 +22,7 @@ impl Default for EpsilonGreedy {
     }
 }
 
-impl Policy for EpsilonGreedy {
+impl BanditPolicy for EpsilonGreedy {
     fn choose(&self, values: &Values, allowed: &[bool], rng: &mut dyn RngCore) -> usize {
         let fallen = self.half_after.map_or(1.0, |h| 1.0 + values.weight() / h);
         let any = |rng: &mut dyn RngCore| (0..allowed.len()).filter(|&a| allowed[a]).choose(rng).unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Thompson sampling: each arm as often as it is likely to be the best.
 
-use super::{Policy, highest, normal};
+use super::{BanditPolicy, highest, normal};
 use crate::values::Values;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Thompson {}
 
-impl Policy for Thompson {
+impl BanditPolicy for Thompson {
     fn choose(&self, values: &Values, allowed: &[bool], rng: &mut dyn RngCore) -> usize {
         let noise = values.noise();
         highest(allowed, |arm| {

@@ -1,6 +1,6 @@
 //! UCB1: the arm whose mean may be the highest, given how seldom it was tried.
 
-use super::{Policy, highest};
+use super::{BanditPolicy, highest};
 use crate::values::Values;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const LEAST_TRIALS: u64 = 3;
 #[serde(deny_unknown_fields)]
 pub struct Ucb1 {}
 
-impl Policy for Ucb1 {
+impl BanditPolicy for Ucb1 {
     fn choose(&self, values: &Values, allowed: &[bool], _: &mut dyn RngCore) -> usize {
         let t = values.weight().max(1.0);
         highest(allowed, |arm| {

@@ -13,7 +13,7 @@ pub struct Replies {
 
 /// What is known of a request id.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Known<'a> {
+pub enum RequestState<'a> {
     /// Never seen: carry it out.
     New,
     /// Being carried out right now, on an earlier connection: its answer will come to be known.
@@ -24,7 +24,7 @@ pub enum Known<'a> {
 
 impl Replies {
     /// What is known of `id`; a new one is noted as running.
-    pub fn begin(&mut self, id: u64) -> Known<'_> {
+    pub fn begin(&mut self, id: u64) -> RequestState<'_> {
         let Some(at) = self.kept.iter().position(|(k, _)| *k == id) else {
             // What is still being carried out must not be forgotten.
             if self.kept.len() >= KEPT
@@ -33,11 +33,11 @@ impl Replies {
                 self.kept.remove(oldest);
             }
             self.kept.push_back((id, None));
-            return Known::New;
+            return RequestState::New;
         };
         match &self.kept[at].1 {
-            None => Known::Running,
-            Some(frame) => Known::Answered(frame),
+            None => RequestState::Running,
+            Some(frame) => RequestState::Answered(frame),
         }
     }
 
@@ -61,20 +61,20 @@ mod tests {
     #[test]
     fn once() {
         let mut r = Replies::default();
-        assert_eq!(r.begin(1), Known::New);
-        assert_eq!(r.begin(1), Known::Running);
+        assert_eq!(r.begin(1), RequestState::New);
+        assert_eq!(r.begin(1), RequestState::Running);
         r.answered(1, vec![9]);
-        assert_eq!(r.begin(1), Known::Answered(&[9]));
-        assert_eq!(r.begin(0), Known::New);
+        assert_eq!(r.begin(1), RequestState::Answered(&[9]));
+        assert_eq!(r.begin(0), RequestState::New);
         r.forget(0);
-        assert_eq!(r.begin(0), Known::New);
+        assert_eq!(r.begin(0), RequestState::New);
         r.forget(0);
-        assert_eq!(r.begin(5000), Known::New);
+        assert_eq!(r.begin(5000), RequestState::New);
         for id in 2..=(KEPT as u64 + 1) {
-            assert_eq!(r.begin(id), Known::New);
+            assert_eq!(r.begin(id), RequestState::New);
             r.answered(id, Vec::new());
         }
-        assert_eq!(r.begin(1), Known::New, "the oldest is forgotten");
-        assert_eq!(r.begin(5000), Known::Running, "but not what is under way");
+        assert_eq!(r.begin(1), RequestState::New, "the oldest is forgotten");
+        assert_eq!(r.begin(5000), RequestState::Running, "but not what is under way");
     }
 }

@@ -5,7 +5,7 @@ use forebay_types::Nanos;
 use forebay_wire::hello::{HostBoot, Incarnation, SessionId};
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::ledger::{Begun, Entry, Ledger};
-use forebay_wire::session::replies::{Known, Replies};
+use forebay_wire::session::replies::{Replies, RequestState};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A session whose last connection broke is given up after this.
@@ -207,12 +207,12 @@ impl World {
         let id = request.id;
         if once(request.op) {
             match session.replies.begin(id) {
-                Known::New => {}
-                Known::Answered(frame) => {
+                RequestState::New => {}
+                RequestState::Answered(frame) => {
                     let reply = unpack(frame);
                     return self.answer(link, id, reply);
                 }
-                Known::Running => return self.wait_for(p, link, request),
+                RequestState::Running => return self.wait_for(p, link, request),
             }
             let Some(begun) = process.ledger.begin(session_id(client), id, now) else {
                 session.replies.forget(id);

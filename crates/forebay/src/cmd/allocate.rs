@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_policy::dfra::IoProfile;
 use forebay_policy::{
     BandwidthCurve, Current, Decision, Explanation, FairConfig, Job, Policy, PolicyKind, Pool, Settings,
-    Sharing,
+    SharingRule,
 };
 use forebay_types::Bandwidth;
 use serde::Deserialize;
@@ -129,7 +129,7 @@ impl Allocate {
         let pool = Pool {
             compute_nodes: self.compute_nodes,
             direct: !self.no_direct,
-            sharing: if self.sharing == "better" { Sharing::Better } else { Sharing::Needed },
+            sharing: if self.sharing == "better" { SharingRule::Better } else { SharingRule::Needed },
             ..Pool::of(self.io_nodes)
         };
         let fair = FairConfig { share: self.share, move_cost: self.move_cost, ..FairConfig::default() };

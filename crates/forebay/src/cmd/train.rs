@@ -4,7 +4,7 @@ use super::lab::watched;
 use super::table;
 use anyhow::{Context, bail};
 use forebay_lab::Progress;
-use forebay_lab::train::{self, INTERVAL_MS, Plan, Report, Score, assess, measure};
+use forebay_lab::train::{self, INTERVAL_MS, Plan, Score, TrainingReport, assess, measure};
 use forebay_pattern::data::{self, Row, Split};
 use forebay_pattern::train::Trainer;
 use forebay_pattern::{Feature, Model, synthetic};
@@ -128,7 +128,7 @@ impl Train {
             FeaturesArg::All => &Feature::ALL,
             FeaturesArg::Thesis => &Feature::THESIS,
         };
-        let mut report = Report {
+        let mut report = TrainingReport {
             source: source.clone(),
             train_rows: split.train.len(),
             test_rows: split.test.len(),
@@ -204,7 +204,7 @@ fn fit(
     Ok((model, start.elapsed().as_secs_f64()))
 }
 
-fn print(report: &Report) {
+fn print(report: &TrainingReport) {
     let sizes: Vec<String> = report.train_sizes.iter().map(|s| format!("{} KiB", s >> 10)).collect();
     let counts: Vec<String> = report.train_processes.iter().map(u32::to_string).collect();
     println!("data: {}", report.source);

@@ -4,7 +4,7 @@ use crate::cmd::table;
 use anyhow::Context;
 use forebay_tune::policy::{EpsilonGreedy, Thompson, Ucb1};
 use forebay_tune::replay::{self, BIN, Outcome, Play, Rewards, WINDOW};
-use forebay_tune::{Guard, Memory, PolicyConfig};
+use forebay_tune::{BanditConfig, Guard, Memory};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -62,9 +62,9 @@ impl Replay {
             Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
         anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");
         let default = self.default.as_deref().map_or(Ok(0), |name| rewards.arm(name))?;
-        let epsilon = PolicyConfig::EpsilonGreedy(EpsilonGreedy { epsilon: self.epsilon, half_after: None });
-        let ucb1 = PolicyConfig::Ucb1(Ucb1::default());
-        let thompson = PolicyConfig::Thompson(Thompson::default());
+        let epsilon = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: self.epsilon, half_after: None });
+        let ucb1 = BanditConfig::Ucb1(Ucb1::default());
+        let thompson = BanditConfig::Thompson(Thompson::default());
         let play = |policy, guard| Play {
             policy,
             memory: Memory::All,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forebay_client::{Address, Client, Config};
 use forebay_node::control::{Command, Reply};
-use forebay_node::stats::{Distribution, Report};
+use forebay_node::stats::{Distribution, NodeStatistics};
 use forebay_sched::SchedulerConfig;
 use forebay_types::Bandwidth;
 use std::process::ExitCode;
@@ -101,7 +101,7 @@ impl Action {
     }
 }
 
-fn show(r: &Report) {
+fn show(r: &NodeStatistics) {
     let seconds = r.uptime_ns as f64 / 1e9;
     println!(
         "I/O node {}, up {seconds:.0} s, scheduler {}\n{} connections, {} sessions, {} open files, {} requests waiting\n",

@@ -71,7 +71,7 @@ pub(crate) fn probe() -> Result<()> {
 /// The mounts of a run. Dropping it ends them.
 pub(super) struct Mounts {
     mounted: Vec<Mounted>,
-    _made: namespace::Made,
+    _made: namespace::TemporaryDirs,
 }
 
 impl Drop for Mounts {
