@@ -39,6 +39,7 @@ fn text<'a>(of: &'a Value, key: &str) -> &'a str {
 struct Expression<'a> {
     words: Vec<String>,
     at: usize,
+    broken: bool,
     allowed: &'a BTreeSet<String>,
 }
 
@@ -46,9 +47,9 @@ impl Expression<'_> {
     fn holds(expression: &str, allowed: &BTreeSet<String>) -> bool {
         let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
         let words = spaced.split_whitespace().map(str::to_owned).collect();
-        let mut parser = Expression { words, at: 0, allowed };
+        let mut parser = Expression { words, at: 0, broken: false, allowed };
         let holds = parser.any();
-        holds && parser.at == parser.words.len()
+        holds && !parser.broken && parser.at == parser.words.len()
     }
 
     fn take(&mut self, word: &str) -> bool {
@@ -76,9 +77,13 @@ impl Expression<'_> {
     fn one(&mut self) -> bool {
         if self.take("(") {
             let holds = self.any();
-            return self.take(")") && holds;
+            self.broken |= !self.take(")");
+            return holds;
         }
-        let Some(mut name) = self.words.get(self.at).cloned() else { return false };
+        let Some(mut name) = self.words.get(self.at).cloned() else {
+            self.broken = true;
+            return false;
+        };
         self.at += 1;
         if self.take("WITH") {
             name = format!("{name} WITH {}", self.words.get(self.at).map_or("", String::as_str));
