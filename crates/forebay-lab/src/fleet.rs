@@ -90,7 +90,7 @@ impl Fleet {
     /// The nodes, for the explorer.
     pub(crate) fn standing(&self) -> Standing {
         let secret = self.launcher.secret().to_owned();
-        Standing { addresses: self.addresses(), secret, export: EXPORT.into() }
+        Standing { addresses: self.addresses(), secret, export: Some(EXPORT.into()) }
     }
 
     /// A client of a job on one of the nodes; each is a compute process.

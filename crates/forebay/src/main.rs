@@ -3,7 +3,6 @@
 mod arbiter;
 mod cmd;
 mod output;
-mod report;
 
 use clap::Parser;
 use std::process::ExitCode;

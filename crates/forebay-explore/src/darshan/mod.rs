@@ -6,3 +6,33 @@ mod log;
 
 pub use derive::{derive, to_toml};
 pub use log::{DarshanError, Log, PosixRecord, read};
+
+use std::path::Path;
+
+/// Why a log gives no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum NoScenario {
+    /// It cannot be read.
+    #[error("cannot read it: {0}")]
+    Read(#[from] std::io::Error),
+    /// It is no log.
+    #[error(transparent)]
+    Log(#[from] DarshanError),
+    /// Nothing can be derived from it.
+    #[error("{0}")]
+    Derive(String),
+}
+
+/// The scenario of a log, as TOML with a comment that says where it comes from.
+pub fn scenario_of(path: &Path) -> Result<String, NoScenario> {
+    let log = read(&std::fs::read(path)?)?;
+    let name = path.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
+    let scenario = derive(&log, &name).map_err(NoScenario::Derive)?;
+    let (read, written) = log.posix.iter().fold((0, 0), |(r, w), p| (r + p.bytes_read, w + p.bytes_written));
+    let comment = format!(
+        "Derived from the Darshan log {name}: {} processes, {} file records,\n{written} bytes written, {read} bytes read.",
+        log.processes,
+        log.posix.len()
+    );
+    Ok(to_toml(&scenario, &comment))
+}

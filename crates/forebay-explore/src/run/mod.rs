@@ -5,6 +5,7 @@
 //! what those processes do.
 
 mod conductor;
+mod drive;
 mod files;
 mod forwarded;
 pub mod launcher;
@@ -12,11 +13,13 @@ pub mod machine;
 mod nodes;
 mod plan;
 mod posix;
+pub mod prepare;
 pub mod protocol;
 mod record;
 mod results;
 mod worker;
 
+pub use drive::{Ending, MEETING_PATIENCE, Request, StudyError, Watch, drive};
 pub use nodes::Standing;
 pub use plan::{Run, plan, runs};
 pub use record::{Latency, Quartiles, RunRecord, StepRecord};

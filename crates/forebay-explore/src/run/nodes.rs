@@ -21,8 +21,8 @@ pub struct Standing {
     pub addresses: Vec<Address>,
     /// What opens them, 64 hexadecimal digits.
     pub secret: String,
-    /// The name under which they export the directory.
-    pub export: String,
+    /// The name under which they export the directory, if not its path.
+    pub export: Option<String>,
 }
 
 /// The I/O nodes of one run.
@@ -90,11 +90,12 @@ impl Nodes {
 
     /// Uses the first `count` of the nodes that are there.
     pub(super) fn standing(standing: &Standing, count: u32, root: &Path) -> Nodes {
+        let root = root.to_string_lossy().into_owned();
         Nodes {
             addresses: standing.addresses.iter().take(count as usize).cloned().collect(),
             secret: standing.secret.clone(),
-            export: standing.export.clone(),
-            root: root.to_string_lossy().into_owned(),
+            export: standing.export.clone().unwrap_or_else(|| root.clone()),
+            root,
         }
     }
 

@@ -3,19 +3,19 @@
 
 use super::interrupt;
 use crate::arbiter::SecretFile;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::darshan;
 use forebay_explore::run::launcher::{self, Rank};
-use forebay_explore::run::machine::{Launched, Local, Machine, serve_agent};
+use forebay_explore::run::machine::serve_agent;
 use forebay_explore::run::{
-    MOST_LOCAL, MOST_RUNS, Results, RunError, Standing, Study, TOKEN_VARIABLE, Via, plan, runs, work,
+    Ending, MEETING_PATIENCE, Request, Results, Standing, TOKEN_VARIABLE, Watch, drive, work,
 };
-use forebay_explore::scenario::{self, MAX_REPETITIONS, Scenario, Step};
-use indicatif::{ProgressBar, ProgressStyle};
+use forebay_explore::scenario::{self, MAX_REPETITIONS};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -122,22 +122,7 @@ struct FromDarshan {
 
 impl FromDarshan {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let bytes =
-            std::fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
-        let log = darshan::read(&bytes).with_context(|| self.log.display().to_string())?;
-        let name =
-            self.log.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
-        let scenario = darshan::derive(&log, &name)
-            .map_err(anyhow::Error::msg)
-            .with_context(|| self.log.display().to_string())?;
-        let (read, written) =
-            log.posix.iter().fold((0, 0), |(r, w), p| (r + p.bytes_read, w + p.bytes_written));
-        let comment = format!(
-            "Derived from the Darshan log {name}: {} processes, {} file records,\n{written} bytes written, {read} bytes read.",
-            log.processes,
-            log.posix.len()
-        );
-        let text = darshan::to_toml(&scenario, &comment);
+        let text = darshan::scenario_of(&self.log).with_context(|| self.log.display().to_string())?;
         match &self.output {
             None => print!("{text}"),
             Some(path) => {
@@ -176,9 +161,6 @@ impl ExploreWorker {
 /// How long the command may take to end in order when it is interrupted.
 const END_LIMIT: Duration = Duration::from_millis(400);
 
-/// How long the ranks of a launcher wait for each other.
-const MEETING_PATIENCE: Duration = Duration::from_secs(120);
-
 impl Explore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(Other::FromDarshan(c)) = self.other {
@@ -198,89 +180,45 @@ impl Explore {
         for file in &self.files {
             scenarios.extend(scenario::load(file)?);
         }
-        self.check(&scenarios)?;
-        let root = relocate(&mut scenarios, self.at.as_deref())?;
-        let library = match self.via {
-            ViaArg::Client => None,
-            ViaArg::Preload => Some(Library::unpack(&out)?),
+        let request = Request {
+            scenarios,
+            io_nodes: self.io_nodes.as_deref(),
+            repetitions: self.repeat,
+            at: self.at.as_deref(),
+            out: &out,
+            resume: self.resume,
+            processes: self.processes,
+            standing: self.standing()?,
+            preload: match self.via {
+                ViaArg::Client => None,
+                ViaArg::Preload => Some(forebay_embed::PRELOAD),
+            },
+            seed: self.seed,
+            rank,
+            stop,
         };
-        let via = library.as_ref().map_or(Via::Client, |l| Via::Preload(l.0.clone()));
-        let standing = self.standing(&root)?;
-
-        let mut results = Results::open(&out, self.resume)?;
-        let runs = plan(&scenarios, self.io_nodes.as_deref(), self.repeat, self.seed, results.done());
-        let most = runs.iter().map(|r| r.io_nodes).max().unwrap_or(0);
-        if let Some(s) = standing.as_ref().filter(|s| s.addresses.len() < most as usize) {
-            bail!("a run wants {most} I/O nodes, and --nodes names {}", s.addresses.len());
-        }
-
-        let listener = TcpListener::bind(if rank.is_some() { "0.0.0.0:0" } else { "127.0.0.1:0" })?;
-        let token = format!("{:032x}", rand::random::<u128>());
-        let mut machine: Box<dyn Machine> = match &rank {
-            None => Box::new(Local::default()),
-            Some(rank) => {
-                let agents = launcher::gather(rank, &out, &listener, &token, MEETING_PATIENCE)?;
-                Box::new(Launched::new(agents, if standing.is_some() { 0 } else { most }))
+        let bar = Bar(ProgressBar::hidden());
+        match drive(request, &bar)? {
+            Ending::Complete(results) => {
+                bar.0.finish_and_clear();
+                self.report(&results)?;
+                Ok(ExitCode::SUCCESS)
             }
-        };
-        fit_processes(&mut scenarios, self.processes, machine.clients())?;
-        if rank.is_none() {
-            let started = if standing.is_some() { 0 } else { most };
-            fit_machine(&scenarios, started)?;
-        }
-
-        let study = Study { root, via, standing, scratch: out.clone(), listener: &listener, token, stop };
-        let bar = progress(runs.len(), results.done().len());
-        for (number, run) in runs.iter().enumerate() {
-            let scenario = &scenarios[run.scenario];
-            bar.set_message(format!(
-                "{}, {} I/O nodes, repetition {}",
-                scenario.name, run.io_nodes, run.repetition
-            ));
-            match study.run(scenario, *run, number as u64, &mut *machine) {
-                Ok(record) => results.add(&record).context("cannot write the results")?,
-                Err(RunError::Interrupted) => {
-                    bar.abandon_with_message("interrupted");
-                    eprintln!(
-                        "{number} of {} runs done and kept in {}; go on with --resume",
-                        runs.len(),
-                        self.out.display()
-                    );
-                    return Ok(ExitCode::from(130));
-                }
-                Err(e) => {
-                    bar.abandon();
-                    return Err(e.into());
-                }
+            Ending::Interrupted { done, of } => {
+                bar.0.abandon_with_message("interrupted");
+                eprintln!("{done} of {of} runs done and kept in {}; go on with --resume", self.out.display());
+                Ok(ExitCode::from(130))
             }
-            bar.inc(1);
         }
-        bar.finish_and_clear();
-        self.report(&results)?;
-        Ok(ExitCode::SUCCESS)
     }
 
-    /// Refuses what would start or make more than any machine has room for.
-    fn check(&self, scenarios: &[Scenario]) -> anyhow::Result<()> {
-        let io_nodes = self.io_nodes.as_deref();
-        scenario::check_io_nodes(io_nodes.unwrap_or_default()).map_err(anyhow::Error::msg)?;
-        let all = runs(scenarios, io_nodes, self.repeat);
-        if all > MOST_RUNS {
-            bail!(
-                "{all} runs (scenarios × numbers of I/O nodes × repetitions): at most {MOST_RUNS} are possible"
-            );
-        }
-        Ok(())
-    }
-
-    fn standing(&self, root: &Path) -> anyhow::Result<Option<Standing>> {
+    fn standing(&self) -> anyhow::Result<Option<Standing>> {
         if self.nodes.is_empty() {
             return Ok(None);
         }
         let secret = self.secret.read()?.to_hex();
         let addresses = self.nodes.iter().map(|a| a.parse()).collect::<Result<_, _>>()?;
-        let export = self.export.clone().unwrap_or_else(|| root.display().to_string());
-        Ok(Some(Standing { addresses, secret, export }))
+        Ok(Some(Standing { addresses, secret, export: self.export.clone() }))
     }
 
     fn report(&self, results: &Results) -> anyhow::Result<()> {
@@ -298,103 +236,29 @@ impl Explore {
     }
 }
 
-/// Puts every file of the scenarios below one directory and gives its name.
-fn relocate(scenarios: &mut [Scenario], at: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let mut paths: Vec<&mut String> = Vec::new();
-    for step in scenarios.iter_mut().flat_map(|s| &mut s.jobs).flat_map(|j| &mut j.steps) {
-        match step {
-            Step::Open(t) | Step::Close(t) => paths.push(&mut t.path),
-            Step::Data(d) => paths.push(&mut d.target.path),
-            Step::Metadata(m) => paths.push(&mut m.path),
-            Step::Think(_) => {}
+/// The study's progress on the terminal.
+struct Bar(ProgressBar);
+
+impl Watch for Bar {
+    fn begin(&self, runs: usize, done: usize) {
+        let template = "{bar:30.cyan/dim} {pos}/{len} runs  {elapsed} gone, {eta} left  {wide_msg:.dim}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style.progress_chars("━╸─"));
+        }
+        self.0.set_length(runs as u64);
+        self.0.set_draw_target(ProgressDrawTarget::stderr());
+        self.0.reset();
+        self.0.enable_steady_tick(Duration::from_millis(200));
+        if done > 0 {
+            self.0.println(format!("{done} runs are done already"));
         }
     }
-    let named = paths.iter().map(|p| Path::new(p.as_str())).find(|p| p.is_absolute()).and_then(Path::parent);
-    let root = at.or(named).unwrap_or(Path::new("."));
-    let root = root
-        .canonicalize()
-        .with_context(|| format!("{}: the directory for the scenario's files (see --at)", root.display()))?;
-    for path in paths {
-        let old = Path::new(path.as_str());
-        if !old.is_absolute() {
-            continue;
-        }
-        let below = old.strip_prefix(&root).ok().or(old.file_name().filter(|_| at.is_some()).map(Path::new));
-        match below.and_then(Path::to_str) {
-            Some(below) => *path = below.to_owned(),
-            None => bail!("{path} is not below {}: say where files go with --at", root.display()),
-        }
-    }
-    Ok(root)
-}
 
-/// FORGE's files leave the number of processes to the launcher; other scenarios must fit it.
-fn fit_processes(
-    scenarios: &mut [Scenario],
-    processes: Option<u32>,
-    room: Option<u32>,
-) -> anyhow::Result<()> {
-    for s in scenarios {
-        if let [job] = &mut s.jobs[..]
-            && job.name == "forge"
-            && let Some(n) = processes.or(room)
-        {
-            job.compute_nodes = n;
-        }
-        let wanted: u32 = s.jobs.iter().map(|j| j.processes()).sum();
-        if let Some(room) = room.filter(|room| wanted > *room) {
-            bail!(
-                "scenario {} has {wanted} processes, and the launcher started {room} besides the I/O nodes",
-                s.name
-            );
-        }
-        s.check().map_err(|e| anyhow::anyhow!("scenario {}: {e}", s.name))?;
+    fn doing(&self, what: String) {
+        self.0.set_message(what);
     }
-    Ok(())
-}
 
-/// Without a launcher everything runs here.
-fn fit_machine(scenarios: &[Scenario], io_nodes: u32) -> anyhow::Result<()> {
-    for s in scenarios {
-        let clients = s.jobs.iter().fold(0u32, |sum, j| sum.saturating_add(j.processes()));
-        if io_nodes.saturating_add(clients) > MOST_LOCAL {
-            bail!(
-                "scenario {} would start {io_nodes} I/O nodes and {clients} client processes on this machine: \
-                 at most {MOST_LOCAL} together are possible (under srun or mpirun, more)",
-                s.name
-            );
-        }
+    fn advance(&self) {
+        self.0.inc(1);
     }
-    Ok(())
-}
-
-/// The preloaded library, as a file that all hosts see while the study runs.
-struct Library(PathBuf);
-
-impl Library {
-    fn unpack(dir: &Path) -> anyhow::Result<Library> {
-        let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
-        std::fs::write(&path, forebay_embed::PRELOAD)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Library(path))
-    }
-}
-
-impl Drop for Library {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn progress(runs: usize, done: usize) -> ProgressBar {
-    let bar = ProgressBar::new(runs as u64);
-    let template = "{bar:30.cyan/dim} {pos}/{len} runs  {elapsed} gone, {eta} left  {wide_msg:.dim}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("━╸─"));
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    if done > 0 {
-        bar.println(format!("{done} runs are done already"));
-    }
-    bar
 }

@@ -57,7 +57,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     MountWatch(mount::MountWatch),
     #[command(hide = true)]
-    MountInside(run::via::Inside),
+    MountInside(run::Inside),
     Node(Box<node::NodeArgs>),
     #[cfg(feature = "arbiter")]
     Arbiter(Box<arbiter::ArbiterArgs>),

@@ -1,21 +1,16 @@
 //! `forebay mount`: forwarded directories as mounted file systems, until the command is told to end.
 
 use super::args;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::{Address, Client, Config, ExportMap};
+use forebay_client::{Address, Config, ExportMap};
 use forebay_embed::{At, Layer, LayerConfig, Transport};
-use forebay_mount::{Contract, Ids, Mounted, Options, place};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use forebay_mount::Contract;
+use forebay_run::mount::{self, Background, MOUNTED, Until};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
-
-/// How long open files are waited for once the directory is unmounted.
-const LAST_USERS: Duration = Duration::from_millis(500);
 
 /// Mount a directory that I/O nodes serve.
 ///
@@ -91,36 +86,31 @@ impl From<Keep> for Contract {
 impl Mount {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if self.background {
-            return in_background();
+            let same = std::env::args_os().skip(1).filter(|a| a != "--background");
+            return Ok(match mount::in_background(same.chain(["--announce".into()]))? {
+                Background::Serves(pid) => {
+                    eprintln!("process {pid} serves it; end it to unmount");
+                    ExitCode::SUCCESS
+                }
+                Background::Failed(status) => {
+                    let code = status.code().and_then(|c| u8::try_from(c).ok()).filter(|c| *c != 0);
+                    ExitCode::from(code.unwrap_or(1))
+                }
+            });
         }
         super::begin_service(false)?;
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (end, ended) = channel();
-        let told = end.clone();
-        std::thread::spawn(move || {
-            for _ in signals.forever() {
-                // If nobody listens any more, the end is under way.
-                let _ = told.send(());
-            }
-        });
+        let until = Until::signalled()?;
         let layer = self.layer()?;
-        let client = Arc::new(Client::new(layer.config().clone(), Some(layer.counters()))?);
-        let mut mounts = Vec::new();
-        for (export, map) in places(layer.config()) {
-            let options = Options { export, contract: self.contract.into(), ids: ids() };
-            mounts.push(Place::new(&map.dir, Arc::clone(&client), options, end.clone())?);
-        }
-        self.say_ready(&mounts)?;
-        // The first signal, or the end of a mount that somebody else unmounted.
-        let _ = ended.recv();
-        mounts.iter().for_each(Place::unmount);
-        for mount in &mounts {
-            mount.mounted.wait(LAST_USERS);
-            mount.mounted.leave();
-        }
-        drop(mounts);
-        drop(layer);
+        mount::serve(&layer, self.contract.into(), until, |dirs| {
+            for dir in dirs {
+                eprintln!("mounted on {}", dir.display());
+            }
+            if self.announce {
+                println!("{MOUNTED}");
+                std::io::stdout().flush()?;
+            }
+            Ok(())
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -152,157 +142,6 @@ impl Mount {
             ..Config::new(&self.job, secret.trim(), self.node.clone())
         })?)
     }
-
-    fn say_ready(&self, mounts: &[Place]) -> Result<()> {
-        for mount in mounts {
-            eprintln!("mounted on {}", mount.dir.display());
-        }
-        if self.announce {
-            println!("mounted");
-            std::io::stdout().flush()?;
-        }
-        Ok(())
-    }
-}
-
-/// The same command as a process of its own that goes on when this one has ended.
-fn in_background() -> Result<ExitCode> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(std::env::args_os().skip(1).filter(|a| a != "--background")).arg("--announce");
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    own_session(&mut command);
-    let mut child = command.spawn().context("cannot start")?;
-    let mut said = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut said).context("cannot hear from the background")?;
-    }
-    if said.trim() == "mounted" {
-        eprintln!("process {} serves it; end it to unmount", child.id());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let status = child.wait()?;
-    Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).filter(|c| *c != 0).unwrap_or(1)))
-}
-
-/// A terminal's signals are not for this process.
-fn own_session(command: &mut Command) {
-    // SAFETY: setsid(2) is all that happens between fork and exec, and it is safe there.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::setsid()?;
-            Ok(())
-        });
-    }
-}
-
-/// As whom files are shown by a mount on the machine itself.
-fn ids() -> Ids {
-    if place::is_root() { Ids::All } else { Ids::AsTheyAre }
-}
-
-/// The exports to mount: a directory that is there by two names is mounted once.
-pub(crate) fn places(config: &Config) -> Vec<(u16, ExportMap)> {
-    let real = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let mut seen: Vec<PathBuf> = Vec::new();
-    let mut all = Vec::new();
-    for (n, map) in config.exports.iter().enumerate() {
-        let dir = real(&map.dir);
-        if let Ok(n) = u16::try_from(n)
-            && !seen.contains(&dir)
-        {
-            seen.push(dir.clone());
-            all.push((n, ExportMap { dir, ..map.clone() }));
-        }
-    }
-    all
-}
-
-/// One mount on the machine.
-struct Place {
-    dir: PathBuf,
-    mounted: Arc<Mounted>,
-    watcher: Arc<Watcher>,
-}
-
-impl Place {
-    fn new(dir: &Path, client: Arc<Client>, options: Options, ended: Sender<()>) -> Result<Place> {
-        if !dir.is_dir() {
-            bail!("{}: no such directory to mount on: make it first", dir.display());
-        }
-        let device = if place::is_root() { place::mount(dir, true)? } else { place::mount_as_user(dir)? };
-        let device_number = place::mounted(dir).unwrap_or_default();
-        let mounted = Arc::new(Mounted::serve(device, client, options)?);
-        let watcher = Watcher::start(dir, &device_number)?;
-        let served = Arc::clone(&mounted);
-        std::thread::spawn(move || {
-            while !served.wait(Duration::from_secs(3600)) {}
-            let _ = ended.send(());
-        });
-        Ok(Place { dir: dir.to_owned(), mounted, watcher })
-    }
-
-    fn unmount(&self) {
-        // It may be unmounted already.
-        if let Err(e) = place::unmount(&self.dir) {
-            tracing::debug!("{}: {e}", self.dir.display());
-        }
-        self.watcher.dismiss();
-    }
-}
-
-/// A process that unmounts when this one is gone without having done it. It is started again should
-/// somebody end it.
-struct Watcher {
-    state: Mutex<Option<ChildStdin>>,
-}
-
-impl Watcher {
-    fn start(dir: &Path, device: &str) -> Result<Arc<Watcher>> {
-        let (dir, device) = (dir.to_owned(), device.to_owned());
-        let mut child = Watcher::spawn(&dir, &device)?;
-        let watcher = Arc::new(Watcher { state: Mutex::new(child.stdin.take()) });
-        let kept = Arc::clone(&watcher);
-        std::thread::spawn(move || {
-            loop {
-                let _ = child.wait();
-                let mut state = kept.state.lock().unwrap_or_else(PoisonError::into_inner);
-                if state.is_none() {
-                    return;
-                }
-                match Watcher::spawn(&dir, &device) {
-                    Ok(mut next) => {
-                        *state = next.stdin.take();
-                        child = next;
-                    }
-                    Err(e) => {
-                        tracing::warn!(
-                            "nobody will unmount {} if this process is killed: {e}",
-                            dir.display()
-                        );
-                        return;
-                    }
-                }
-                drop(state);
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Ok(watcher)
-    }
-
-    fn spawn(dir: &Path, device: &str) -> Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("mount-watch").arg("--device").arg(device).arg(dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        own_session(&mut command);
-        command.spawn().context("cannot start the process that unmounts")
-    }
-
-    /// Everything is done: it has nothing to do.
-    fn dismiss(&self) {
-        if let Some(mut stdin) = self.state.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = stdin.write_all(b"done");
-        }
-    }
 }
 
 /// Waits for the end of standard input and unmounts DIR, unless told that it is done.
@@ -316,12 +155,7 @@ pub(crate) struct MountWatch {
 
 impl MountWatch {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut told = Vec::new();
-        // An error is the end, too.
-        let _ = std::io::stdin().read_to_end(&mut told);
-        if told.is_empty() && place::mounted(&self.dir).as_deref() == Some(&self.device) {
-            place::unmount(&self.dir)?;
-        }
+        mount::watch(&self.dir, &self.device)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,34 +1,21 @@
 //! `forebay run`: a program's I/O through I/O nodes: those of an arbiter, or some that live as long as
 //! the program does.
 
-mod job;
-mod report_file;
-mod signals;
-pub(super) mod via;
-
 use super::args;
 use crate::arbiter::{SecretFile, from_environment};
 use crate::output::{complain, sentence};
-use crate::report::RunReport;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
+use forebay_client::Fallback;
 use forebay_control::client::Client as Arbiter;
-use forebay_control::job::{JobGrant, JobRequest};
-use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
+use forebay_control::job::JobRequest;
+use forebay_embed::Transport;
+use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals, Via};
 use forebay_sched::SchedulerConfig;
-use job::Registered;
-use report_file::ReportFile;
-use signals::Signals;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
-use via::{Mounts, Route, Via};
-
-/// How long the I/O nodes may take to say what they serve.
-const TRY_EXPORTS_MS: u64 = 5000;
+use std::process::ExitCode;
+use std::time::Duration;
 
 /// Run a program with its I/O forwarded.
 ///
@@ -114,8 +101,8 @@ pub(crate) struct Run {
     fallback: OnFailure,
     /// How the program's calls are caught. `auto` takes the preload library where it reaches the
     /// program, and the mount where it does not (static, Go, 32-bit…).
-    #[arg(long, value_enum, default_value_t = Via::Preload)]
-    via: Via,
+    #[arg(long, value_enum, default_value_t = CaughtBy::Preload)]
+    via: CaughtBy,
     /// How the program reaches the I/O nodes.
     #[arg(long, value_enum, default_value_t = Over::Unix)]
     transport: Over,
@@ -129,22 +116,6 @@ pub(crate) struct Run {
     /// The program and its arguments, after `--`.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
-}
-
-/// `DIR[=EXPORT]`: as directories on this machine, and the name that the user wrote.
-#[derive(Clone)]
-struct Forward {
-    at: At,
-    name: Option<String>,
-}
-
-impl std::str::FromStr for Forward {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Forward, String> {
-        let name = text.split_once('=').map(|(_, name)| name.to_owned());
-        Ok(Forward { at: text.parse()?, name })
-    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -163,116 +134,77 @@ enum Over {
     Tcp,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum CaughtBy {
+    /// By a library that is loaded into it.
+    Preload,
+    /// By a file system that is mounted for it alone.
+    Mount,
+    /// By the library where it reaches the program, else by the mount.
+    Auto,
+}
+
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let refused = |e: anyhow::Error| {
-            complain(&sentence(&e));
-            Ok(ExitCode::from(125))
-        };
         let signals = Signals::watch()?;
-        let report_file = match self.report.as_deref().map(ReportFile::open).transpose() {
-            Ok(file) => file,
-            Err(e) => return refused(e),
-        };
-        let direct = matches!(self.fallback, OnFailure::Direct);
-        let chosen = Route::choose(self.via, &self.command, direct);
-        let (route, (mut layer, registered)) = match chosen.and_then(|route| Ok((route, self.start()?))) {
-            Ok(started) => started,
-            Err(e) => return refused(e),
-        };
-        let started = Instant::now();
-        let mut mounts = None;
-        let mut child = match signals.start(|| self.spawn(&layer, &route, &mut mounts)) {
-            Ok(child) => child,
-            Err(e) => {
-                complain(&format!("cannot run {}: {e}", self.command[0].display()));
-                return Ok(ExitCode::from(if route.mount { 125 } else { 127 }));
+        let (ended, report_file) = match self.carry_out(&signals) {
+            Ok(done) => done,
+            Err(NotRun { code, why }) => {
+                complain(&sentence(&why));
+                return Ok(ExitCode::from(code));
             }
         };
-        let status = signals.wait(&mut child)?;
-        drop(mounts);
-        let seconds = started.elapsed().as_secs_f64();
-        let operations = layer.operations();
-        let nodes = layer.stop();
-        drop(registered);
-        let mut notes = layer.notes();
-        if !route.mount {
-            notes.extend(self.uncovered());
-        }
-        let report = RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, notes)
-            .through(if route.mount { "mount" } else { "preload" }, route.why);
-        drop(layer);
         if !self.quiet {
             // Nobody may be listening any more; the exit status still counts.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), report.to_string().as_bytes());
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), ended.report.to_string().as_bytes());
         }
         if let Some(file) = report_file
             && let Err(e) =
-                serde_json::to_vec_pretty(&report).map_err(Into::into).and_then(|j| file.write(&j))
+                serde_json::to_vec_pretty(&ended.report).map_err(Into::into).and_then(|j| file.write(&j))
         {
             // The job's status is the one that counts.
             complain(&format!("the report could not be written: {e}"));
         }
-        Ok(ExitCode::from(exit_code(status)))
+        Ok(ExitCode::from(ended.code))
     }
 
-    /// What CMD needs, and the job if there is an arbiter.
-    fn start(&self) -> Result<(Layer, Option<Registered>)> {
-        if let Some(outer) = std::env::var_os("FOREBAY_CONFIG").filter(|v| !v.is_empty()) {
-            bail!(
-                "this is run by another `forebay run` already ({}), and two cannot both forward: give every \
-                 directory to one of them with an --at of its own",
-                outer.display()
-            );
-        }
-        let environment = || from_environment().filter(|_| self.io_nodes.is_none());
-        let (layer, registered) = match self.arbiter.clone().or_else(environment) {
-            Some(urls) => {
-                let registered = self.register(&urls)?;
-                let config = self.client_config(&registered.grant)?;
-                self.try_exports(&config)?;
-                let layer = Layer::attach(config)?;
-                let (file, config) = (layer.client_config(), layer.config().clone());
-                registered.when_changed(move |grant, down| {
-                    let mut config = Config { down: down.to_vec(), ..config.clone() };
-                    // A process that starts with an old mapping is told on its first connection.
-                    if place(&mut config, grant).is_ok() {
-                        let _ = write_config(&file, &config);
-                    }
-                });
-                (layer, Some(registered))
-            }
-            None => (self.start_nodes()?, None),
-        };
-        layer.write_preload()?;
-        Ok((layer, registered))
-    }
-
-    fn start_nodes(&self) -> Result<Layer> {
-        let mut node_args = Vec::new();
-        if let Some(s) = &self.scheduler {
-            node_args.extend(["--scheduler".to_owned(), s.to_string()]);
-        }
-        Ok(Layer::start(&LayerConfig {
-            program: std::env::current_exe().context("cannot find this program's own file")?,
-            io_nodes: self.io_nodes.unwrap_or(1).into(),
-            at: self.at.iter().map(|f| f.at.clone()).collect(),
-            transport: match self.transport {
-                Over::Unix => Transport::Unix,
-                Over::Tcp => Transport::Tcp,
+    fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
+        let report_file = self.report.as_deref().map(ReportFile::open).transpose()?;
+        let program = Program {
+            command: self.command.clone(),
+            at: self.at.clone(),
+            via: match self.via {
+                CaughtBy::Preload => Via::Preload,
+                CaughtBy::Mount => Via::Mount,
+                CaughtBy::Auto => Via::Auto,
             },
             deadline: self.deadline,
-            fallback: self.fallback(),
-            node_args,
-            job: self.job.clone().unwrap_or_else(|| self.program()),
-        })?)
+            fallback: match self.fallback {
+                OnFailure::Error => Fallback::Error,
+                OnFailure::Direct => Fallback::Direct,
+            },
+            job: self.job.clone().unwrap_or_else(|| forebay_run::name(&self.command)),
+            warn: complain,
+        };
+        Ok((program.run(self.io_nodes()?, signals)?, report_file))
     }
 
-    fn register(&self, urls: &str) -> Result<Registered> {
+    fn io_nodes(&self) -> Result<IoNodes> {
+        let environment = || from_environment().filter(|_| self.io_nodes.is_none());
+        let Some(urls) = self.arbiter.clone().or_else(environment) else {
+            return Ok(IoNodes::Own {
+                number: self.io_nodes.unwrap_or(1).into(),
+                transport: match self.transport {
+                    Over::Unix => Transport::Unix,
+                    Over::Tcp => Transport::Tcp,
+                },
+                scheduler: self.scheduler.as_ref().map(ToString::to_string),
+            });
+        };
         let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
         let request = JobRequest {
             id: self.job.clone().unwrap_or_default(),
-            app: self.app.clone().unwrap_or_else(|| self.program()),
+            app: self.app.clone().unwrap_or_else(|| forebay_run::name(&self.command)),
             user,
             compute_nodes: self.compute_nodes,
             processes: self.processes,
@@ -281,108 +213,32 @@ impl Run {
             explore: true,
             pattern: self.pattern.clone(),
         };
-        let arbiter = Arbiter::new(urls, Some(self.secret.read()?))?;
-        Registered::new(arbiter, request, self.wait)
-    }
-
-    fn client_config(&self, grant: &JobGrant) -> Result<Config> {
-        let export = |f: &Forward| {
-            let export = f.name.clone().unwrap_or_else(|| f.at.dir.display().to_string());
-            // Where the export's path is there on this machine too, it is the same directory.
-            let local = std::path::Path::new(&export);
-            let local = (local.is_absolute() && local.is_dir()).then(|| local.to_owned());
-            ExportMap { dir: f.at.dir.clone(), export, local }
-        };
-        let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
-        let mut config = Config {
-            exports: self.at.iter().map(export).collect(),
-            deadline_ms: self.deadline.as_millis() as u64,
-            fallback: self.fallback(),
-            ..Config::new(&grant.id, secret, Vec::new())
-        };
-        place(&mut config, grant)?;
-        Ok(config)
-    }
-
-    /// Whether the I/O nodes serve the directories under the names that were given: a mistake there must
-    /// not be found by the program, call by call.
-    fn try_exports(&self, config: &Config) -> Result<()> {
-        let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
-        let client = Client::new(Config { deadline_ms, ..config.clone() }, None)?;
-        for (i, map) in config.exports.iter().enumerate() {
-            let root = Path { export: ExportId(i as u16), rel: b"" };
-            let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
-            match tried {
-                Err(e @ Error::NoNode { .. }) if config.fallback == Fallback::Direct => {
-                    complain(&format!("going on without I/O nodes (--fallback direct): {e}"));
-                    break;
-                }
-                other => other.with_context(|| format!("--at {}", map.dir.display()))?,
-            }
-        }
-        client.leave();
-        Ok(())
-    }
-
-    fn fallback(&self) -> Fallback {
-        match self.fallback {
-            OnFailure::Error => Fallback::Error,
-            OnFailure::Direct => Fallback::Direct,
-        }
-    }
-
-    /// CMD itself is started from here, where no library looks at what it is.
-    fn uncovered(&self) -> Option<Note> {
-        let found = forebay_program::inspect(&self.command[0]).ok()?;
-        let (file, reason) = (found.interpreter.unwrap_or(found.path), found.uncovered?);
-        Some(Note {
-            kind: reason.kind().into(),
-            path: file.display().to_string(),
-            why: reason.why().into(),
-            program: self.program(),
-            count: 1,
-        })
-    }
-
-    /// The program's name.
-    fn program(&self) -> String {
-        let name = PathBuf::from(&self.command[0]);
-        name.file_name().unwrap_or_default().to_string_lossy().into_owned()
-    }
-
-    fn spawn(&self, layer: &Layer, route: &Route, mounts: &mut Option<Mounts>) -> std::io::Result<Child> {
-        if route.mount {
-            let (child, served) =
-                via::spawn(layer, &self.command).map_err(|e| std::io::Error::other(sentence(&e)))?;
-            *mounts = Some(served);
-            return Ok(child);
-        }
-        let mut preload = layer.dir().join("libforebay.so").into_os_string();
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
-        Command::new(&self.command[0])
-            .args(&self.command[1..])
-            .env("LD_PRELOAD", preload)
-            .env("FOREBAY_CONFIG", layer.client_config())
-            .spawn()
+        let arbiter = Arbiter::new(&urls, Some(self.secret.read()?))?;
+        Ok(IoNodes::Arbiter { arbiter, request, patience: self.wait })
     }
 }
 
-/// Puts a job where the arbiter wants it.
-fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
-    let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
-    config.nodes = grant.addresses.iter().map(address).collect::<Result<_>>()?;
-    config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;
-    config.epoch = grant.epoch;
-    Ok(())
+/// The process that becomes the program: it goes into the namespace first. Without a program it only
+/// finds out whether that is possible.
+#[derive(Args)]
+pub(crate) struct Inside {
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    #[arg(long, requires = "socket")]
+    stage: Option<PathBuf>,
+    #[arg(long)]
+    dir: Vec<PathBuf>,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
 }
 
-fn exit_code(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
-        (None, None) => 1,
+impl Inside {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let (code, why) =
+            forebay_run::inside(self.socket.as_deref(), self.stage.as_deref(), &self.dir, &self.command)?;
+        if let Some(why) = why {
+            complain(&why);
+        }
+        Ok(ExitCode::from(code))
     }
 }

@@ -1,8 +1,7 @@
 //! Which front end a run has, and starting the program behind it.
 
-use crate::cmd::mount::places;
+use crate::mount::places;
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
 use forebay_client::Client;
 use forebay_embed::Layer;
 use forebay_mount::place::doorway::Doorway;
@@ -10,13 +9,13 @@ use forebay_mount::place::{self, namespace};
 use forebay_mount::{Contract, Ids, Mounted, Options};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 
 /// How a program's calls are caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Via {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
     /// By a library that is loaded into it.
     Preload,
     /// By a file system that is mounted for it alone.
@@ -26,14 +25,14 @@ pub(crate) enum Via {
 }
 
 /// What was chosen, and why.
-pub(super) struct Route {
-    pub(super) mount: bool,
-    pub(super) why: String,
+pub(crate) struct Route {
+    pub(crate) mount: bool,
+    pub(crate) why: String,
 }
 
 impl Route {
     /// Decides. `direct`: calls are to go to the machine's own files when no I/O node answers.
-    pub(super) fn choose(via: Via, command: &[OsString], direct: bool) -> Result<Route> {
+    pub(crate) fn choose(via: Via, command: &[OsString], direct: bool) -> Result<Route> {
         let preload = |why: String| Route { mount: false, why };
         let mount = |why: String| Route { mount: true, why };
         Ok(match via {
@@ -69,7 +68,7 @@ pub(crate) fn probe() -> Result<()> {
 }
 
 /// The mounts of a run. Dropping it ends them.
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     mounted: Vec<Mounted>,
     _made: namespace::TemporaryDirs,
 }
@@ -81,7 +80,7 @@ impl Drop for Mounts {
 }
 
 /// Starts the program in a namespace in which the layer's directories are mounted.
-pub(super) fn spawn(layer: &Layer, command: &[OsString]) -> Result<(Child, Mounts)> {
+pub(crate) fn spawn(layer: &Layer, command: &[OsString]) -> Result<(Child, Mounts)> {
     let config = layer.config();
     let places = places(config);
     let dirs: Vec<PathBuf> = places.iter().map(|(_, map)| map.dir.clone()).collect();
@@ -132,33 +131,23 @@ fn ids() -> Ids {
     }
 }
 
-/// The process that becomes the program: it goes into the namespace first. Without a program it only
-/// finds out whether that is possible.
-#[derive(Args)]
-pub(crate) struct Inside {
-    #[arg(long)]
-    socket: Option<PathBuf>,
-    #[arg(long, requires = "socket")]
-    stage: Option<PathBuf>,
-    #[arg(long)]
-    dir: Vec<PathBuf>,
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
-}
-
-impl Inside {
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        let (Some(socket), Some(stage), Some(program)) = (&self.socket, &self.stage, self.command.first())
-        else {
-            namespace::try_it()?;
-            return Ok(ExitCode::SUCCESS);
-        };
-        if namespace::enter(socket, stage, &self.dir).is_err() {
-            // It was told to whoever started this process.
-            return Ok(ExitCode::from(125));
-        }
-        let e = Command::new(program).args(&self.command[1..]).exec();
-        eprintln!("forebay: cannot run {}: {e}", program.display());
-        Ok(ExitCode::from(127))
+/// Becomes the program, in the namespace first: the arguments are what `spawn` gave this process. Returns
+/// only where that failed, with the exit status, and the reason if nobody was told yet. Without a program
+/// it finds out whether the namespace is possible.
+pub fn inside(
+    socket: Option<&Path>,
+    stage: Option<&Path>,
+    dirs: &[PathBuf],
+    command: &[OsString],
+) -> Result<(u8, Option<String>)> {
+    let (Some(socket), Some(stage), Some(program)) = (socket, stage, command.first()) else {
+        namespace::try_it()?;
+        return Ok((0, None));
+    };
+    if namespace::enter(socket, stage, dirs).is_err() {
+        // It was told to whoever started this process.
+        return Ok((125, None));
     }
+    let e = Command::new(program).args(&command[1..]).exec();
+    Ok((127, Some(format!("cannot run {}: {e}", program.display()))))
 }

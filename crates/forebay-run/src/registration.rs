@@ -28,10 +28,10 @@ const REACH: Duration = Duration::from_millis(300);
 const MOST_PROBED: usize = 64;
 
 /// A registered job. Dropping it ends the job.
-pub(super) struct Registered {
+pub(crate) struct Registered {
     arbiter: Arc<Client>,
     /// What the arbiter said when it had I/O nodes for the job.
-    pub(super) grant: JobGrant,
+    pub(crate) grant: JobGrant,
     current: Arc<Current>,
     ended: Arc<AtomicBool>,
 }
@@ -90,7 +90,7 @@ impl Registered {
     /// Tells whenever the job is found on other I/O nodes than before, or one of them cannot be reached
     /// any more, or again. Running processes hear of moves from their nodes; this is for those that
     /// start later.
-    pub(super) fn when_changed(&self, tell: impl Fn(&JobGrant, &[Address]) + Send + Sync + 'static) {
+    pub(crate) fn when_changed(&self, tell: impl Fn(&JobGrant, &[Address]) + Send + Sync + 'static) {
         self.current.update(|state| {
             state.changed = Some(Box::new(tell));
             true
@@ -98,7 +98,7 @@ impl Registered {
     }
 
     /// Registers the job and waits until it has I/O nodes; gives up after `patience`.
-    pub(super) fn new(arbiter: Client, mut request: JobRequest, patience: Duration) -> Result<Registered> {
+    pub(crate) fn new(arbiter: Client, mut request: JobRequest, patience: Duration) -> Result<Registered> {
         let arbiter = Arc::new(arbiter.with_patience(PATIENCE));
         let until = Instant::now() + patience;
         let first = loop {

@@ -13,7 +13,7 @@ use std::process::ExitStatus;
 
 /// What a run did.
 #[derive(Serialize)]
-pub(crate) struct RunReport {
+pub struct RunReport {
     command: Vec<String>,
     /// The exit status; absent if a signal ended it.
     status: Option<i32>,
@@ -63,6 +63,7 @@ struct Operation {
 }
 
 impl RunReport {
+    /// What was counted, of which program, and how it ended.
     pub(crate) fn new(
         command: &[OsString],
         status: ExitStatus,

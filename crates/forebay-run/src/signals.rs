@@ -8,13 +8,13 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Watches for signals that ask to end.
-pub(super) struct Signals {
+pub struct Signals {
     program: Arc<Mutex<Option<Pid>>>,
 }
 
 impl Signals {
     /// From now on.
-    pub(super) fn watch() -> Result<Signals> {
+    pub fn watch() -> Result<Signals> {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
             .context("cannot watch for Ctrl-C")?;
         let program: Arc<Mutex<Option<Pid>>> = Arc::default();
@@ -31,7 +31,7 @@ impl Signals {
     }
 
     /// Starts the program; from then on signals are for it.
-    pub(super) fn start(&self, program: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
+    pub(crate) fn start(&self, program: impl FnOnce() -> Result<Child>) -> Result<Child> {
         // Held meanwhile, so that no signal ends this process and leaves a program without I/O nodes.
         let mut pid = lock(&self.program);
         let child = program()?;
@@ -40,7 +40,7 @@ impl Signals {
     }
 
     /// Waits for the program's end; from then on signals are for this process again.
-    pub(super) fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
+    pub(crate) fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
         let pid = *lock(&self.program);
         if let Some(pid) = pid {
             // Not reaped yet: until signals are turned away from it, its number must not be given anew.

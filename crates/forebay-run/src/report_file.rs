@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// An open file for the report.
-pub(super) struct ReportFile {
+pub struct ReportFile {
     path: PathBuf,
     file: File,
     /// Whether it was made for this run: then it goes again if there is nothing to report.
@@ -16,7 +16,7 @@ pub(super) struct ReportFile {
 
 impl ReportFile {
     /// Opens or makes it; what is in it stays until there is a report.
-    pub(super) fn open(path: &Path) -> Result<ReportFile> {
+    pub fn open(path: &Path) -> Result<ReportFile> {
         let new = File::options().write(true).create_new(true).open(path);
         let (file, made) = match new {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), false),
@@ -27,7 +27,7 @@ impl ReportFile {
     }
 
     /// Replaces what is in it.
-    pub(super) fn write(mut self, json: &[u8]) -> std::io::Result<()> {
+    pub fn write(mut self, json: &[u8]) -> std::io::Result<()> {
         self.made = false;
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;

@@ -1,0 +1,166 @@
+//! From scenarios as they were read to scenarios that can be run here: where their files go, how many
+//! processes they have, and whether the machine has room for them.
+
+use super::plan::runs;
+use super::{MOST_LOCAL, MOST_RUNS};
+use crate::scenario::{self, Scenario, Step};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why scenarios cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotRun {
+    /// More runs than anybody waits for.
+    #[error("{0} runs (scenarios × numbers of I/O nodes × repetitions): at most {MOST_RUNS} are possible")]
+    Runs(u64),
+    /// A number of I/O nodes that no machine has.
+    #[error("{0}")]
+    IoNodes(String),
+    /// The directory for the scenarios' files is none.
+    #[error("{}: the directory for the scenario's files (see --at): {source}", dir.display())]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file of a scenario that would be elsewhere.
+    #[error("{path} is not below {}: say where files go with --at", root.display())]
+    Elsewhere {
+        /// The file.
+        path: String,
+        /// Where it should be.
+        root: PathBuf,
+    },
+    /// The launcher started too few processes.
+    #[error(
+        "scenario {scenario} has {wanted} processes, and the launcher started {room} besides the I/O nodes"
+    )]
+    Processes {
+        /// Which scenario.
+        scenario: String,
+        /// Its processes.
+        wanted: u32,
+        /// The launcher's.
+        room: u32,
+    },
+    /// More processes than a machine should have.
+    #[error(
+        "scenario {scenario} would start {io_nodes} I/O nodes and {clients} client processes on this machine: \
+         at most {MOST_LOCAL} together are possible (under srun or mpirun, more)"
+    )]
+    Local {
+        /// Which scenario.
+        scenario: String,
+        /// I/O nodes that it would start.
+        io_nodes: u32,
+        /// Its clients.
+        clients: u32,
+    },
+    /// The scenario contradicts itself.
+    #[error("scenario {scenario}: {why}")]
+    Scenario {
+        /// Which.
+        scenario: String,
+        /// How.
+        why: String,
+    },
+}
+
+/// Refuses what would start or make more than any machine has room for.
+pub fn check(
+    scenarios: &[Scenario],
+    io_nodes: Option<&[u32]>,
+    repetitions: Option<u32>,
+) -> Result<(), CannotRun> {
+    scenario::check_io_nodes(io_nodes.unwrap_or_default()).map_err(CannotRun::IoNodes)?;
+    match runs(scenarios, io_nodes, repetitions) {
+        all if all > MOST_RUNS => Err(CannotRun::Runs(all)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts every file of the scenarios below one directory and gives its name: `at`, or the one that the
+/// scenarios' own paths name, or the current one.
+pub fn relocate(scenarios: &mut [Scenario], at: Option<&Path>) -> Result<PathBuf, CannotRun> {
+    let mut paths: Vec<&mut String> = Vec::new();
+    for step in scenarios.iter_mut().flat_map(|s| &mut s.jobs).flat_map(|j| &mut j.steps) {
+        match step {
+            Step::Open(t) | Step::Close(t) => paths.push(&mut t.path),
+            Step::Data(d) => paths.push(&mut d.target.path),
+            Step::Metadata(m) => paths.push(&mut m.path),
+            Step::Think(_) => {}
+        }
+    }
+    let named = paths.iter().map(|p| Path::new(p.as_str())).find(|p| p.is_absolute()).and_then(Path::parent);
+    let dir = at.or(named).unwrap_or(Path::new("."));
+    let root = dir.canonicalize().map_err(|source| CannotRun::Directory { dir: dir.to_owned(), source })?;
+    for path in paths {
+        let old = Path::new(path.as_str());
+        if !old.is_absolute() {
+            continue;
+        }
+        let below = old.strip_prefix(&root).ok().or(old.file_name().filter(|_| at.is_some()).map(Path::new));
+        match below.and_then(Path::to_str) {
+            Some(below) => *path = below.to_owned(),
+            None => return Err(CannotRun::Elsewhere { path: path.clone(), root }),
+        }
+    }
+    Ok(root)
+}
+
+/// FORGE's files leave the number of processes to the launcher; other scenarios must fit the `room` it has.
+pub fn fit_processes(
+    scenarios: &mut [Scenario],
+    processes: Option<u32>,
+    room: Option<u32>,
+) -> Result<(), CannotRun> {
+    for s in scenarios {
+        if let [job] = &mut s.jobs[..]
+            && job.name == "forge"
+            && let Some(n) = processes.or(room)
+        {
+            job.compute_nodes = n;
+        }
+        let wanted: u32 = s.jobs.iter().map(|j| j.processes()).sum();
+        if let Some(room) = room.filter(|room| wanted > *room) {
+            return Err(CannotRun::Processes { scenario: s.name.clone(), wanted, room });
+        }
+        s.check().map_err(|why| CannotRun::Scenario { scenario: s.name.clone(), why: why.to_string() })?;
+    }
+    Ok(())
+}
+
+/// Without a launcher everything runs here.
+pub fn fit_machine(scenarios: &[Scenario], io_nodes: u32) -> Result<(), CannotRun> {
+    for s in scenarios {
+        let clients = s.jobs.iter().fold(0u32, |sum, j| sum.saturating_add(j.processes()));
+        if io_nodes.saturating_add(clients) > MOST_LOCAL {
+            return Err(CannotRun::Local { scenario: s.name.clone(), io_nodes, clients });
+        }
+    }
+    Ok(())
+}
+
+/// The preloaded library, as a file that all hosts see while the study runs.
+pub struct Library(PathBuf);
+
+impl Library {
+    /// Puts it into `dir`.
+    pub fn unpack(content: &[u8], dir: &Path) -> io::Result<Library> {
+        let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
+        std::fs::write(&path, content)?;
+        Ok(Library(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,170 @@
+//! What works on this machine for a program, before it is run.
+
+use crate::route;
+use crate::sys::glibc_version;
+use forebay_client::Address;
+use forebay_mount::place;
+use forebay_program::Uncovered;
+use std::ffi::OsStr;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an I/O node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One thing that was looked at.
+pub struct Finding {
+    /// Whether it is as it should be.
+    pub good: bool,
+    /// What it is.
+    pub what: String,
+    /// What to do, or what follows.
+    pub then: String,
+}
+
+fn good(what: impl Into<String>, then: impl Into<String>) -> Finding {
+    Finding { good: true, what: what.into(), then: then.into() }
+}
+
+fn bad(what: impl Into<String>, then: impl Into<String>) -> Finding {
+    Finding { good: false, what: what.into(), then: then.into() }
+}
+
+/// What was found.
+pub struct Diagnosis {
+    /// One by one.
+    pub findings: Vec<Finding>,
+    /// Whether the program, or any where none was named, can be run with its I/O forwarded.
+    pub works: bool,
+}
+
+/// Looks at this machine, at I/O nodes that should answer, and at a program.
+pub fn examine(nodes: &[Address], program: Option<&OsStr>) -> Diagnosis {
+    let device = device();
+    let namespace = namespace();
+    let library = library();
+    let (mount, preload) = (device.good && namespace.good, library.good);
+    let mut findings = vec![kernel(), device, namespace, helper(), glibc(), library];
+    let reached: Vec<Finding> = nodes.iter().map(reachable).collect();
+    let any_node = nodes.is_empty() || reached.iter().any(|f| f.good);
+    findings.extend(reached);
+    let mut works = mount || preload;
+    if let Some(program) = program {
+        let (finding, covered) = look_at(program, mount);
+        works = finding.good && (mount || (preload && covered));
+        findings.push(finding);
+    }
+    Diagnosis { findings, works: works && any_node }
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let what = format!("kernel {release}");
+    if version < (5, 6) {
+        bad(what, "I/O nodes need 5.6 (openat2); the mount and the preload library run on older ones")
+    } else if version < (6, 6) {
+        good(
+            what,
+            "shared mappings (MAP_SHARED) under the strict mount need 6.6: they are refused with ENODEV",
+        )
+    } else {
+        good(what, "")
+    }
+}
+
+fn device() -> Finding {
+    match place::open_device() {
+        Ok(_) => good("FUSE", "/dev/fuse can be opened"),
+        Err(e) => bad("FUSE", format!("{e}; until then use --via preload")),
+    }
+}
+
+fn namespace() -> Finding {
+    match route::probe() {
+        Ok(()) => good("namespaces", "`run --via mount` mounts for the program alone"),
+        Err(e) => bad("namespaces", format!("{e:#}")),
+    }
+}
+
+fn helper() -> Finding {
+    if place::is_root() {
+        return good("mounting for all users", "as root, by `forebay mount`");
+    }
+    let there = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("fusermount3").is_file()));
+    if there {
+        good("fusermount3", "`forebay mount` works without root, for you alone")
+    } else {
+        bad(
+            "fusermount3",
+            "not installed: `forebay mount` needs it without root (package fuse3); `run --via mount` does not",
+        )
+    }
+}
+
+fn glibc() -> Finding {
+    good(
+        format!("glibc {}", glibc_version()),
+        "the preload library is for programs with glibc of this machine",
+    )
+}
+
+/// The preload library is put into the directory for temporary files.
+fn library() -> Finding {
+    let dir = std::env::temp_dir();
+    let flags = rustix::fs::statvfs(&dir).map(|s| s.f_flag);
+    match flags {
+        Ok(flags) if flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC) => bad(
+            "preload library",
+            format!(
+                "{} is mounted noexec, so nothing can be loaded from it: set TMPDIR to another directory",
+                dir.display()
+            ),
+        ),
+        Ok(_) => good("preload library", format!("can be loaded from {}", dir.display())),
+        Err(e) => bad("preload library", format!("{}: {e}: set TMPDIR", dir.display())),
+    }
+}
+
+fn reachable(node: &Address) -> Finding {
+    let what = format!("I/O node {node}");
+    let connected = match node {
+        Address::Tcp(a) => TcpStream::connect_timeout(a, PATIENCE).map(drop),
+        Address::Unix(p) => UnixStream::connect(p).map(drop),
+    };
+    match connected {
+        Ok(()) => good(what, "can be reached"),
+        Err(e) => bad(what, format!("{e}: is it running, and does the firewall let its port through?")),
+    }
+}
+
+/// What was found about the program, and whether the preload library reaches it.
+fn look_at(command: &OsStr, mount: bool) -> (Finding, bool) {
+    let what = command.to_string_lossy().into_owned();
+    let program = match forebay_program::inspect(command) {
+        Ok(program) => program,
+        Err(e) => return (bad(what, format!("cannot be looked at: {e}")), false),
+    };
+    let how = |path: &Path| path.display().to_string();
+    let what = match &program.interpreter {
+        Some(by) => format!("{} (run by {})", how(&program.path), how(by)),
+        None => how(&program.path),
+    };
+    let finding = match program.uncovered {
+        None => good(what, "the preload library reaches it; what it starts is looked at when it is started"),
+        Some(why) if mount => {
+            let more = if why == Uncovered::SetUserId && !place::is_root() {
+                "; in a user namespace it runs without its privileges"
+            } else {
+                ""
+            };
+            good(what, format!("it is {}: use --via mount, or --via auto{more}", why.reason()))
+        }
+        Some(why) => bad(what, format!("it is {}, and the mount is not possible (see above)", why.reason())),
+    };
+    (finding, program.uncovered.is_none())
+}

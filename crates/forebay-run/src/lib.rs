@@ -1,0 +1,27 @@
+//! A program's I/O forwarded on this machine, from the first look at the program to the report.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `program` | [`Program::run`]: I/O nodes or a job at the arbiter, the program, its end |
+//! | `registration` | a job at the arbiter for as long as the program runs |
+//! | `route` | preload library or mount, and starting the program behind it |
+//! | `signals` | who a signal is for |
+//! | `report`, `report_file` | what the run did, for a person and as JSON |
+//! | [`mount`] | forwarded directories mounted on the machine until told otherwise |
+//! | [`doctor`] | what works here, before anything is run |
+
+pub mod doctor;
+pub mod mount;
+mod program;
+mod registration;
+mod report;
+mod report_file;
+mod route;
+mod signals;
+mod sys;
+
+pub use program::{Ended, Forward, IoNodes, NotRun, Program, name};
+pub use report::RunReport;
+pub use report_file::ReportFile;
+pub use route::{Via, inside};
+pub use signals::Signals;

@@ -1,0 +1,213 @@
+//! Forwarded directories as mounted file systems on this machine, until somebody wants them to end.
+
+use crate::sys::own_session;
+use anyhow::{Context, Result, bail};
+use forebay_client::{Client, Config, ExportMap};
+use forebay_embed::Layer;
+use forebay_mount::{Contract, Ids, Mounted, Options, place};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long open files are waited for once the directory is unmounted.
+const LAST_USERS: Duration = Duration::from_millis(500);
+
+/// What the command in the background says once everything is mounted.
+pub const MOUNTED: &str = "mounted";
+
+/// Signals that ask to end, watched for from the moment this is made.
+pub struct Until {
+    end: Sender<()>,
+    ended: Receiver<()>,
+}
+
+impl Until {
+    /// From now on.
+    pub fn signalled() -> Result<Until> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let (end, ended) = channel();
+        let told = end.clone();
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                // If nobody listens any more, the end is under way.
+                let _ = told.send(());
+            }
+        });
+        Ok(Until { end, ended })
+    }
+}
+
+/// Mounts what the layer's clients see, says so, and serves it until it is to end.
+pub fn serve(
+    layer: &Layer,
+    contract: Contract,
+    until: Until,
+    ready: impl FnOnce(&[&Path]) -> Result<()>,
+) -> Result<()> {
+    let client = Arc::new(Client::new(layer.config().clone(), Some(layer.counters()))?);
+    let mut mounts = Vec::new();
+    for (export, map) in places(layer.config()) {
+        let options = Options { export, contract, ids: ids() };
+        mounts.push(Place::new(&map.dir, Arc::clone(&client), options, until.end.clone())?);
+    }
+    ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;
+    // The first signal, or the end of a mount that somebody else unmounted.
+    let _ = until.ended.recv();
+    mounts.iter().for_each(Place::unmount);
+    for mount in &mounts {
+        mount.mounted.wait(LAST_USERS);
+        mount.mounted.leave();
+    }
+    Ok(())
+}
+
+/// How a command in the background began.
+pub enum Background {
+    /// This process serves the mounts.
+    Serves(u32),
+    /// It ended without.
+    Failed(ExitStatus),
+}
+
+/// Starts this program with other arguments as a process of its own that goes on when this one has ended,
+/// and waits until it has mounted everything.
+pub fn in_background(args: impl Iterator<Item = std::ffi::OsString>) -> Result<Background> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+    own_session(&mut command);
+    let mut child = command.spawn().context("cannot start")?;
+    let mut said = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut said).context("cannot hear from the background")?;
+    }
+    if said.trim() == MOUNTED {
+        return Ok(Background::Serves(child.id()));
+    }
+    Ok(Background::Failed(child.wait()?))
+}
+
+/// As whom files are shown by a mount on the machine itself.
+fn ids() -> Ids {
+    if place::is_root() { Ids::All } else { Ids::AsTheyAre }
+}
+
+/// The exports to mount: a directory that is there by two names is mounted once.
+pub(crate) fn places(config: &Config) -> Vec<(u16, ExportMap)> {
+    let real = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut seen: Vec<PathBuf> = Vec::new();
+    let mut all = Vec::new();
+    for (n, map) in config.exports.iter().enumerate() {
+        let dir = real(&map.dir);
+        if let Ok(n) = u16::try_from(n)
+            && !seen.contains(&dir)
+        {
+            seen.push(dir.clone());
+            all.push((n, ExportMap { dir, ..map.clone() }));
+        }
+    }
+    all
+}
+
+/// One mount on the machine.
+struct Place {
+    dir: PathBuf,
+    mounted: Arc<Mounted>,
+    watcher: Arc<Watcher>,
+}
+
+impl Place {
+    fn new(dir: &Path, client: Arc<Client>, options: Options, ended: Sender<()>) -> Result<Place> {
+        if !dir.is_dir() {
+            bail!("{}: no such directory to mount on: make it first", dir.display());
+        }
+        let device = if place::is_root() { place::mount(dir, true)? } else { place::mount_as_user(dir)? };
+        let device_number = place::mounted(dir).unwrap_or_default();
+        let mounted = Arc::new(Mounted::serve(device, client, options)?);
+        let watcher = Watcher::start(dir, &device_number)?;
+        let served = Arc::clone(&mounted);
+        std::thread::spawn(move || {
+            while !served.wait(Duration::from_secs(3600)) {}
+            let _ = ended.send(());
+        });
+        Ok(Place { dir: dir.to_owned(), mounted, watcher })
+    }
+
+    fn unmount(&self) {
+        // It may be unmounted already.
+        if let Err(e) = place::unmount(&self.dir) {
+            tracing::debug!("{}: {e}", self.dir.display());
+        }
+        self.watcher.dismiss();
+    }
+}
+
+/// A process that unmounts when this one is gone without having done it. It is started again should
+/// somebody end it.
+struct Watcher {
+    state: Mutex<Option<ChildStdin>>,
+}
+
+impl Watcher {
+    fn start(dir: &Path, device: &str) -> Result<Arc<Watcher>> {
+        let (dir, device) = (dir.to_owned(), device.to_owned());
+        let mut child = Watcher::spawn(&dir, &device)?;
+        let watcher = Arc::new(Watcher { state: Mutex::new(child.stdin.take()) });
+        let kept = Arc::clone(&watcher);
+        std::thread::spawn(move || {
+            loop {
+                let _ = child.wait();
+                let mut state = kept.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if state.is_none() {
+                    return;
+                }
+                match Watcher::spawn(&dir, &device) {
+                    Ok(mut next) => {
+                        *state = next.stdin.take();
+                        child = next;
+                    }
+                    Err(e) => {
+                        tracing::warn!(
+                            "nobody will unmount {} if this process is killed: {e}",
+                            dir.display()
+                        );
+                        return;
+                    }
+                }
+                drop(state);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Ok(watcher)
+    }
+
+    fn spawn(dir: &Path, device: &str) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("mount-watch").arg("--device").arg(device).arg(dir);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        own_session(&mut command);
+        command.spawn().context("cannot start the process that unmounts")
+    }
+
+    /// Everything is done: it has nothing to do.
+    fn dismiss(&self) {
+        if let Some(mut stdin) = self.state.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = stdin.write_all(b"done");
+        }
+    }
+}
+
+/// What the process that watches over a mount does: waits for the end of standard input and unmounts
+/// `dir`, unless told that it is done. Another mount there, with another device number, is left alone.
+pub fn watch(dir: &Path, device: &str) -> std::io::Result<()> {
+    let mut told = Vec::new();
+    // An error is the end, too.
+    let _ = std::io::stdin().read_to_end(&mut told);
+    if told.is_empty() && place::mounted(dir).as_deref() == Some(device) {
+        place::unmount(dir)?;
+    }
+    Ok(())
+}
