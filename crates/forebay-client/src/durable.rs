@@ -1,7 +1,7 @@
 //! `fsync` for every byte that was acknowledged since the last one, through whichever nodes: what a
 //! node took lies in its host's kernel, and any node process on that host can have it written.
 
-use crate::call::{Body, On, Request};
+use crate::call::{Body, On, Request, TURN};
 use crate::client::Client;
 use crate::conn::Failure;
 use crate::counters::OpIndex;
@@ -20,6 +20,14 @@ const NAP: Duration = Duration::from_millis(50);
 
 impl Client {
     pub(crate) fn sync(&self, file: &File, data_only: bool) -> Result<(), Error> {
+        let started = sys::now();
+        let _alone = loop {
+            match file.begin_sync() {
+                Some(alone) => break alone,
+                None if sys::now().since(started) >= self.limit() => return Err(Error::Unsynced),
+                None => drop(sys::nap(TURN)),
+            }
+        };
         let owed = file.take_unsynced();
         let build = |handle: u64, out: &mut Vec<u8>| Meta::Fsync { handle, data_only }.encode(out);
         let shape = Meta::Fsync { handle: 0, data_only };

@@ -76,6 +76,7 @@ pub struct File {
     closed: AtomicBool,
     moving: AtomicBool,
     locking: AtomicBool,
+    syncing: AtomicBool,
 }
 
 /// One thread does with the file what only one may: whoever holds this.
@@ -120,6 +121,7 @@ impl File {
             closed: AtomicBool::new(false),
             moving: AtomicBool::new(false),
             locking: AtomicBool::new(false),
+            syncing: AtomicBool::new(false),
         }
     }
 
@@ -225,6 +227,12 @@ impl File {
     /// the order in which the node changed them.
     pub(crate) fn begin_locking(&self) -> Option<Alone<'_>> {
         Alone::enter(&self.locking)
+    }
+
+    /// Nobody else syncs through the file while the result lives: what one thread has undertaken to
+    /// sync is not synced when another one asks.
+    pub(crate) fn begin_sync(&self) -> Option<Alone<'_>> {
+        Alone::enter(&self.syncing)
     }
 
     /// Whether it was closed here.

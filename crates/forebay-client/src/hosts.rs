@@ -20,8 +20,9 @@ impl HostSet {
         HostSet(1 << found.unwrap_or(NUMBERED))
     }
 
+    /// Those that have no number stay: another one of them is not the same.
     pub(crate) fn without(self, other: HostSet) -> HostSet {
-        HostSet(self.0 & !other.0)
+        HostSet(self.0 & !(other.0 & !(1 << NUMBERED)))
     }
 
     /// Its hosts; `None` stands for some that have no number.
@@ -41,5 +42,8 @@ mod tests {
         assert_eq!(HostSet::of(a), HostSet::of(a));
         assert_eq!(both.iter().flatten().collect::<Vec<_>>().len(), 2);
         assert_eq!(both.without(HostSet::of(a)).iter().next(), Some(Some(b)));
+        let many: Vec<HostSet> = (0..=255).map(|n| HostSet::of(HostBoot([n; 16]))).collect();
+        let (one, other) = (many[254], many[255]);
+        assert_eq!(one.without(other).iter().next(), Some(None), "one of too many is not the other");
     }
 }

@@ -10,6 +10,7 @@ mod machine;
 mod outcome;
 pub mod profile;
 mod progress;
+pub mod torture;
 pub mod train;
 
 pub use outcome::{Finding, Outcome, Table, Verdict};

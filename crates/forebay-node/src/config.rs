@@ -78,6 +78,11 @@ pub struct NodeConfig {
     /// For tests: note here what was written and not made durable, so that [`forget`] can undo it once the
     /// node was killed, as the crash of its machine would.
     pub forgetful: Option<PathBuf>,
+    /// For tests: this file says how many milliseconds each call to the storage waits before it is made.
+    pub slow: Option<PathBuf>,
+    /// For tests: the node is as if on a host of this name (of which 16 bytes count): clients are told
+    /// that host instead of this machine's boot, and only nodes of the same name vouch for it.
+    pub host: Option<String>,
     /// Where the nodes of this host keep their ledgers; unless given, `/run/forebay` or
     /// `/dev/shm/forebay-UID`.
     pub ledger_dir: Option<PathBuf>,
@@ -123,6 +128,8 @@ impl Default for NodeConfig {
             share_threshold: 4 << 20,
             emulated: None,
             forgetful: None,
+            slow: None,
+            host: None,
             ledger_dir: None,
             dispatchers: 16,
             credits: 32,
@@ -175,6 +182,8 @@ struct File {
     share_threshold_kib: Option<u64>,
     ledger_dir: Option<PathBuf>,
     forgetful_storage: Option<PathBuf>,
+    slow_storage: Option<PathBuf>,
+    emulated_host: Option<String>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -290,6 +299,14 @@ impl NodeConfig {
         set(&mut c.share_threshold, file.share_threshold_kib.map(|k| k.saturating_mul(1 << 10)));
         c.ledger_dir = file.ledger_dir.map(|dir| base.join(dir));
         c.forgetful = file.forgetful_storage.map(|journal| base.join(journal));
+        c.slow = file.slow_storage.map(|path| base.join(path));
+        if file.emulated_host.as_ref().is_some_and(|h| h.is_empty() || h.contains('/') || h.starts_with('.'))
+        {
+            return Err(Problem::Here(
+                "emulated-host is a name, without / and not beginning with a dot".into(),
+            ));
+        }
+        c.host = file.emulated_host;
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);

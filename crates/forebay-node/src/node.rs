@@ -12,7 +12,7 @@ use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
 use crate::stats::{NodeStatistics, NodeStats};
-use crate::storage::{Emulated, Forgetful, Posix, Storage};
+use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
@@ -161,11 +161,19 @@ impl Node {
                 None => Box::new(Posix),
             },
         };
+        let storage = match &config.slow {
+            Some(file) => Box::new(Delayed { inner: storage, file: file.clone() }),
+            None => storage,
+        };
         let site =
             Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
         let mut incarnation = Incarnation::default();
         connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
-        let ledgers = Ledgers::open(config.ledger_dir.as_deref(), incarnation)
+        let ledger_dir = match (&config.ledger_dir, &config.host) {
+            (Some(dir), Some(host)) => Some(dir.with_extension(host)),
+            (dir, _) => dir.clone(),
+        };
+        let ledgers = Ledgers::open(ledger_dir.as_deref(), incarnation)
             .map_err(|(path, errno)| StartError::Ledger { path, errno })?;
         let node = Arc::new_cyclic(|node: &Weak<Node>| Node {
             jobs: Jobs::new(&config),
@@ -180,7 +188,7 @@ impl Node {
             storage,
             stats: NodeStats::default(),
             peers: Peers::new(config.id, config.share_threshold),
-            host_boot: HostBoot(boot_id()),
+            host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
             ledgers,
             started: sys::now(),
@@ -410,6 +418,13 @@ fn raise_descriptor_limit() {
     limit.current = limit.maximum;
     // If it cannot be raised, opening fails later and says so.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// For tests: the boot id of a host of this name.
+fn named_boot(host: &str) -> [u8; 16] {
+    let mut id = [0; 16];
+    id.iter_mut().zip(host.bytes()).for_each(|(to, from)| *to = from);
+    id
 }
 
 /// The machine's boot id: clients that have the same are on the same machine.

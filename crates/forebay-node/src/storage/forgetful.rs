@@ -2,7 +2,9 @@
 //! cache. A host that crashes loses what was not made durable; to see what clients make of that, this
 //! storage notes in a journal what stood there before each write, and [`forget`] puts it back after the
 //! node was killed, but for what was synced since. Names are remembered as they were when the file was
-//! written: a test that renames files does not lose them.
+//! written: a test that renames files does not lose them. Nodes of one host share a journal; all nodes
+//! whose journals are in one directory, and [`forget`], take turns, so that the journals have the order in
+//! which things happened.
 
 use super::{Posix, Storage, Target};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -26,7 +28,33 @@ enum Line {
 
 /// The directory, with a journal of what is not durable yet.
 pub(crate) struct Forgetful {
-    journal: Mutex<File>,
+    journal: Mutex<Journal>,
+}
+
+struct Journal {
+    file: File,
+    turns: File,
+}
+
+/// Whoever holds it may write, or forget.
+struct Turn<'a>(&'a File);
+
+impl Turn<'_> {
+    fn take(turns: &File) -> Result<Turn<'_>> {
+        turns.lock()?;
+        Ok(Turn(turns))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // It is ours, and goes with the descriptor at the latest.
+        let _ = self.0.unlock();
+    }
+}
+
+fn turns(journal: &Path) -> Result<File> {
+    File::options().create(true).append(true).open(journal.with_file_name("turns"))
 }
 
 fn path_of(fd: BorrowedFd<'_>) -> std::result::Result<PathBuf, Errno> {
@@ -41,10 +69,11 @@ fn size_of(fd: BorrowedFd<'_>) -> std::result::Result<u64, Errno> {
 
 impl Forgetful {
     pub(crate) fn new(journal: &Path) -> Result<Forgetful> {
-        Ok(Forgetful { journal: Mutex::new(File::options().create(true).append(true).open(journal)?) })
+        let file = File::options().create(true).append(true).open(journal)?;
+        Ok(Forgetful { journal: Mutex::new(Journal { file, turns: turns(journal)? }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, File> {
+    fn lock(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,6 +86,8 @@ impl Forgetful {
         write: impl FnOnce() -> std::result::Result<(usize, u64), Errno>,
     ) -> std::result::Result<(usize, u64), Errno> {
         let mut journal = self.lock();
+        let Journal { file: journal, turns } = &mut *journal;
+        let _turn = Turn::take(turns).map_err(|_| Errno::IO)?;
         let path = path_of(fd)?;
         let old = size_of(fd)?;
         let offset = offset.unwrap_or(old);
@@ -68,7 +99,7 @@ impl Forgetful {
         let after = data[..done.0].to_vec();
         before.truncate(after.len());
         let line = Line::Wrote { path, offset, before, after, grown: (old, size_of(fd)?) };
-        note(&mut journal, &line).map_err(|_| Errno::IO)?;
+        note(journal, &line).map_err(|_| Errno::IO)?;
         Ok(done)
     }
 }
@@ -96,9 +127,11 @@ impl Storage for Forgetful {
 
     fn sync(&self, fd: BorrowedFd<'_>, data_only: bool) -> std::result::Result<(), Errno> {
         let mut journal = self.lock();
+        let Journal { file: journal, turns } = &mut *journal;
+        let _turn = Turn::take(turns).map_err(|_| Errno::IO)?;
         Posix.sync(fd, data_only)?;
         let path = path_of(fd)?;
-        note(&mut journal, &Line::Synced { path }).map_err(|_| Errno::IO)
+        note(journal, &Line::Synced { path }).map_err(|_| Errno::IO)
     }
 }
 
@@ -108,6 +141,8 @@ impl Storage for Forgetful {
 /// # Errors
 /// If the journal or a file in it cannot be read or written.
 pub fn forget(journal: &Path) -> Result<u64> {
+    let turns = turns(journal)?;
+    let _turn = Turn::take(&turns)?;
     let mut lines = Vec::new();
     for line in BufReader::new(File::open(journal)?).split(b'\n') {
         // The last one may be half: its write was not answered.

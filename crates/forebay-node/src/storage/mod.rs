@@ -1,10 +1,12 @@
 //! The seam to the storage: how payload gets into and out of open files.
 
+mod delayed;
 mod emulated;
 mod forgetful;
 mod posix;
 mod shared;
 
+pub(crate) use delayed::Delayed;
 pub(crate) use emulated::Emulated;
 pub use emulated::EmulatedServers;
 pub(crate) use forgetful::Forgetful;

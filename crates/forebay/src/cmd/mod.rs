@@ -38,6 +38,8 @@ mod run;
 mod simulate;
 mod table;
 #[cfg(feature = "lab")]
+mod torture;
+#[cfg(feature = "lab")]
 mod train;
 
 use anyhow::Context;

@@ -1,6 +1,8 @@
 //! What researchers run: everything that measures, analyses, simulates or trains.
 
-use super::{allocate, analyze, bench, experiment, explore, learned, profile, reproduce, simulate, train};
+use super::{
+    allocate, analyze, bench, experiment, explore, learned, profile, reproduce, simulate, torture, train,
+};
 use std::process::ExitCode;
 
 #[derive(clap::Subcommand)]
@@ -15,6 +17,9 @@ pub(crate) enum Research {
     Profile(profile::Profile),
     Experiment(experiment::Experiment),
     Reproduce(reproduce::Reproduce),
+    Torture(torture::Torture),
+    #[command(hide = true)]
+    TortureWorker(torture::TortureWorker),
     #[command(hide = true)]
     ExploreWorker(explore::ExploreWorker),
 }
@@ -32,6 +37,8 @@ impl Research {
             Research::Profile(c) => c.run(),
             Research::Experiment(c) => c.run(),
             Research::Reproduce(c) => c.run(),
+            Research::Torture(c) => c.run(),
+            Research::TortureWorker(c) => c.run(),
             Research::ExploreWorker(c) => c.run(),
         }
     }

@@ -1,0 +1,273 @@
+//! Torture: real processes work on shared files through real I/O nodes, which are killed, stopped, drained,
+//! moved and slowed down meanwhile; and everything that the processes were told is held against what can be.
+
+mod ground;
+mod history;
+mod judge;
+mod linear;
+mod models;
+mod nemesis;
+mod work;
+
+pub use judge::{Found, Violation};
+pub use work::Worker;
+
+use crate::Progress;
+use anyhow::{Context, Result, bail};
+use forebay_embed::Process;
+use ground::{AT, Ground};
+use history::{Entry, Line, now};
+use nemesis::Nemesis;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Small blocks, and blocks that no socket's buffer takes at once.
+const SMALL: usize = 512;
+const SMALL_SLOTS: u64 = 24;
+const BIG: usize = 300 << 10;
+const BIG_SLOTS: u64 = 3;
+const DURABLE_BLOCKS: u64 = 8;
+
+/// Processes of the job, and of those that sync.
+const HERD: u32 = 4;
+const DURABLE_HERD: u32 = 2;
+/// Of a call, in seconds: no fault lasts so long.
+const DEADLINE: u64 = 10;
+
+/// What `--full` is not content with less than.
+const FULL_FAULTS: u64 = 1000;
+const FULL_BYTES: u64 = 170_000_000;
+/// Nor does it take longer.
+const FULL_LONGEST: Duration = Duration::from_secs(3600);
+
+/// How to torture.
+#[derive(Clone, Debug)]
+pub struct Torture {
+    /// So long.
+    pub seconds: u64,
+    /// At least so long, and until there were 1,000 faults and about a million operations.
+    pub full: bool,
+    /// Of the random choices; what they meet depends on the machine.
+    pub seed: u64,
+}
+
+/// What was done and found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How long it took.
+    pub seconds: f64,
+    /// The seed.
+    pub seed: u64,
+    /// What was done, and how often.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Calls of the workers, and their processes.
+    pub calls: u64,
+    /// How many processes worked.
+    pub processes: u64,
+    /// Calls that ended with `EIO` since something was lost, or cannot be known.
+    pub told: u64,
+    /// The longest call, in seconds, and which.
+    pub longest: (f64, String),
+    /// Calls that never returned.
+    pub hung: Vec<String>,
+    /// Calls that failed before their deadline, though they must not.
+    pub failed: Vec<String>,
+    /// What was judged.
+    pub found: Found,
+}
+
+impl Report {
+    /// Whether all promises were kept.
+    pub fn kept(&self) -> bool {
+        self.found.violations.is_empty()
+            && self.hung.is_empty()
+            && self.failed.is_empty()
+            && self.overrun() == 0.0
+    }
+
+    /// By how many seconds the latest call missed its deadline. Half a second is the machine's.
+    fn overrun(&self) -> f64 {
+        let late = self.longest.0 - DEADLINE as f64;
+        if late > 0.5 { late } else { 0.0 }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: u64 = self.faults.values().sum();
+        writeln!(
+            f,
+            "seed {}, {:.0} s, {} processes, {}",
+            self.seed,
+            self.seconds,
+            self.processes,
+            crate::machine::load()
+        )?;
+        writeln!(f, "faults              {faults:>9}")?;
+        for (what, count) in &self.faults {
+            writeln!(f, "  {what:<28}  {count}")?;
+        }
+        let Found { judged, objects, unjudged, violations } = &self.found;
+        writeln!(f, "calls               {:>9}", self.calls)?;
+        writeln!(f, "operations judged   {judged:>9} on {objects} objects")?;
+        if *unjudged > 0 {
+            writeln!(f, "objects not judged  {unjudged:>9} (too many possibilities)")?;
+        }
+        writeln!(f, "told EIO            {:>9}", self.told)?;
+        let (longest, what) = &self.longest;
+        writeln!(f, "longest call        {longest:>9.3} s of {DEADLINE} ({what})")?;
+        writeln!(f, "latest overrun      {:>9.3} s", self.overrun())?;
+        writeln!(f, "hung calls          {:>9}", self.hung.len())?;
+        writeln!(f, "failed too early    {:>9}", self.failed.len())?;
+        writeln!(f, "violations          {:>9}", violations.len())?;
+        for text in self.hung.iter().chain(&self.failed).take(20) {
+            writeln!(f, "\n{text}")?;
+        }
+        for v in violations.iter().take(5) {
+            writeln!(f, "\n{}: {}", v.object, v.what)?;
+            for line in &v.timeline {
+                writeln!(f, "  {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Workers under way; they end when their input does.
+struct Herd {
+    process: Process,
+    input: Option<ChildStdin>,
+}
+
+impl Herd {
+    fn start(mut command: Command, ground: &Ground, count: u32, durable: bool, seed: u64) -> Result<Herd> {
+        command.args(["torture-worker", "--herd", &count.to_string(), "--dir", AT, "--history"]);
+        command.arg(ground.path().join("history")).args(["--deadline", &DEADLINE.to_string()]);
+        command.args(["--seed", &seed.to_string()]);
+        if durable {
+            command.arg("--durable");
+        }
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
+        let input = process.input();
+        Ok(Herd { process, input })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        match self.process.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the workers ended by themselves ({status}): see above"),
+        }
+    }
+
+    fn finish(mut self) -> Result<()> {
+        drop(self.input.take());
+        let patience = Duration::from_secs(DEADLINE + 60);
+        match self.process.wait_for(patience)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("the workers ended with {status}: see above"),
+            None => bail!("the workers did not end within {} s", patience.as_secs()),
+        }
+    }
+}
+
+impl Torture {
+    /// Tortures, and judges.
+    ///
+    /// # Errors
+    /// If something could not be started, or ended by itself.
+    pub fn run(&self, progress: &dyn Progress) -> Result<Report> {
+        let mut ground = Ground::start()?;
+        prepare(ground.path())?;
+        let mut herds = [
+            Herd::start(ground.run_command(DEADLINE)?, &ground, HERD, false, self.seed)?,
+            Herd::start(ground.durable_command(DEADLINE)?, &ground, DURABLE_HERD, true, self.seed)?,
+        ];
+        let mut nemesis = Nemesis::new(self.seed);
+        progress.begin(self.seconds.max(1) as usize);
+        progress.doing("torture");
+        let (began, start) = (Instant::now(), now());
+        let mut told = 0;
+        while self.goes_on(began.elapsed(), &nemesis, ground.path())? {
+            nemesis.act(&mut ground)?;
+            herds.iter_mut().try_for_each(Herd::check)?;
+            let elapsed = began.elapsed().as_secs();
+            progress.advance(elapsed.saturating_sub(told) as usize);
+            told = elapsed;
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        nemesis.heal(&mut ground, true)?;
+        progress.doing("the workers end");
+        for herd in herds {
+            herd.finish()?;
+        }
+        progress.doing("judging");
+        let seconds = began.elapsed().as_secs_f64();
+        let mut report = Report { seconds, seed: self.seed, faults: nemesis.done, ..Report::default() };
+        let entries = read(&ground.path().join("history"), start, &mut report)?;
+        report.found = judge::judge_all(&entries, &ground.path().join("main"), &nemesis.crashes, start);
+        Ok(report)
+    }
+
+    fn goes_on(&self, elapsed: Duration, nemesis: &Nemesis, dir: &Path) -> Result<bool> {
+        if elapsed.as_secs() < self.seconds {
+            return Ok(true);
+        }
+        if !self.full || elapsed > FULL_LONGEST {
+            return Ok(false);
+        }
+        let mut bytes = 0;
+        for file in std::fs::read_dir(dir.join("history"))? {
+            bytes += file?.metadata()?.len();
+        }
+        Ok(nemesis.count() < FULL_FAULTS || bytes < FULL_BYTES)
+    }
+}
+
+/// The files that are there from the beginning.
+fn prepare(dir: &Path) -> Result<()> {
+    std::fs::write(dir.join("main/small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
+    std::fs::write(dir.join("main/big"), vec![0; BIG * BIG_SLOTS as usize])?;
+    for place in 0..DURABLE_HERD * 16 {
+        let file = dir.join(format!("durable/durable{place}"));
+        std::fs::write(file, vec![0; SMALL * DURABLE_BLOCKS as usize])?;
+    }
+    Ok(())
+}
+
+/// All histories, and what they say besides.
+fn read(dir: &Path, start: u64, report: &mut Report) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for file in std::fs::read_dir(dir)? {
+        let path = file?.path();
+        report.processes += 1;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let at = |begun: u64| begun.saturating_sub(start) as f64 / 1e9;
+        work::read_history(&path, |line| match line {
+            Line::Op(entry) => entries.push(entry),
+            Line::Failed { what, begun, took, errno } => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                let took = took as f64 / 1e9;
+                report.failed.push(format!(
+                    "{:>11.6} s  process {name}: {what} failed after {took:.3} s: {why}",
+                    at(begun)
+                ));
+            }
+            Line::Hung { what, begun } => {
+                report.hung.push(format!("{:>11.6} s  process {name}: {what} never returned", at(begun)));
+            }
+            Line::Calls { count, longest, what, told } => {
+                (report.calls, report.told) = (report.calls + count, report.told + told);
+                let longest = longest as f64 / 1e9;
+                if longest > report.longest.0 {
+                    report.longest = (longest, what);
+                }
+            }
+        })
+        .with_context(|| path.display().to_string())?;
+    }
+    report.failed.sort();
+    Ok(entries)
+}
