@@ -475,8 +475,12 @@ impl Connection {
         let _ = self.flush_held();
         let (opcode, id) = self.current;
         let opcode = if opcode == Opcode::Hello { Opcode::Hello } else { Opcode::Goodbye };
-        let header =
+        let mut header =
             self.node.reply(Epoch(0), opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
+        if matches!(stop, Stop::Wire(WireError::UnknownJob)) {
+            // Another node may know it.
+            header.set(flag::MOVE);
+        }
         let frame = [&header.as_bytes()[..], why.as_bytes()].concat();
         if self.link.send(&frame).is_ok() {
             // Closing with unread bytes would reset the connection and take the sentence with it.

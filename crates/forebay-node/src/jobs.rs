@@ -21,6 +21,8 @@ const KEPT: usize = 64;
 pub(crate) struct Jobs {
     /// Opens the node to any job, or to that of the name.
     node: Option<(Secret, Option<String>)>,
+    /// Whether an arbiter tells of jobs.
+    follows: bool,
     state: Mutex<State>,
 }
 
@@ -86,7 +88,8 @@ impl Jobs {
                 .insert(job.name.clone(), Named { secret: job.secret.clone(), life: Life::Configured });
             let _ = state.enter(&job.name);
         }
-        Jobs { node: config.secret.clone().map(|s| (s, config.job.clone())), state: Mutex::new(state) }
+        let node = config.secret.clone().map(|s| (s, config.job.clone()));
+        Jobs { node, follows: !config.arbiters.is_empty(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -109,8 +112,11 @@ impl Jobs {
         if only.as_ref().is_some_and(|name| name != hello.job) {
             return Err(WireError::Credentials);
         }
-        verify(secret, challenge, hello)?;
-        Ok((state.enter(hello.job)?, true))
+        match verify(secret, challenge, hello) {
+            // A node that was just started may hear of the job any moment; others know it meanwhile.
+            Err(_) if self.follows && !state.named.contains_key(hello.job) => Err(WireError::UnknownJob),
+            other => other.and_then(|()| Ok((state.enter(hello.job)?, true))),
+        }
     }
 
     /// Follows an arbiter's order, unless a newer arbiter has given one: then says which.

@@ -63,7 +63,7 @@ impl Stop {
             Stop::Credits(_) => Errno::DQUOT,
             Stop::NoMemory(_) => Errno::NOBUFS,
             Stop::Wire(WireError::Version { .. }) => Errno::PROTONOSUPPORT,
-            Stop::Wire(WireError::Credentials) => Errno::ACCESS,
+            Stop::Wire(WireError::Credentials | WireError::UnknownJob) => Errno::ACCESS,
             Stop::Wire(WireError::UnknownOpcode(_)) => Errno::OPNOTSUPP,
             Stop::Wire(WireError::TooLong { .. }) => Errno::MSGSIZE,
             Stop::Wire(_) => Errno::PROTO,

@@ -1,6 +1,7 @@
 // What the promises are tried with: each way of calling it is one small program.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,35 @@ static int orphan(const char *dir) {
     long n = pread(fd, got, 4, 0);
     printf("%ld %d %s\n", n, n < 0 ? errno : 0, got);
     return 0;
+}
+
+// Adds one to a counter under a lock until its input ends; says how many steps were answered, and how many
+// may have been done or not.
+static int count(const char *dir) {
+    long answered = 0, open_ended = 0;
+    int fd = open(at(dir, "counter"), O_RDWR | O_CREAT, 0644);
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    while (fd >= 0 && poll(&input, 1, 0) == 0) {
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        if (fcntl(fd, F_SETLK, &l) < 0) {
+            if (errno != EAGAIN && errno != EACCES && errno != EIO) return 2;
+            usleep(300);
+            continue;
+        }
+        long value = 0;
+        if (pread(fd, &value, sizeof value, 0) >= 0) {
+            value++;
+            if (pwrite(fd, &value, sizeof value, 0) == sizeof value) answered++;
+            else if (errno == EIO) open_ended++;
+            else return 3;
+        } else if (errno != EIO) {
+            return 4;
+        }
+        l.l_type = F_UNLCK;
+        if (fcntl(fd, F_SETLK, &l) < 0 && errno != EIO) return 5;
+    }
+    printf("%ld %ld\n", answered, open_ended);
+    return fd < 0;
 }
 
 // Locks one file, and when told to waits for the other.
@@ -145,6 +175,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "orphan")) return orphan(argv[2]);
     if (argc > 4 && !strcmp(argv[1], "cross")) return cross(argv[2], argv[3], argv[4]);
     if (argc > 3 && !strcmp(argv[1], "holder")) return holder(argv[2], argv[3]);
+    if (argc > 2 && !strcmp(argv[1], "count")) return count(argv[2]);
     if (argc > 2 && !strcmp(argv[1], "lockers")) return lockers(argv[2]);
     if (argc > 3 && !strcmp(argv[1], "changes")) return changes(argv[2], atoi(argv[3]));
     if (argc > 3 && !strcmp(argv[1], "closes")) return closes(argv[2], atoi(argv[3]));

@@ -17,6 +17,8 @@ struct Node {
     /// While it runs.
     process: Option<NodeProcess>,
     listen: String,
+    /// Its configuration file, if it has one.
+    config: Option<PathBuf>,
 }
 
 /// Running I/O nodes and the directory they export.
@@ -59,7 +61,7 @@ impl Layer {
         for n in 0..count {
             let socket = layer.dir.path().join(format!("n{n}"));
             let listen = if unix { format!("unix:{}", socket.display()) } else { "tcp:127.0.0.1:0".into() };
-            layer.nodes.push(Node { process: None, listen });
+            layer.nodes.push(Node { process: None, listen, config: None });
             layer.restart(n);
         }
         layer.reconfigure(options);
@@ -101,22 +103,33 @@ impl Layer {
         self.nodes[n].listen.trim_start_matches("tcp:").to_owned()
     }
 
+    /// Starts node `n` again with these lines of configuration.
+    pub fn configure(&mut self, n: usize, settings: &str) {
+        let file = self.dir.path().join(format!("n{n}.toml"));
+        std::fs::write(&file, settings).expect("a configuration");
+        self.nodes[n].config = Some(file);
+        self.restart(n);
+    }
+
+    /// From now on each call to the storage of a node whose `slow-storage` is this file takes so long.
+    pub fn slow(&self, file: &str, milliseconds: u32) {
+        std::fs::write(self.dir.path().join(file), milliseconds.to_string()).expect("a file");
+    }
+
     /// Starts node `n` where it was before. Waits until it listens.
     pub fn restart(&mut self, n: usize) {
         self.kill(n);
         let text = |t: &str| t.to_owned();
+        let config = self.nodes[n].config.iter().flat_map(|c| [text("--config"), c.display().to_string()]);
         let spec = NodeSpec {
             id: n as u32,
             listen: Some(self.nodes[n].listen.clone()),
             exports: vec![self.export().display().to_string()],
-            more: vec![
-                text("--drain-timeout"),
-                text("2"),
-                text("--job"),
-                text(JOB),
-                text("--lease-ms"),
-                self.lease_ms.to_string(),
-            ],
+            more: ["--drain-timeout", "2", "--job", JOB, "--lease-ms", &self.lease_ms.to_string()]
+                .map(text)
+                .into_iter()
+                .chain(config)
+                .collect(),
         };
         let mut process = self.launcher.node(spec).expect("forebay node starts");
         process.await_ready().expect("it listens");
@@ -145,6 +158,11 @@ impl Layer {
     /// Lets it go on.
     pub fn thaw(&self, n: usize) {
         self.node(n).process.thaw().expect("our own child takes signals");
+    }
+
+    /// Asks node `n` to drain, and does not wait.
+    pub fn begin_drain(&self, n: usize) {
+        self.node(n).process.ask_to_end();
     }
 
     /// Kills node `n` at once.

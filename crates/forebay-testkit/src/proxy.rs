@@ -5,8 +5,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const LATE: Duration = Duration::from_millis(100);
@@ -26,11 +26,22 @@ struct Shared {
     /// A request whose connection is cut reaches the node all the same, after a while.
     late: AtomicBool,
     cuts: AtomicU64,
+    /// Connections under way.
+    open: Mutex<Vec<TcpStream>>,
 }
 
 impl Proxy {
-    /// In front of the node at `HOST:PORT`.
+    /// In front of the node at `HOST:PORT`; connections end after a while.
     pub fn start(node: String, seed: u64) -> Proxy {
+        Proxy::begin(node, seed, 30)
+    }
+
+    /// The same, but connections last until they are cut.
+    pub fn steady(node: String) -> Proxy {
+        Proxy::begin(node, 0, i64::MAX)
+    }
+
+    fn begin(node: String, seed: u64, longest: i64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let shared = Arc::new(Shared::default());
@@ -47,8 +58,14 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&node) else { continue };
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 // The handshake takes three pieces; then the connection lives for some more.
-                let left = Arc::new(AtomicI64::new(rng.random_range(4..30)));
+                let left = Arc::new(AtomicI64::new(if longest == i64::MAX {
+                    longest
+                } else {
+                    rng.random_range(4..longest)
+                }));
                 let half = rng.random_bool(0.5);
+                let both = [client.try_clone(), server.try_clone()].into_iter().flatten();
+                ours.open.lock().unwrap_or_else(PoisonError::into_inner).extend(both);
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone(), to.try_clone());
                     let (Ok(from), Ok(to)) = (from, to) else { continue };
@@ -59,6 +76,14 @@ impl Proxy {
             }
         });
         Proxy { address, shared }
+    }
+
+    /// Every connection is reset, and new ones are closed at once.
+    pub fn cut(&self) {
+        self.refuse(true);
+        for socket in self.shared.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Whether new connections are closed at once.

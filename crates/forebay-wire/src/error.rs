@@ -35,6 +35,9 @@ pub enum WireError {
     /// The proof of the job's secret is wrong.
     #[error("wrong credentials for this job")]
     Credentials,
+    /// The arbiter has not told the node of the job, or not yet.
+    #[error("this I/O node does not know the job: its arbiter has not told it (yet)")]
+    UnknownJob,
     /// A frame that is not allowed in this state of the session.
     #[error("{0}")]
     Unexpected(&'static str),

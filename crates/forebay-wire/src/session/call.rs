@@ -149,7 +149,7 @@ struct Suspect {
     /// Nodes that know nothing of it, and those that gave no answer since the fence.
     ignorant: Vec<usize>,
     unheard: Vec<usize>,
-    /// How often since the fence nobody was found at its address.
+    /// How often since the fence nobody was found at its address who could tell.
     vacant: usize,
 }
 
@@ -373,8 +373,9 @@ impl Call {
         let Some(s) = &mut self.suspect else { return };
         match found {
             Some(p) if p.incarnation == s.who.incarnation => s.back = true,
-            Some(_) => s.successor = true,
-            None => {
+            Some(_) if !s.ignorant.contains(&s.who.node) => s.successor = true,
+            // Nobody, or one who knows nothing of it: its host was started anew.
+            _ => {
                 s.successor = false;
                 s.vacant += usize::from(s.looked.is_some_and(|at| at >= s.until));
             }

@@ -81,6 +81,13 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Its machine is gone, with every system call.
+    pub(crate) fn crash(&mut self) {
+        self.calls.clear();
+    }
+}
+
 fn pack(result: Result<[u64; 4], u32>) -> Vec<u8> {
     let (errno, values) = match result {
         Ok(values) => (0, values),

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     /// The process at that address ends if there is one, and another is started.
     Restart(usize),
     Drain(usize),
+    /// All processes of that host end, and others are started, which know nothing of them.
+    Reboot(usize),
     Freeze(usize, Nanos),
     /// Every connection between them is reset.
     Reset(usize, usize),
@@ -65,6 +67,7 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) hosts: usize,
     pub(crate) longest_call: Nanos,
+    pub(crate) gentle: bool,
     pub(crate) faults: Vec<(Nanos, Fault)>,
 }
 
@@ -75,6 +78,8 @@ impl Plan {
         // Storage that takes longer than the fence, on a node nobody can vouch for: that remains, and is
         // written down. Here somebody can.
         let slow = r.one_in(2);
+        // Nothing that lasts: what can be done again is.
+        let gentle = !slow && r.one_in(4);
         let nodes = if slow { 2 * hosts } else { 2 + r.below(3) as usize };
         let span = Nanos::from_secs(40);
         let at = |r: &mut Random| Nanos(r.below(span.0));
@@ -88,11 +93,20 @@ impl Plan {
                     r.below(nodes as u64) as usize
                 };
                 let (client, long) = (r.below(clients as u64) as usize, r.skewed(Nanos::from_secs(20)));
-                let fault = match r.below(if slow { 4 } else { 7 }) {
+                let fault = match r.below(if slow {
+                    4
+                } else if gentle {
+                    3
+                } else {
+                    8
+                }) {
+                    0 if gentle => Fault::Reboot(node % hosts),
                     0 => Fault::Kill(node),
                     1 => Fault::Restart(node),
+                    2 if gentle => Fault::Reset(client, node),
                     2 => Fault::Drain(node),
                     3 => Fault::Reset(client, node),
+                    7 => Fault::Reboot(node % hosts),
                     4 => Fault::Freeze(node, long),
                     5 => Fault::Cut(client, node, long),
                     _ => Fault::StopClient(client, long),
@@ -101,7 +115,7 @@ impl Plan {
             })
             .collect();
         let longest_call = if slow { Nanos::from_secs(60) } else { Nanos::from_millis(400) };
-        Plan { seed, clients, nodes, hosts, longest_call, faults }
+        Plan { seed, clients, nodes, hosts, longest_call, gentle, faults }
     }
 }
 
@@ -228,6 +242,8 @@ pub(crate) struct World {
     /// The process at each address.
     pub(crate) slots: Vec<Option<usize>>,
     cuts: Vec<(usize, usize, Nanos)>,
+    /// How often each host was started.
+    boots: Vec<usize>,
     pub(crate) done: Vec<Done>,
     // Storage.
     pub(crate) log: Vec<usize>,
@@ -254,6 +270,7 @@ impl World {
             processes: Vec::new(),
             slots: vec![None; plan.nodes],
             cuts: Vec::new(),
+            boots: vec![0; plan.hosts],
             done: Vec::new(),
             log: Vec::new(),
             names: [None; NAMES as usize],
@@ -320,7 +337,9 @@ impl World {
     }
 
     fn start(&mut self, slot: usize) {
-        let process = Process::new(self.processes.len(), slot, slot % self.plan.hosts);
+        let host = slot % self.plan.hosts;
+        let machine = host + self.plan.hosts * self.boots[host];
+        let process = Process::new(self.processes.len(), slot, machine);
         self.slots[slot] = Some(self.processes.len());
         self.processes.push(process);
     }
@@ -331,6 +350,13 @@ impl World {
             Fault::Restart(slot) => {
                 self.kill(slot);
                 self.start(slot);
+            }
+            Fault::Reboot(host) => {
+                self.boots[host] += 1;
+                for slot in (host..self.plan.nodes).step_by(self.plan.hosts) {
+                    self.reboot(slot);
+                    self.start(slot);
+                }
             }
             Fault::Drain(slot) => {
                 if let Some(p) = self.slots[slot] {
@@ -366,6 +392,15 @@ impl World {
             if self.links[link].process == p {
                 self.reset(link);
             }
+        }
+    }
+
+    /// The process at an address ends with its machine: no system call of it goes on.
+    fn reboot(&mut self, slot: usize) {
+        let process = self.slots[slot];
+        self.kill(slot);
+        if let Some(p) = process {
+            self.processes[p].crash();
         }
     }
 
@@ -441,6 +476,9 @@ impl World {
             }
             Err(Failed::NoNode) if took < DEADLINE => {
                 self.break_promise(format!("Time: call {number} failed after {took:?}"));
+            }
+            Err(Failed::Unknown) if self.plan.gentle && matches!(done.op, Op::Write(_)) => {
+                self.break_promise(format!("Time: call {number} was given up, with nodes there to do it"));
             }
             Err(Failed::Unknown) => self.totals.unknown += 1,
             Err(Failed::LockLost) => self.totals.told += 1,

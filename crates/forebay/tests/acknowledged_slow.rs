@@ -1,0 +1,172 @@
+//! What was acknowledged is true where storage is slow, forgets, or its host is gone, and where many locks
+//! are lost at once; see `acknowledged`.
+
+use forebay_node::config::forget;
+use forebay_testkit::{AT, ClientOptions, Layer, Proxy, Talker};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const LEASE_MS: u64 = 500;
+
+fn driver(layer: &Layer, turn: usize) -> Talker {
+    let mut driver = Talker::start(layer.command(&layer.compile("driver"), turn));
+    assert_eq!(driver.ask(&format!("case {AT} 0")), "0 0");
+    driver
+}
+
+/// Two nodes, the first of which has slow storage and is reached by way of a proxy.
+fn behind_a_proxy() -> (Layer, Proxy) {
+    let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    layer.configure(0, "slow-storage = \"slow\"\ndrain-timeout-ms = 20000\n");
+    let proxy = Proxy::steady(layer.address(0));
+    let through = Some(vec![format!("tcp:{}", proxy.address), format!("tcp:{}", layer.address(1))]);
+    layer.reconfigure(&ClientOptions { through, ..ClientOptions::default() });
+    (layer, proxy)
+}
+
+/// A node drains while a write is at slow storage, and cannot be reached any more: that nobody listens there
+/// is no proof that the write will not land.
+#[test]
+fn a_node_that_cannot_be_reached_is_not_dead() {
+    let (layer, proxy) = behind_a_proxy();
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 66"), "0 0");
+    assert_eq!(a.ask("pwrite 0 16 0 1"), "16 0");
+    layer.slow("slow", 3000);
+    a.send("pwrite 0 16 0 2");
+    // It is at the storage by then; if it is not, there is less to see.
+    std::thread::sleep(Duration::from_millis(400));
+    layer.begin_drain(0);
+    proxy.cut();
+    assert_eq!(a.receive(), "16 0");
+    assert_eq!(a.ask("pwrite 0 16 0 3"), "16 0");
+    assert_eq!(a.ask("fsync 0"), "0 0");
+    let newest = std::fs::read(layer.export().join("file")).expect("the file");
+    std::thread::sleep(Duration::from_millis(3500));
+    let later = std::fs::read(layer.export().join("file")).expect("the file");
+    assert_eq!(newest, later, "nothing landed later");
+    a.finish();
+}
+
+/// A storage call that takes longer than any limit but the deadline, on a connection that breaks.
+#[test]
+fn no_call_fails_while_somebody_works_on_it() {
+    let (layer, proxy) = behind_a_proxy();
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 66"), "0 0");
+    assert_eq!(a.ask("open 1 log 1090"), "0 0");
+    layer.slow("slow", 8000);
+    let begun = Instant::now();
+    a.send("say 1 once");
+    std::thread::sleep(Duration::from_millis(400));
+    proxy.cut();
+    assert_eq!(a.receive(), "4 0");
+    assert!(begun.elapsed() >= Duration::from_secs(7), "its storage was slow");
+    assert_eq!(std::fs::read_to_string(layer.export().join("log")).expect("the log"), "once");
+    a.finish();
+}
+
+/// Nodes 0 and 2 are on one host, node 1 on another; both hosts' storage forgets.
+fn two_hosts() -> (Layer, PathBuf) {
+    let mut layer = Layer::start(3, LEASE_MS, &ClientOptions::default());
+    for (n, host) in [(0, 0), (1, 1), (2, 0)] {
+        let settings = format!("emulated-host = \"host{host}\"\nforgetful-storage = \"journal{host}\"\n");
+        layer.configure(n, &settings);
+    }
+    let journal = layer.scratch().join("journal0");
+    (layer, journal)
+}
+
+/// What went through a node that has left is synced by another one of its host.
+#[test]
+fn what_is_synced_stays_through_whichever_node_it_went() {
+    for drains in [true, false] {
+        let (mut layer, journal) = two_hosts();
+        std::fs::write(layer.export().join("file"), [b'.'; 64]).expect("a file");
+        let mut a = driver(&layer, 0);
+        assert_eq!(a.ask("open 0 file 2"), "0 0");
+        assert_eq!(a.ask("pwrite 0 64 0 1"), "64 0");
+        let written = std::fs::read(layer.export().join("file")).expect("the file");
+        if drains {
+            layer.drain(0);
+        } else {
+            layer.kill(0);
+        }
+        assert_eq!(a.ask("fsync 0"), "0 0", "drains: {drains}");
+        layer.kill(0);
+        layer.kill(2);
+        assert_eq!(forget(&journal).expect("a journal"), 0, "all was synced");
+        assert_eq!(std::fs::read(layer.export().join("file")).expect("the file"), written);
+        assert_eq!(a.ask("fsync 0"), "0 0");
+        a.finish();
+    }
+}
+
+/// What a host took that is gone cannot be synced: that is said, once.
+#[test]
+fn a_sync_says_that_a_host_is_gone() {
+    let (mut layer, journal) = two_hosts();
+    std::fs::write(layer.export().join("file"), [b'.'; 64]).expect("a file");
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 2"), "0 0");
+    assert_eq!(a.ask("pwrite 0 64 0 1"), "64 0");
+    layer.kill(0);
+    layer.kill(2);
+    assert_eq!(forget(&journal).expect("a journal"), 64, "it was not synced");
+    assert_eq!(a.ask("fsync 0"), format!("-1 {}", libc::EIO));
+    assert_eq!(a.ask("fsync 0"), "0 0", "once");
+    // Its host came back as another boot: what it took before is gone all the same.
+    assert_eq!(a.ask("pwrite 0 64 0 2"), "64 0");
+    layer.configure(0, "emulated-host = \"again0\"\nforgetful-storage = \"journal0\"\n");
+    assert_eq!(a.ask("fsync 0"), "0 0");
+    a.finish();
+}
+
+/// Four programs count under a lock while three of four nodes die and come back: no step is lost.
+#[test]
+fn no_step_under_a_lock_is_lost() {
+    let mut layer = Layer::start(4, LEASE_MS, &ClientOptions::default());
+    let counter = layer.compile("acknowledged");
+    let programs: Vec<Talker> = (0..4)
+        .map(|turn| {
+            let mut command = layer.command(&counter, turn);
+            command.args(["count", AT]);
+            Talker::start(command)
+        })
+        .collect();
+    let until = Instant::now() + Duration::from_secs(60);
+    let grows = |layer: &Layer, from: u64| {
+        while counted(layer) < from + 50 {
+            assert!(Instant::now() < until, "nobody counts any more");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        counted(layer)
+    };
+    let mut at = 0;
+    for round in 0..3 {
+        for n in [1, 2, 3] {
+            at = grows(&layer, at);
+            layer.kill((n + round) % 4);
+        }
+        at = grows(&layer, at);
+        for n in [1, 2, 3] {
+            layer.restart((n + round) % 4);
+        }
+    }
+    let (mut answered, mut open) = (0, 0);
+    for program in programs {
+        let said = program.finish();
+        let numbers: Vec<u64> = said.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        (answered, open) = (answered + numbers[0], open + numbers[1]);
+    }
+    let end = counted(&layer);
+    assert!(
+        (answered..=answered + open).contains(&end),
+        "{end} after {answered} answered steps, {open} open"
+    );
+}
+
+fn counted(layer: &Layer) -> u64 {
+    let bytes = std::fs::read(layer.export().join("counter")).unwrap_or_default();
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
