@@ -17,7 +17,7 @@ fn driver(layer: &Layer, turn: usize) -> Talker {
 /// Two nodes, the first of which has slow storage and is reached by way of a proxy.
 fn behind_a_proxy() -> (Layer, Proxy) {
     let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
-    layer.configure(0, "slow-storage = \"slow\"\ndrain-timeout-ms = 20000\n");
+    layer.configure(0, "slow-storage = \"slow\"\n");
     let proxy = Proxy::steady(layer.address(0));
     let through = Some(vec![format!("tcp:{}", proxy.address), format!("tcp:{}", layer.address(1))]);
     layer.reconfigure(&ClientOptions { through, ..ClientOptions::default() });
@@ -32,7 +32,7 @@ fn a_node_that_cannot_be_reached_is_not_dead() {
     let mut a = driver(&layer, 0);
     assert_eq!(a.ask("open 0 file 66"), "0 0");
     assert_eq!(a.ask("pwrite 0 16 0 1"), "16 0");
-    layer.slow("slow", 3000);
+    layer.slow("slow", 1500);
     a.send("pwrite 0 16 0 2");
     // It is at the storage by then; if it is not, there is less to see.
     std::thread::sleep(Duration::from_millis(400));
@@ -42,7 +42,7 @@ fn a_node_that_cannot_be_reached_is_not_dead() {
     assert_eq!(a.ask("pwrite 0 16 0 3"), "16 0");
     assert_eq!(a.ask("fsync 0"), "0 0");
     let newest = std::fs::read(layer.export().join("file")).expect("the file");
-    std::thread::sleep(Duration::from_millis(3500));
+    std::thread::sleep(Duration::from_millis(2000));
     let later = std::fs::read(layer.export().join("file")).expect("the file");
     assert_eq!(newest, later, "nothing landed later");
     a.finish();
