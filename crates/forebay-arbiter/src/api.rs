@@ -8,6 +8,7 @@ mod node;
 mod page;
 
 pub(crate) use live::Viewers;
+pub(crate) use metrics::JobSeries;
 
 use crate::core::Refusal;
 use crate::history::{History, Query};
@@ -21,6 +22,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use forebay_control::council::{COUNCIL_PATH, LEARNED_PATH, MODEL_PATH};
 use forebay_control::job::{JobRequest, PinRequest, Problem};
+use forebay_control::limit::{LIMITS_PATH, Limit};
 use forebay_control::node::Term;
 use forebay_control::status::Status;
 use forebay_control::view::HealthView;
@@ -35,7 +37,7 @@ use std::time::Duration;
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 19] = [
+pub const ROUTES: [(&str, &[&str]); 21] = [
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
     ("/v1/jobs/{id}/lease", &["put"]),
@@ -44,6 +46,8 @@ pub const ROUTES: [(&str, &[&str]); 19] = [
     ("/v1/nodes/{id}", &["get"]),
     ("/v1/nodes/{id}/drain", &["post"]),
     ("/v1/nodes/connect", &["get"]),
+    ("/v1/limits", &["get", "post"]),
+    ("/v1/limits/{id}", &["delete"]),
     ("/v1/mapping", &["get"]),
     ("/v1/decisions", &["get"]),
     ("/v1/history", &["get"]),
@@ -123,6 +127,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{id}/lease", put(renew))
         .route("/v1/jobs/{id}/nodes", put(pin))
         .route("/v1/nodes/{id}/drain", post(drain))
+        .route(LIMITS_PATH, post(limit))
+        .route("/v1/limits/{id}", axum::routing::delete(remove_limit))
         .route_layer(secret.clone());
     let files = Router::new()
         .route(LEARNED_PATH, put(council::import).delete(council::reset))
@@ -134,6 +140,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/nodes", get(nodes))
         .route("/v1/nodes/{id}", get(one_node))
+        .route(LIMITS_PATH, get(limits))
         .route("/v1/mapping", get(mapping))
         .route("/v1/decisions", get(decisions))
         .route("/v1/history", get(history))
@@ -247,6 +254,20 @@ async fn drain(State(shared): App, Path(id): Path<String>) -> Result<Response, R
     let id = node_id(&id)?;
     shared.ask(move |core, now| core.drain(now, id)).await??;
     Ok(StatusCode::ACCEPTED.into_response())
+}
+
+async fn limit(State(shared): App, body: axum::body::Bytes) -> Result<Response, Rejection> {
+    let limit: Limit = parse(&body, "a limit")?;
+    Ok(Json(shared.ask(move |core, now| core.set_limit(now, limit)).await??).into_response())
+}
+
+async fn remove_limit(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
+    shared.ask(move |core, now| core.remove_limit(now, &id)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn limits(State(shared): App) -> Result<Response, Rejection> {
+    Ok(Json(shared.ask(|core, _| core.limits()).await?).into_response())
 }
 
 async fn jobs(State(shared): App) -> Result<Response, Rejection> {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `core/jobs.rs` | a job registers, renews its lease, ends |
 //! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
+//! | `core/limits.rs` | what jobs may have at most and at least, node by node |
 //! | `core/screening.rs` | nodes are probed, and verdicts carried out |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
 //! | `core/tune.rs` | the council's part |
@@ -15,6 +16,7 @@
 
 mod decide;
 mod jobs;
+mod limits;
 mod nodes;
 mod screening;
 #[cfg(test)]
@@ -23,6 +25,7 @@ mod tune;
 mod view;
 
 pub use jobs::Refusal;
+use limits::Limits;
 pub use nodes::ConnectionId;
 
 use crate::activity::Activity;
@@ -171,6 +174,7 @@ pub struct Core {
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Node>,
     jobs: BTreeMap<String, Job>,
+    limits: Limits,
     next_order: u64,
     next_decision: u64,
     started: Nanos,
@@ -240,6 +244,7 @@ impl Core {
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
             jobs: kept.jobs.iter().map(|(id, j)| (id.clone(), job(j))).collect(),
+            limits: Limits::restore(&kept.limits),
             next_decision,
             started: now,
             decided: now,
@@ -281,6 +286,7 @@ impl Core {
             self.reconsider(now);
         }
         self.tune_tick(now);
+        self.limits_tick(now);
         if now.since(self.saved) >= SAVE_EVERY {
             self.save_learned(now);
         }
@@ -292,6 +298,7 @@ impl Core {
             epoch: self.epoch,
             jobs: self.jobs.iter().map(|(id, j)| (id.clone(), j.stored.clone())).collect(),
             nodes: self.nodes.iter().map(|(id, n)| (*id, n.stored.clone())).collect(),
+            limits: self.limits.kept(),
             learned: BTreeMap::new(),
         }
     }

@@ -3,7 +3,7 @@
 //! Whatever is asked of the core is answered only after everything that follows from it was stored.
 //! While no core leads here (another arbiter does), questions are answered with [`NotLeading`].
 
-use crate::api::Viewers;
+use crate::api::{JobSeries, Viewers};
 use crate::config::Config;
 use crate::core::{Action, ConnectionId, Core, Refusal};
 use crate::curves::Curves;
@@ -118,6 +118,7 @@ pub struct Shared {
     alive: AtomicU64,
     /// People who look at the dashboard.
     pub(crate) viewers: Viewers,
+    pub(crate) job_series: JobSeries,
     clock: Clock,
 }
 
@@ -159,6 +160,7 @@ impl Shared {
         let (history, next) = HistoryWriter::start(&config.state, config.keep).map_err(|e| failed(&e))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Arc::new(Shared {
+            job_series: JobSeries::new(config.max_job_metrics),
             config,
             core: RwLock::new(None),
             standby: RwLock::new(elsewhere("this arbiter does not lead: ask the one that does", None)),

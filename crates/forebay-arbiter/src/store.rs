@@ -3,13 +3,14 @@
 //! arbiter killed at any moment goes on where it was. History is another matter ([`crate::history`]).
 //!
 //! Every store keeps the same entries, a key and a JSON value each ([`Change::entry`]):
-//! `job/ID`, `node/NUMBER`, `learned/KEY`, `epoch`.
+//! `job/ID`, `node/NUMBER`, `limit/SUBJECT`, `learned/KEY`, `epoch`.
 
 mod sqlite;
 
 pub use sqlite::SqliteStore;
 
 use forebay_control::job::JobRequest;
+use forebay_control::limit::Limit;
 use forebay_control::node::Term;
 use forebay_policy::Current;
 use forebay_types::{Epoch, NodeId};
@@ -60,6 +61,10 @@ pub enum Change {
     NodeForgotten(NodeId),
     /// The newest epoch that was given out.
     Epoch(Epoch),
+    /// A limit is new or different.
+    Limit(Box<Limit>),
+    /// A limit holds no longer.
+    LimitRemoved(String),
     /// Something that was learned; `None` forgets it.
     Learned {
         /// Whose and what.
@@ -78,6 +83,8 @@ pub struct Kept {
     pub jobs: BTreeMap<String, StoredJob>,
     /// The nodes, by number.
     pub nodes: BTreeMap<NodeId, StoredNode>,
+    /// The limits, by subject.
+    pub limits: BTreeMap<String, Limit>,
     /// What was learned.
     pub learned: BTreeMap<String, serde_json::Value>,
 }
@@ -122,6 +129,8 @@ impl Change {
             Change::Node(node) => (format!("node/{}", node.id), json(node)),
             Change::NodeForgotten(id) => (format!("node/{id}"), None),
             Change::Epoch(epoch) => ("epoch".to_owned(), json(epoch)),
+            Change::Limit(limit) => (format!("limit/{}", limit.subject), json(limit)),
+            Change::LimitRemoved(id) => (format!("limit/{id}"), None),
             Change::Learned { key, value } => (format!("learned/{key}"), value.as_ref().and_then(json)),
         }
     }
@@ -139,6 +148,8 @@ impl Kept {
         } else if key.starts_with("node/") {
             let node: StoredNode = serde_json::from_str(value).map_err(damaged)?;
             self.nodes.insert(node.id, node);
+        } else if let Some(id) = key.strip_prefix("limit/") {
+            self.limits.insert(id.to_owned(), serde_json::from_str(value).map_err(damaged)?);
         } else if let Some(name) = key.strip_prefix("learned/") {
             self.learned.insert(name.to_owned(), serde_json::from_str(value).map_err(damaged)?);
         }
@@ -161,6 +172,12 @@ impl Kept {
                 self.nodes.remove(id);
             }
             Change::Epoch(epoch) => self.epoch = *epoch,
+            Change::Limit(limit) => {
+                self.limits.insert(limit.subject.to_string(), (**limit).clone());
+            }
+            Change::LimitRemoved(id) => {
+                self.limits.remove(id);
+            }
             Change::Learned { key, value: Some(value) } => {
                 self.learned.insert(key.clone(), value.clone());
             }

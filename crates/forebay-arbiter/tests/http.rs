@@ -206,7 +206,12 @@ fn real_answers_are_as_described_and_show_no_secret() {
     assert!(!seen.contains(&secret) && !seen.contains(SECRET), "a secret is shown");
     let metrics = arbiter.get("/metrics");
     let metrics = metrics.as_str().unwrap();
-    for line in ["forebay_jobs 1", "forebay_nodes_admitted 3", "forebay_job_bytes{job=\"a b-c\"} 3000000"] {
+    for line in [
+        "forebay_arbiter_jobs 1",
+        "forebay_arbiter_leading 1",
+        "forebay_arbiter_nodes{state=\"admitted\"} 3",
+        "forebay_arbiter_job_bytes_total{job=\"a b-c\"} 3000000",
+    ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     let (status, renewed) = arbiter.send("PUT", "/v1/jobs/a%20b-c/lease", None);

@@ -3,6 +3,7 @@
 
 use crate::JOBS_PATH;
 use crate::job::{JobGrant, JobRequest, PinRequest, Problem};
+use crate::limit::{LIMITS_PATH, Limit, LimitView, Subject};
 use crate::status::Unanswered;
 use forebay_types::{Epoch, NodeId, Secret};
 use serde::Serialize;
@@ -91,6 +92,22 @@ impl Client {
     /// An I/O node is to end.
     pub fn drain(&self, node: NodeId) -> Result<(), Unanswered> {
         self.send("POST", &format!("/v1/nodes/{node}/drain"), None::<&()>)
+    }
+
+    /// From now on, in place of an earlier limit for the same subject.
+    pub fn limit(&self, limit: &Limit) -> Result<LimitView, Unanswered> {
+        self.send("POST", LIMITS_PATH, Some(limit))
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Result<Vec<LimitView>, Unanswered> {
+        self.get(LIMITS_PATH)
+    }
+
+    /// A limit holds no longer.
+    pub fn remove_limit(&self, subject: &Subject) -> Result<(), Unanswered> {
+        let path = format!("{LIMITS_PATH}/{}", in_path(&subject.to_string()));
+        self.send("DELETE", &path, None::<&()>)
     }
 
     /// What a path shows.

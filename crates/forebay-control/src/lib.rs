@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`node`] | an I/O node and the arbiter, both ways, over the node's WebSocket |
 //! | [`job`] | `forebay run` registers a job, renews its lease and ends it |
+//! | [`limit`] | what jobs may have at most, and at least |
 //! | [`council`] | what the arbiter shows of its council |
 //! | [`view`] | what the arbiter shows to tools and people |
 //! | [`status`] | what the status of an answer means |
@@ -17,12 +18,13 @@
 pub mod client;
 pub mod council;
 pub mod job;
+pub mod limit;
 pub mod node;
 pub mod status;
 pub mod view;
 
 /// The version of these messages. A node or an arbiter with another one is refused by name.
-pub const CONTROL_VERSION: u16 = 1;
+pub const CONTROL_VERSION: u16 = 2;
 
 /// Where an I/O node opens its WebSocket.
 pub const NODE_PATH: &str = "/v1/nodes/connect";

@@ -10,6 +10,7 @@
 
 use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
+use forebay_sched::limit::Rates;
 use forebay_types::{Epoch, FlowId, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -144,6 +145,16 @@ pub enum ToNode {
         /// Its name and parameters.
         set: SchedulerConfig,
     },
+    /// What jobs may have on this node from now on: all of them that are told apart from others.
+    Shares {
+        /// Who says so.
+        term: Term,
+        /// Jobs that are not in the list have no limit.
+        jobs: Vec<JobShare>,
+        /// The other nodes that are to hear what is served here, unless this node was told by hand.
+        #[serde(default)]
+        peers: Vec<String>,
+    },
     /// Try your storage and say how long it took.
     Probe {
         /// To be repeated in the answer.
@@ -154,6 +165,19 @@ pub enum ToNode {
         /// Who says so.
         term: Term,
     },
+}
+
+/// What one job may have on one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobShare {
+    /// The job's name.
+    pub job: String,
+    /// At most so much.
+    #[serde(default)]
+    pub limit: Rates,
+    /// Its share against other jobs here; as before unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 /// Where the clients of one job belong.

@@ -59,6 +59,23 @@ pub enum NodeState {
     Lost,
 }
 
+impl NodeState {
+    /// Every one.
+    pub const ALL: [NodeState; 5] =
+        [NodeState::Admitted, NodeState::Screened, NodeState::Draining, NodeState::Awaited, NodeState::Lost];
+
+    /// In one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NodeState::Admitted => "admitted",
+            NodeState::Screened => "screened",
+            NodeState::Draining => "draining",
+            NodeState::Awaited => "awaited",
+            NodeState::Lost => "lost",
+        }
+    }
+}
+
 /// `GET /v1/nodes`: a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {

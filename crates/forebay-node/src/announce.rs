@@ -292,6 +292,10 @@ impl Conversation<'_> {
                 let done = self.node.jobs.obey(term).map(|()| self.node.set_scheduler(set));
                 self.answer_to(term, done)?;
             }
+            ToNode::Shares { term, jobs, peers } => {
+                let done = self.node.jobs.obey(term).map(|()| self.node.share_out(&jobs, &peers));
+                self.answer_to(term, done)?;
+            }
             ToNode::Drain { term } => {
                 let done = self.node.jobs.obey(term).map(|()| self.node.begin_drain());
                 self.answer_to(term, done)?;

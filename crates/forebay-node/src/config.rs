@@ -6,6 +6,7 @@ use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, NodeId, Secret, SecretError};
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub struct NodeConfig {
     /// Where the arbiter is (`http://HOST:PORT`); with several, whichever leads. Its secret is the
     /// node's own.
     pub arbiters: Vec<String>,
+    /// Where the metrics are served, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// The other I/O nodes, told what each job was served here.
     pub peers: Vec<Address>,
     /// After how many bytes of service.
@@ -124,6 +127,7 @@ impl Default for NodeConfig {
             servers: 1,
             interval: Duration::from_secs(1),
             arbiters: Vec::new(),
+            metrics: None,
             peers: Vec::new(),
             share_threshold: 4 << 20,
             emulated: None,
@@ -178,6 +182,7 @@ struct File {
     emulated_storage: Option<StorageModel>,
     emulated_storage_socket: Option<PathBuf>,
     arbiters: Option<Vec<String>>,
+    metrics: Option<SocketAddr>,
     peers: Option<Vec<Address>>,
     share_threshold_kib: Option<u64>,
     ledger_dir: Option<PathBuf>,
@@ -269,6 +274,7 @@ impl NodeConfig {
         set(&mut c.listen, file.listen);
         set(&mut c.peers, file.peers);
         set(&mut c.arbiters, file.arbiters);
+        c.metrics = file.metrics;
         for text in file.export.unwrap_or_default() {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }

@@ -6,11 +6,10 @@ use crate::buffer::Buffer;
 use crate::file::OpenFile;
 use crate::link::Link;
 use crate::session::Session;
-use crate::stats::{Distribution, Histogram};
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
-use forebay_types::{FileId, Nanos, OpKind, RequestId};
+use forebay_types::{FileId, Histogram, Nanos, OpKind, RequestId};
 use forebay_wire::frame::{Header, Opcode};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -398,8 +397,8 @@ impl Engine {
     }
 
     /// How many requests waited whenever one came.
-    pub(crate) fn queue_length(&self) -> Distribution {
-        self.queue_length.report()
+    pub(crate) fn queue_length(&self) -> &Histogram {
+        &self.queue_length
     }
 
     /// Whether nothing waits and nothing is at the storage.

@@ -3,7 +3,7 @@
 use crate::config::NodeConfig;
 use crate::file::OpenFile;
 use crate::job::Job;
-use crate::stats::{FlowReport, Latencies, flow_reports};
+use crate::stats::{ByOperation, FlowReport, Latencies, TALLY, flow_reports};
 use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos, Secret};
 use forebay_wire::WireError;
@@ -37,6 +37,8 @@ struct State {
     last_flow: u32,
     /// The newest arbiter whose orders were followed.
     term: Term,
+    /// What was counted of jobs that are no longer in the table.
+    retired: ByOperation,
 }
 
 struct Named {
@@ -161,6 +163,11 @@ impl Jobs {
         weights
     }
 
+    /// The flow of a job that is to come, or has been seen.
+    pub(crate) fn expect(&self, name: &str) -> Option<FlowId> {
+        self.lock().enter(name).ok().map(|j| j.flow())
+    }
+
     /// The flow of a job that has been seen.
     pub(crate) fn flow(&self, name: &str) -> Option<FlowId> {
         self.lock().table.get(name).map(|j| j.flow())
@@ -192,6 +199,21 @@ impl Jobs {
         self.with_all(|jobs| Latencies::of(jobs.map(|j| &j.stats)))
     }
 
+    /// What was counted of all jobs since the start, by operation.
+    pub(crate) fn by_operation(&self) -> ByOperation {
+        let state = self.lock();
+        let mut all = state.retired.clone();
+        for job in state.table.values() {
+            job.stats.add_to(&mut all);
+        }
+        all
+    }
+
+    /// Each job's counters, summed up.
+    pub(crate) fn tallies(&self) -> Vec<(String, [u64; TALLY])> {
+        self.with_all(|jobs| jobs.map(|j| (j.stats.job.clone(), j.stats.tally())).collect())
+    }
+
     pub(crate) fn open_files(&self) -> usize {
         self.with_all(|jobs| jobs.map(|j| j.handles.len()).sum())
     }
@@ -205,7 +227,7 @@ impl Jobs {
     /// is open. The last few remain in the table; the flows of the others, which do not.
     pub(crate) fn drop_ended(&self) -> Vec<FlowId> {
         let mut state = self.lock();
-        let State { named, table, ended, .. } = &mut *state;
+        let State { named, table, ended, retired, .. } = &mut *state;
         let idle = |job: &Arc<Job>| Arc::strong_count(job) == 1 && job.handles.len() == 0;
         named.retain(|name, n| n.life != Life::Ending || table.get(name).is_some_and(|job| !idle(job)));
         ended.retain(|name| table.get(name).is_some_and(idle) && !named.contains_key(name));
@@ -217,7 +239,12 @@ impl Jobs {
             }
         }
         let surplus = ended.len().saturating_sub(KEPT);
-        ended.drain(..surplus).filter_map(|name| table.remove(&name)).map(|job| job.flow()).collect()
+        let mut flows = Vec::with_capacity(surplus);
+        for job in ended.drain(..surplus).filter_map(|name| table.remove(&name)) {
+            job.stats.add_to(retired);
+            flows.push(job.flow());
+        }
+        flows
     }
 }
 

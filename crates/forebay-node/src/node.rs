@@ -8,6 +8,7 @@ use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
 use crate::ledger::Ledgers;
 use crate::link::Link;
+use crate::metrics::JobSeries;
 use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
@@ -101,11 +102,12 @@ pub struct Node {
     pub(crate) pool: Arc<Pool>,
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
+    pub(crate) job_series: JobSeries,
     pub(crate) peers: Peers,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
-    started: Nanos,
+    pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
     /// When the scheduler was last changed, by the wall clock.
@@ -187,6 +189,7 @@ impl Node {
             pool: Arc::new(Pool::new(config.memory)),
             storage,
             stats: NodeStats::default(),
+            job_series: JobSeries::default(),
             peers: Peers::new(config.id, config.share_threshold),
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
@@ -256,7 +259,8 @@ impl Node {
             let left = self.sessions.expire(now, grace);
             let lingered = self.jobs.expire(now);
             for flow in self.jobs.drop_ended() {
-                self.engine.with_queue(|queue| queue.forget(flow));
+                let now = self.engine.now();
+                self.engine.with_queue(|queue| queue.forget(now, flow));
             }
             if !left.is_empty() || !lingered.is_empty() {
                 // Closing may take its time, and others wait for a sign of life.
@@ -372,12 +376,12 @@ impl Node {
             flows: self.jobs.reports(),
             jain,
             service,
-            issued_read: s.issued_read.report(),
-            issued_write: s.issued_write.report(),
+            issued_read: (&s.issued_read).into(),
+            issued_write: (&s.issued_write).into(),
             merged_requests: s.merged.load(Relaxed),
             inline_requests: s.inline.load(Relaxed),
             dispatched_requests: s.dispatched.load(Relaxed),
-            queue_length: self.engine.queue_length(),
+            queue_length: self.engine.queue_length().into(),
             waiting,
             connections: self.connection_count.load(Relaxed) as u64,
             sessions: self.sessions.len() as u64,

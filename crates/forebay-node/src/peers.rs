@@ -29,12 +29,16 @@ pub(crate) struct Peers {
 struct State {
     sharing: ServiceSharing,
     outboxes: Vec<SyncSender<ServiceReport>>,
+    addresses: Vec<Address>,
 }
 
 impl Peers {
     pub(crate) fn new(node: NodeId, threshold: u64) -> Peers {
         let sharing = ServiceSharing::new(node, sys::wall_clock(), threshold);
-        Peers { any: AtomicBool::new(false), state: Mutex::new(State { sharing, outboxes: Vec::new() }) }
+        Peers {
+            any: AtomicBool::new(false),
+            state: Mutex::new(State { sharing, outboxes: Vec::new(), addresses: Vec::new() }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -43,6 +47,9 @@ impl Peers {
 
     /// From now on these are the others. The threads that talk to the old ones end by themselves.
     pub(crate) fn set(&self, node: &Arc<Node>, secret: &Secret, addresses: &[Address]) -> Result<(), String> {
+        if self.lock().addresses == addresses {
+            return Ok(());
+        }
         let mut outboxes = Vec::new();
         for address in addresses {
             let job = node.config.job.as_deref().unwrap_or(JOB);
@@ -59,7 +66,10 @@ impl Peers {
             outboxes.push(outbox);
         }
         self.any.store(!outboxes.is_empty(), Relaxed);
-        self.lock().outboxes = outboxes;
+        let mut state = self.lock();
+        state.outboxes = outboxes;
+        state.addresses = addresses.to_vec();
+        drop(state);
         Ok(())
     }
 

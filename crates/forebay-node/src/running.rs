@@ -4,11 +4,11 @@ use crate::announce;
 use crate::config::NodeConfig;
 use crate::link::Link;
 use crate::node::{Node, StartError, spawn};
-use crate::sys;
+use crate::{scrape, sys};
 use forebay_types::{Address, Nanos};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +22,7 @@ const QUIET: Nanos = Nanos::from_millis(250);
 pub struct Running {
     node: Arc<Node>,
     addresses: Vec<Address>,
+    metrics: Option<SocketAddr>,
     sockets: Vec<PathBuf>,
     listeners: Vec<OwnedFd>,
     acceptors: Vec<std::thread::JoinHandle<()>>,
@@ -37,6 +38,7 @@ impl Node {
         let mut running = Running {
             node: Arc::clone(&node),
             addresses: Vec::new(),
+            metrics: None,
             sockets: Vec::new(),
             listeners: Vec::new(),
             acceptors: Vec::new(),
@@ -73,6 +75,10 @@ impl Node {
             }
         }
         node.engine.start().map_err(StartError::Thread)?;
+        if let Some(address) = node.config.metrics {
+            let fail = |source| StartError::Listen { address: address.to_string(), source };
+            running.metrics = Some(scrape::start(&node, address).map_err(fail)?);
+        }
         for acceptor in acceptors {
             running.acceptors.push(spawn("acceptor", acceptor).map_err(StartError::Thread)?);
         }
@@ -129,6 +135,11 @@ impl Running {
     /// Where it listens, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where its metrics are served.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// The node itself.

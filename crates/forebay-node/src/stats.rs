@@ -2,128 +2,41 @@
 //! the sizes of requests as they came and as they went to storage. Recording is a few relaxed atomic
 //! additions; reading gives a [`NodeStatistics`] that goes out as JSON.
 
-use forebay_types::{FlowId, Nanos};
+use forebay_types::histogram::Counts;
+use forebay_types::{FlowId, Histogram, Nanos};
 use forebay_wire::message::Meta;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sub-buckets per power of two: values are told apart to 1/8.
-const SUB_BITS: u32 = 3;
-const BUCKETS: usize = 40 << SUB_BITS;
-
-/// A histogram with log-linear buckets; the last one takes whatever is larger.
-pub(crate) struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-    sum: AtomicU64,
-    max: AtomicU64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram {
-            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
-            sum: AtomicU64::new(0),
-            max: AtomicU64::new(0),
-        }
-    }
-}
-
-fn bucket(value: u64) -> usize {
-    let small = 1 << SUB_BITS;
-    if value < small {
-        return value as usize;
-    }
-    let shift = value.ilog2() - SUB_BITS;
-    let index = ((shift as usize + 1) << SUB_BITS) + ((value >> shift) as usize - small as usize);
-    index.min(BUCKETS - 1)
-}
-
-/// The smallest value that falls into the bucket.
-fn floor(index: usize) -> u64 {
-    let small = 1usize << SUB_BITS;
-    if index < small {
-        return index as u64;
-    }
-    let shift = (index >> SUB_BITS) - 1;
-    ((index & (small - 1)) + small) as u64 * (1 << shift)
-}
-
-impl Histogram {
-    pub(crate) fn record(&self, value: u64) {
-        self.buckets[bucket(value)].fetch_add(1, Relaxed);
-        self.sum.fetch_add(value, Relaxed);
-        if value > self.max.load(Relaxed) {
-            self.max.fetch_max(value, Relaxed);
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.buckets.iter().map(|b| b.load(Relaxed)).sum()
-    }
-
-    pub(crate) fn report(&self) -> Distribution {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let count: u64 = counts.iter().sum();
-        let max = self.max.load(Relaxed);
-        let quantile = |q: f64| quantile(&counts, q).map_or(0, |v| v.min(max));
-        let buckets =
-            counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (floor(i), *n)).collect();
-        let sum = self.sum.load(Relaxed);
-        Distribution {
-            count,
-            mean: if count == 0 { 0.0 } else { sum as f64 / count as f64 },
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            max,
-            buckets,
-        }
-    }
-}
-
 /// How long reads and writes took, all jobs together: counts since the start, or between two such.
+#[derive(Default)]
 pub(crate) struct Latencies {
-    buckets: Vec<u64>,
+    counts: Counts,
     /// How many of them failed.
     pub(crate) errors: u64,
 }
 
 impl Latencies {
     pub(crate) fn of<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Latencies {
-        let mut all = Latencies { buckets: vec![0; BUCKETS], errors: 0 };
+        let mut all = Latencies::default();
         for op in flows.into_iter().flat_map(|f| &f.ops[..Op::DATA.len()]).filter_map(OnceLock::get) {
             all.errors += op.errors.load(Relaxed);
-            for (sum, bucket) in all.buckets.iter_mut().zip(&op.latency.buckets) {
-                *sum += bucket.load(Relaxed);
-            }
+            all.counts.merge(&op.latency.counts());
         }
         all
     }
 
     pub(crate) fn since(&self, before: &Latencies) -> Latencies {
-        let buckets = self.buckets.iter().zip(&before.buckets).map(|(a, b)| a.saturating_sub(*b)).collect();
-        Latencies { buckets, errors: self.errors.saturating_sub(before.errors) }
+        let errors = self.errors.saturating_sub(before.errors);
+        Latencies { counts: self.counts.since(&before.counts), errors }
     }
 
     /// 0 if there are none.
     pub(crate) fn quantile(&self, q: f64) -> Nanos {
-        Nanos(quantile(&self.buckets, q).unwrap_or(0))
+        Nanos(self.counts.quantile(q))
     }
-}
-
-/// The middle of the bucket that holds the quantile.
-fn quantile(counts: &[u64], q: f64) -> Option<u64> {
-    let count: u64 = counts.iter().sum();
-    let rank = (q * count as f64).ceil().max(1.0) as u64;
-    let mut seen = 0;
-    let at = counts.iter().position(|n| {
-        seen += n;
-        seen >= rank
-    })?;
-    Some(u64::midpoint(floor(at), floor(at + 1)))
 }
 
 /// A histogram as reported.
@@ -145,6 +58,22 @@ pub struct Distribution {
     pub max: u64,
     /// Smallest value of each non-empty bucket, and how many fell into it.
     pub buckets: Vec<(u64, u64)>,
+}
+
+impl From<&Histogram> for Distribution {
+    fn from(histogram: &Histogram) -> Distribution {
+        let counts = histogram.counts();
+        Distribution {
+            count: counts.count(),
+            mean: counts.mean(),
+            p50: counts.quantile(0.5),
+            p90: counts.quantile(0.9),
+            p99: counts.quantile(0.99),
+            p999: counts.quantile(0.999),
+            max: counts.max(),
+            buckets: counts.buckets().collect(),
+        }
+    }
 }
 
 /// An operation, as counted: data by its direction, metadata by its name.
@@ -203,7 +132,33 @@ impl FlowStats {
     /// How many operations were answered, and how many bytes they moved.
     pub(crate) fn totals(&self) -> (u64, u64) {
         let all = self.ops.iter().filter_map(OnceLock::get);
-        all.fold((0, 0), |(n, bytes), op| (n + op.latency.count(), bytes + op.bytes.load(Relaxed)))
+        all.fold((0, 0), |(n, bytes), op| (n + op.latency.counts().count(), bytes + op.bytes.load(Relaxed)))
+    }
+
+    /// Adds what was counted, by operation.
+    pub(crate) fn add_to(&self, all: &mut ByOperation) {
+        for (i, slot) in self.ops.iter().enumerate() {
+            let Some(stats) = slot.get() else { continue };
+            let sum = all.entry(Op(i).name()).or_default();
+            sum.errors += stats.errors.load(Relaxed);
+            sum.latency.merge(&stats.latency.counts());
+            if let Some(size) = stats.size.get() {
+                sum.size.get_or_insert_default().merge(&size.counts());
+            }
+        }
+    }
+
+    /// Bytes, operations and errors of reads, writes (and appends) and metadata; see [`TALLY`].
+    pub(crate) fn tally(&self) -> [u64; TALLY] {
+        let mut tally = [0; TALLY];
+        for (i, stats) in self.ops.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.get()?))) {
+            let kind = if Op(i) == Op::READ { 0 } else { usize::from(i >= Op::DATA.len()) + 1 };
+            tally[0] += stats.bytes.load(Relaxed);
+            tally[1 + kind] += stats.bytes.load(Relaxed);
+            tally[4 + kind] += stats.latency.counts().count();
+            tally[7] += stats.errors.load(Relaxed);
+        }
+        tally
     }
 
     fn report(&self) -> FlowReport {
@@ -214,8 +169,8 @@ impl FlowStats {
                     count: 0,
                     errors: s.errors.load(Relaxed),
                     bytes: s.bytes.load(Relaxed),
-                    latency_ns: s.latency.report(),
-                    size: s.size.get().map(|h| h.report()),
+                    latency_ns: (&s.latency).into(),
+                    size: s.size.get().map(|h| (&**h).into()),
                 };
                 operations
                     .insert(Op(i).name().to_owned(), OpReport { count: report.latency_ns.count, ..report });
@@ -224,6 +179,21 @@ impl FlowStats {
         FlowReport { flow: self.flow, job: self.job.clone(), operations }
     }
 }
+
+/// How many numbers sum a job up: all its bytes, those of reads, writes and metadata (none), how many of
+/// each there were, and how many failed.
+pub(crate) const TALLY: usize = 8;
+
+/// What was counted of an operation, all jobs together.
+#[derive(Clone, Default)]
+pub(crate) struct Counted {
+    pub(crate) errors: u64,
+    pub(crate) latency: Counts,
+    /// Of data.
+    pub(crate) size: Option<Counts>,
+}
+
+pub(crate) type ByOperation = BTreeMap<&'static str, Counted>;
 
 /// One operation of one flow, as reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -313,29 +283,6 @@ pub(crate) fn flow_reports<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_value_lies_in_its_bucket(v in 0u64..1 << 41) {
-            let b = bucket(v);
-            prop_assert!(floor(b) <= v && v < floor(b + 1), "{} in {}..{}", v, floor(b), floor(b + 1));
-        }
-    }
-
-    #[test]
-    fn huge_values_are_kept_and_quantiles_are_within_an_eighth() {
-        let h = Histogram::default();
-        for v in 1..=1000u64 {
-            h.record(v * 1000);
-        }
-        let r = h.report();
-        assert_eq!((r.count, r.max), (1000, 1_000_000));
-        assert!((r.p50 as f64 / 500_000.0 - 1.0).abs() < 0.125, "{}", r.p50);
-        assert!((r.p99 as f64 / 990_000.0 - 1.0).abs() < 0.125, "{}", r.p99);
-        h.record(u64::MAX);
-        assert_eq!(h.report().max, u64::MAX);
-    }
 
     #[test]
     fn operations_are_named() {

@@ -14,6 +14,7 @@ mod flows;
 pub mod hbrr;
 mod heap;
 pub mod layout;
+pub mod limit;
 mod list;
 pub mod mlf;
 mod queue;

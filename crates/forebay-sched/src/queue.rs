@@ -1,20 +1,26 @@
 //! What the I/O node holds: the scheduler in force, the flows' weights and counters, and the change
 //! from one scheduler to another while requests wait and run.
 
+use crate::limit::{Gate, Rates, Throttled};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
-use forebay_types::{FlowId, Nanos};
+use forebay_types::{FlowId, Nanos, OpKind};
+use std::collections::VecDeque;
 
 /// A batch on its way to storage, to be given back when it is done.
 #[derive(Debug)]
 pub struct Ticket {
     /// What to issue.
     pub batch: Batch,
-    generation: u64,
+    /// Of the scheduler that gave it out; none did if it was held back at the gate alone.
+    generation: Option<u64>,
 }
 
 /// The request queue of one I/O node. Every request enqueued comes out in exactly one [`Ticket`].
 pub struct DispatchQueue {
+    gate: Gate,
+    /// Metadata that came through the gate, and that the scheduler does not want to see.
+    passed: VecDeque<Request>,
     scheduler: Box<dyn Scheduler>,
     config: SchedulerConfig,
     site: Site,
@@ -27,7 +33,7 @@ impl std::fmt::Debug for DispatchQueue {
         f.debug_struct("DispatchQueue")
             .field("scheduler", &self.config.to_string())
             .field("site", &self.site)
-            .field("waiting", &self.scheduler.len())
+            .field("waiting", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -36,6 +42,8 @@ impl DispatchQueue {
     /// An empty queue under the scheduler that `config` names.
     pub fn new(config: SchedulerConfig, site: Site) -> DispatchQueue {
         DispatchQueue {
+            gate: Gate::default(),
+            passed: VecDeque::new(),
             scheduler: build(&config, site),
             config,
             site,
@@ -46,42 +54,81 @@ impl DispatchQueue {
 
     /// Takes a request in.
     pub fn enqueue(&mut self, now: Nanos, r: Request) {
-        self.scheduler.enqueue(now, r);
+        if self.gate.is_open() {
+            self.admit(now, r);
+        } else if let Some(r) = self.gate.enter(now, r) {
+            self.admit(now, r);
+        }
+    }
+
+    /// Nothing limits the request any more.
+    fn admit(&mut self, now: Nanos, r: Request) {
+        if r.op == OpKind::Metadata && !self.gate.is_open() && !self.scheduler.wants_metadata() {
+            self.passed.push_back(r);
+        } else {
+            self.scheduler.enqueue(now, r);
+        }
     }
 
     /// What may go now; see [`Scheduler::dispatch`].
     pub fn dispatch(&mut self, now: Nanos) -> Option<Ticket> {
+        while let Some(r) = self.gate.leave(now) {
+            self.admit(now, r);
+        }
+        if let Some(r) = self.passed.pop_front() {
+            return Some(Ticket { batch: Batch::one(r), generation: None });
+        }
         let batch = self.scheduler.dispatch(now)?;
-        Some(Ticket { batch, generation: self.generation })
+        Some(Ticket { batch, generation: Some(self.generation) })
     }
 
     /// When to ask again without an event; see [`Scheduler::next_wakeup`].
     pub fn next_wakeup(&self, now: Nanos) -> Option<Nanos> {
-        self.scheduler.next_wakeup(now)
+        let scheduled = if self.scheduler.is_empty() { None } else { self.scheduler.next_wakeup(now) };
+        scheduled.into_iter().chain(self.gate.next()).min()
+    }
+
+    /// From now on the flow has no more than this; what it may have had before is paid for all the same.
+    pub fn set_limit(&mut self, now: Nanos, flow: FlowId, rates: Rates) {
+        for r in self.gate.set(now, flow, rates) {
+            self.admit(now, r);
+        }
+    }
+
+    /// The flows that are limited.
+    pub fn limits(&self) -> impl Iterator<Item = (FlowId, Rates)> {
+        self.gate.limits()
+    }
+
+    /// What limits have held back.
+    pub fn throttled(&self) -> (usize, Throttled) {
+        (self.gate.len(), self.gate.throttled())
     }
 
     /// What a ticket asked for is done, well or badly.
     pub fn complete(&mut self, now: Nanos, ticket: &Ticket) {
-        self.accounts.served(now, &ticket.batch);
+        if ticket.generation.is_some() {
+            self.accounts.served(now, &ticket.batch);
+        }
         // Slots taken from an earlier scheduler are no longer counted by anybody.
-        if ticket.generation == self.generation {
+        if ticket.generation == Some(self.generation) {
             self.scheduler.complete(now, &ticket.batch);
         }
     }
 
     /// How many requests wait.
     pub fn len(&self) -> usize {
-        self.scheduler.len()
+        self.scheduler.len() + self.gate.len() + self.passed.len()
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.scheduler.is_empty()
+        self.scheduler.is_empty() && self.gate.is_empty() && self.passed.is_empty()
     }
 
     /// Whether metadata operations go through the queue; see [`Scheduler::wants_metadata`].
     pub fn wants_metadata(&self) -> bool {
-        self.scheduler.wants_metadata()
+        self.scheduler.wants_metadata() || self.gate.limits_metadata()
     }
 
     /// The scheduler in force.
@@ -103,6 +150,7 @@ impl DispatchQueue {
     /// Puts everything in anew. For a clock that was set: no scheduler goes on waiting for a time of
     /// the old one.
     pub fn restart(&mut self, now: Nanos) {
+        self.gate.restart(now);
         let waiting = self.scheduler.drain();
         self.rebuild(now, self.config.clone(), waiting);
     }
@@ -115,7 +163,7 @@ impl DispatchQueue {
             self.scheduler.set_weight(flow, service.weight);
         }
         for r in waiting {
-            self.scheduler.enqueue(now, r);
+            self.admit(now, r);
         }
     }
 
@@ -132,7 +180,8 @@ impl DispatchQueue {
     }
 
     /// Drops a flow that has ended: its counters and its weight.
-    pub fn forget(&mut self, flow: FlowId) {
+    pub fn forget(&mut self, now: Nanos, flow: FlowId) {
+        self.set_limit(now, flow, Rates::default());
         self.accounts.forget(flow);
         self.scheduler.forget(flow);
     }

@@ -246,7 +246,7 @@ proptest! {
             match rng.random_range(0..4) {
                 0 => queue.set_weight(FlowId(rng.random_range(0..6)), rng.random_range(0..9)),
                 1 => queue.restart(now),
-                2 => queue.forget(FlowId(rng.random_range(0..6))),
+                2 => queue.forget(now, FlowId(rng.random_range(0..6))),
                 _ => queue.credit_remote(FlowId(rng.random_range(0..6)), rng.random_range(0..1 << 22)),
             }
             queue.reconfigure(now, config.parse().unwrap());

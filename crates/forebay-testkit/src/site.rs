@@ -78,6 +78,13 @@ impl Site {
         node
     }
 
+    /// Where the metrics of I/O node `id` are, which was started with `--metrics`.
+    pub fn metrics(&self, id: usize) -> String {
+        let ready = std::fs::read(self.launcher.ready_file(id as u32)).expect("the node is ready");
+        let ready: forebay_types::Ready = serde_json::from_slice(&ready).expect("JSON");
+        format!("http://{}", ready.metrics.expect("it was told to serve metrics"))
+    }
+
     /// What a log says.
     pub fn log(&self, name: &str) -> String {
         self.launcher.log(name)

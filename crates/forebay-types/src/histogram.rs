@@ -95,6 +95,16 @@ impl Counts {
         self.buckets.iter().sum()
     }
 
+    /// Their sum.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// How many values are below `bound`: exactly, for powers of two.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.buckets().take_while(|(floor, _)| *floor < bound).map(|(_, n)| n).sum()
+    }
+
     /// Their mean; 0 of nothing.
     pub fn mean(&self) -> f64 {
         let count = self.count();

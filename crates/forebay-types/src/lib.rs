@@ -11,10 +11,12 @@
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
+//! | [`exposition`] | all of them as Prometheus reads them |
 
 pub mod access;
 mod address;
 mod bandwidth;
+pub mod exposition;
 pub mod histogram;
 mod id;
 mod ready;

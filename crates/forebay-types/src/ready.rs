@@ -11,4 +11,7 @@ pub struct Ready {
     pub node: u32,
     /// Where it listens.
     pub addresses: Vec<String>,
+    /// Where it serves its metrics, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
 }

@@ -1,95 +1,132 @@
 //! `/metrics`, for Prometheus. The number of series is bounded: by the number of I/O nodes, and by the
 //! number of jobs that have series of their own (`max-job-metrics`); the other jobs are added up.
 
-use super::{App, Rejection};
+use super::App;
+use crate::service::Shared;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use forebay_control::status::Status;
 use forebay_control::view::{HealthView, JobView, NodeState, NodeView};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
+use forebay_types::exposition::{Bounded, CONTENT_TYPE, Exposition, OTHERS};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
-type Labels = Vec<(&'static str, String)>;
-type Float = Gauge<f64, AtomicU64>;
+/// What has to be remembered of jobs from one scrape to the next.
+pub(crate) struct JobSeries(Mutex<Bounded<1>>);
 
-/// The name under which jobs without series of their own are added up.
-const OTHERS: &str = "(others)";
-
-pub(super) async fn metrics(State(shared): App) -> Result<Response, Rejection> {
-    let (health, nodes, jobs) =
-        shared.ask(|core, now| (core.health(now), core.nodes(now), core.jobs(now))).await?;
-    let mut registry = Registry::with_prefix("forebay");
-    about(&mut registry, &health, shared.asked(), shared.history_dropped());
-    of_nodes(&mut registry, &nodes);
-    of_jobs(&mut registry, jobs, shared.config.max_job_metrics);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)
-        .map_err(|e| Rejection::new(Status::Failed, format!("metrics: {e}")))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
-}
-
-fn about(registry: &mut Registry, health: &HealthView, asked: u64, dropped: u64) {
-    let mut gauge = |name: &str, help: &str, value: f64| {
-        let g = Float::default();
-        g.set(value);
-        registry.register(name, help, g);
-    };
-    gauge("jobs", "Jobs that run", health.jobs as f64);
-    gauge("nodes", "I/O nodes that are known", health.nodes as f64);
-    gauge("nodes_admitted", "I/O nodes that jobs are given to", health.admitted as f64);
-    gauge("term", "The arbiter's term", health.term.0 as f64);
-    gauge("up_seconds", "Seconds since the arbiter began to lead", health.up_ms as f64 / 1e3);
-    for (name, help, value) in [
-        ("requests", "Requests and messages that reached the arbiter", asked),
-        ("history_dropped", "Rows of history that were dropped", dropped),
-    ] {
-        let counter = Counter::<u64>::default();
-        counter.inc_by(value);
-        registry.register(name, help, counter);
+impl JobSeries {
+    pub(crate) fn new(most: usize) -> JobSeries {
+        JobSeries(Mutex::new(Bounded::new(most)))
     }
 }
 
-fn of_nodes(registry: &mut Registry, nodes: &[NodeView]) {
-    let mut family = |name: &str, help: &str, value: fn(&NodeView) -> f64| {
-        let family = Family::<Labels, Float>::default();
-        for node in nodes {
-            family.get_or_create(&vec![("node", node.id.to_string())]).set(value(node));
-        }
-        registry.register(name, help, family);
-    };
-    family("node_admitted", "1 if jobs are given to the I/O node", |n| {
-        f64::from(u8::from(matches!(n.state, NodeState::Admitted | NodeState::Awaited)))
-    });
-    family("node_bytes_per_second", "Bytes moved by the I/O node, in its last interval", |n| {
-        n.bandwidth_mbs * 1e6
-    });
-    family("node_jobs", "Jobs on the I/O node", |n| n.jobs.len() as f64);
-    family("node_waiting", "Requests waiting at the I/O node", |n| n.waiting as f64);
-    family("node_latency_p99_seconds", "99th percentile of the latency, in the last interval", |n| {
-        n.latency_p99.as_secs_f64()
-    });
-    family("node_errors", "Storage errors in the last interval", |n| n.errors as f64);
+/// One that stands by says so: whether anybody leads is what most wants to be known.
+pub(super) async fn metrics(State(shared): App) -> Response {
+    let mut e = Exposition::default();
+    let seen = shared.ask(|core, now| (core.health(now), core.nodes(now), core.jobs(now))).await;
+    about(&mut e, &shared, seen.is_ok());
+    if let Ok((health, nodes, jobs)) = seen {
+        of_the_reign(&mut e, &health);
+        of_nodes(&mut e, &nodes);
+        of_jobs(&mut e, &jobs, &shared.job_series);
+    }
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], e.into_text()).into_response()
 }
 
-fn of_jobs(registry: &mut Registry, mut jobs: Vec<JobView>, most: usize) {
-    // The busiest have series of their own.
-    jobs.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
-    let mut family = |name: &str, help: &str, value: fn(&JobView) -> f64| {
-        let family = Family::<Labels, Float>::default();
-        for (i, job) in jobs.iter().enumerate() {
-            let id = if i < most { job.id.clone() } else { OTHERS.to_owned() };
-            family.get_or_create(&vec![("job", id)]).inc_by(value(job));
+fn about(e: &mut Exposition, shared: &Shared, leading: bool) {
+    let policy = shared.config.core.policy.name();
+    let mut info = e.gauges("forebay_arbiter_info", "The arbiter's version and policy; always 1");
+    info.sample(&[("version", env!("CARGO_PKG_VERSION")), ("policy", policy)], 1.0);
+    let help = "1 if this arbiter leads, 0 if it stands by";
+    e.gauge("forebay_arbiter_leading", help, f64::from(u8::from(leading)));
+    let help = "Requests and messages that reached the arbiter";
+    e.counter("forebay_arbiter_requests_total", help, shared.asked());
+    let help = "Rows of history that were dropped because the database could not keep up";
+    e.counter("forebay_arbiter_history_rows_dropped_total", help, shared.history_dropped());
+    e.counter(
+        "forebay_arbiter_decisions_total",
+        "Decisions since the database began",
+        shared.next_decision().saturating_sub(1),
+    );
+}
+
+fn of_the_reign(e: &mut Exposition, health: &HealthView) {
+    e.gauge("forebay_arbiter_jobs", "Jobs that run", health.jobs as f64);
+    e.gauge(
+        "forebay_arbiter_term",
+        "The arbiter's term: its reign, larger for every new one",
+        health.term.0 as f64,
+    );
+    let help = "How long the arbiter has led";
+    e.gauge("forebay_arbiter_leading_duration_seconds", help, health.up_ms as f64 / 1e3);
+}
+
+fn of_nodes(e: &mut Exposition, nodes: &[NodeView]) {
+    let mut states = BTreeMap::from(NodeState::ALL.map(|s| (s.name(), 0u32)));
+    for node in nodes {
+        *states.entry(node.state.name()).or_default() += 1;
+    }
+    let mut all = e.gauges("forebay_arbiter_nodes", "I/O nodes that are known, by how they stand");
+    for (state, count) in &states {
+        all.sample(&[("state", state)], f64::from(*count));
+    }
+    let ids: Vec<String> = nodes.iter().map(|n| n.id.to_string()).collect();
+    let mut state = e.gauges("forebay_arbiter_node_state", "How the I/O node stands; always 1");
+    for (id, node) in ids.iter().zip(nodes) {
+        state.sample(&[("node", id), ("state", node.state.name())], 1.0);
+    }
+    let mut verdict = e.gauges("forebay_arbiter_node_health", "What the screening thinks of it; always 1");
+    for (id, node) in ids.iter().zip(nodes) {
+        if let Some(health) = &node.health {
+            verdict.sample(&[("node", id), ("verdict", &health.state)], 1.0);
         }
-        registry.register(name, help, family);
+    }
+    let mut gauges = |name: &str, help: &str, value: fn(&NodeView) -> f64| {
+        let mut family = e.gauges(name, help);
+        for (id, node) in ids.iter().zip(nodes) {
+            family.sample(&[("node", id)], value(node));
+        }
     };
-    family("job_bytes_per_second", "Bytes moved for the job, in the last second", |j| j.bandwidth_mbs * 1e6);
-    family("job_bytes", "Bytes moved for the job so far", |j| j.bytes as f64);
-    family("job_io_nodes", "I/O nodes the job has", |j| j.nodes.len() as f64);
+    gauges("forebay_arbiter_node_bytes_per_second", "Bytes moved by it, in its last interval", |n| {
+        n.bandwidth_mbs * 1e6
+    });
+    gauges("forebay_arbiter_node_jobs", "Jobs on the I/O node", |n| n.jobs.len() as f64);
+    gauges("forebay_arbiter_node_queue_requests", "Requests that wait there", |n| n.waiting as f64);
+    gauges("forebay_arbiter_node_latency_p50_seconds", "Median latency in its last interval", |n| {
+        n.latency_p50.as_secs_f64()
+    });
+    gauges("forebay_arbiter_node_latency_p99_seconds", "99th percentile of the same", |n| {
+        n.latency_p99.as_secs_f64()
+    });
+    gauges("forebay_arbiter_node_errors", "Storage errors in its last interval", |n| n.errors as f64);
+    gauges("forebay_arbiter_node_silence_seconds", "Since it was last heard of", |n| n.heard_ms as f64 / 1e3);
+}
+
+fn of_jobs(e: &mut Exposition, jobs: &[JobView], series: &JobSeries) {
+    let totals = jobs.iter().map(|j| (j.id.clone(), [j.bytes]));
+    let series = series.0.lock().unwrap_or_else(PoisonError::into_inner).update(totals);
+    let mut bytes = e.counters("forebay_arbiter_job_bytes_total", "Bytes moved for the job");
+    for (job, [n]) in &series {
+        bytes.sample(&[("job", job)], *n as f64);
+    }
+    let mut gauges = |name: &str, help: &str, value: fn(&JobView) -> f64| {
+        let mut sums: BTreeMap<&str, f64> = series.iter().map(|(name, _)| (name.as_str(), 0.0)).collect();
+        for job in jobs {
+            let name = if sums.contains_key(job.id.as_str()) { job.id.as_str() } else { OTHERS };
+            *sums.entry(name).or_default() += value(job);
+        }
+        let mut family = e.gauges(name, help);
+        for (job, sum) in sums {
+            family.sample(&[("job", job)], sum);
+        }
+    };
+    gauges("forebay_arbiter_job_bytes_per_second", "Bytes moved for the job, in the last second", |j| {
+        j.bandwidth_mbs * 1e6
+    });
+    gauges("forebay_arbiter_job_predicted_bytes_per_second", "What was predicted for its I/O nodes", |j| {
+        j.predicted_mbs.unwrap_or(0.0) * 1e6
+    });
+    gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has", |j| j.nodes.len() as f64);
 }
 
 #[cfg(test)]
@@ -107,13 +144,14 @@ mod tests {
 
     #[test]
     fn many_jobs_make_few_series() {
-        let mut registry = Registry::default();
-        of_jobs(&mut registry, (0..5000).map(job).collect(), 10);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let series = text.lines().filter(|l| l.starts_with("job_bytes_per_second{")).count();
+        let mut e = Exposition::default();
+        let jobs: Vec<JobView> = (0..5000).map(job).collect();
+        of_jobs(&mut e, &jobs, &JobSeries::new(10));
+        let text = e.into_text();
+        let series = text.lines().filter(|l| l.starts_with("forebay_arbiter_job_bytes_total{")).count();
         assert_eq!(series, 11);
-        assert!(text.contains("job_bytes_per_second{job=\"(others)\"} 4990000000"), "{text}");
+        let others = "forebay_arbiter_job_bytes_per_second{job=\"(others)\"} 4990000000\n";
+        assert!(text.contains(others), "{text}");
         assert!(text.contains("job 4999"), "the busiest has its own");
     }
 }

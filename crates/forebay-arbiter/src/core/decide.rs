@@ -139,6 +139,11 @@ impl Core {
             placed[i] = nodes;
         }
         self.broadcast(&moved, &[]);
+        if !moved.is_empty() {
+            // A mapping says weights, too.
+            self.limits.repeat_weights();
+            self.divide_limits(now);
+        }
         if moved.is_empty() && cause == REVIEW {
             // Nothing happened and nothing came of it.
             return;

@@ -67,11 +67,13 @@ impl Core {
             drain_told: false,
         };
         self.nodes.insert(id, node);
+        self.limits.forget(id);
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
         let message = self.all_mappings();
         self.actions.push(Action::Send { to: id, message });
         self.tune_hello(id, interval, &scheduler);
         self.decide(now, &format!("I/O node {id} came"));
+        self.divide_limits(now);
         Ok(())
     }
 
@@ -233,7 +235,11 @@ impl Core {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
             let Some(job) = self.jobs.get_mut(name) else { continue };
             job.activity.add(now, id, span, flow);
+            self.limits.used(now, id, name, span, flow);
             self.actions.push(Action::Record(row(now, id, name, flow)));
+        }
+        if span != Nanos::ZERO {
+            self.limits.worked(id, report.interval.load.served as f64 / span.as_secs_f64());
         }
         self.tune_report(now, id, &report);
         if let Some(node) = self.nodes.get_mut(&id) {

@@ -23,6 +23,7 @@ mod jobs;
 mod lab;
 #[cfg(feature = "lab")]
 mod learned;
+mod limit;
 #[cfg(feature = "manual")]
 mod manual;
 mod mount;
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Jobs(jobs::Jobs),
     Nodes(jobs::Nodes),
     Decisions(jobs::Decisions),
+    Limit(Box<limit::LimitArgs>),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Research(research::Research),
@@ -89,6 +91,7 @@ impl Command {
             Command::Jobs(c) => c.run(),
             Command::Nodes(c) => c.run(),
             Command::Decisions(c) => c.run(),
+            Command::Limit(c) => c.run(),
             #[cfg(feature = "lab")]
             Command::Research(c) => c.run(),
             #[cfg(feature = "manual")]

@@ -10,6 +10,7 @@ use forebay_node::{Node, Running};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, NodeId, Ready, Secret};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -73,6 +74,10 @@ pub(crate) struct NodeArgs {
     /// by commas: the node follows whichever of them leads.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     arbiter: Vec<String>,
+    /// Serve metrics for Prometheus at `http://HOST:PORT/metrics` (port 0: any free one). They need no
+    /// secret, and name jobs: choose an address that only those reach who may see them.
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<SocketAddr>,
     /// Where the nodes of this host keep their ledgers [default: /run/forebay or /dev/shm/forebay-UID].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     ledger_dir: Option<PathBuf>,
@@ -162,6 +167,7 @@ impl NodeArgs {
         if !c.arbiters.is_empty() && c.secret.is_none() {
             bail!("an I/O node talks to its arbiter under their common secret: give --secret-file");
         }
+        c.metrics = self.metrics.or(c.metrics);
         if self.ledger_dir.is_some() {
             c.ledger_dir = self.ledger_dir.clone();
         }
@@ -182,6 +188,7 @@ impl NodeArgs {
             pid: std::process::id(),
             node: self.id.unwrap_or(0),
             addresses: running.addresses().iter().map(ToString::to_string).collect(),
+            metrics: running.metrics().map(|at| at.to_string()),
         };
         let mut line = serde_json::to_vec(&ready)?;
         line.push(b'\n');

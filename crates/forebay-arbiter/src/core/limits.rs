@@ -1,0 +1,449 @@
+//! Limits and guarantees. A limit holds for all I/O nodes of its jobs together: it is divided among them by
+//! what each uses, and each is told its part; nodes enforce theirs whatever becomes of the arbiter.
+
+use super::{Action, Core, Refusal, unix_ms};
+use crate::store::Change;
+use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
+use forebay_control::node::{JobShare, ToNode};
+use forebay_pattern::FlowMetrics;
+use forebay_sched::Algorithm;
+use forebay_sched::limit::{KINDS, Place, divide};
+use forebay_types::{Nanos, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Limits that are kept at most.
+const MOST: usize = 1000;
+/// The longest name.
+const LONGEST: usize = 255;
+/// Nodes report every second: by then each has told of an interval that began after the last division.
+const ROUND: Nanos = Nanos::from_millis(2200);
+/// What a node used counts for so long.
+const RECENT: Nanos = Nanos::from_secs(3);
+/// A guarantee takes no more than this part of a node.
+const MOST_OF_A_NODE: f64 = 0.95;
+/// Weights are multiplied by this where there are guarantees, so that parts of one can be told apart.
+const FINE: f64 = 100.0;
+/// How much of a node's best bandwidth is remembered from one report to the next.
+const FADE: f64 = 0.995;
+/// Other nodes that a node is to share its service with, at most.
+const PEERS: usize = 64;
+
+type At = (String, NodeId);
+
+/// All limits, and what they were divided by.
+#[derive(Default)]
+pub(super) struct Limits {
+    all: BTreeMap<String, Held>,
+    uses: BTreeMap<At, Use>,
+    /// The most that each node was seen to do, in bytes a second.
+    peaks: BTreeMap<NodeId, f64>,
+    told: BTreeMap<NodeId, Told>,
+    due: Nanos,
+}
+
+struct Held {
+    limit: Limit,
+    shares: BTreeMap<At, [f64; KINDS]>,
+}
+
+struct Use {
+    at: Nanos,
+    rates: [f64; KINDS],
+}
+
+#[derive(Clone, Default, PartialEq)]
+struct Told {
+    jobs: Vec<JobShare>,
+    peers: Vec<String>,
+}
+
+impl Limits {
+    pub(super) fn restore(kept: &BTreeMap<String, Limit>) -> Limits {
+        let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new() };
+        Limits { all: kept.iter().map(|(id, l)| (id.clone(), held(l))).collect(), ..Limits::default() }
+    }
+
+    pub(super) fn kept(&self) -> BTreeMap<String, Limit> {
+        self.all.iter().map(|(id, held)| (id.clone(), held.limit.clone())).collect()
+    }
+
+    /// The node starts afresh, or is gone: it has to be told everything.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.told.remove(&node);
+    }
+
+    /// Nodes have been told plain weights: where there are others, they have to hear them again.
+    pub(super) fn repeat_weights(&mut self) {
+        self.told.retain(|_, told| told.jobs.iter().all(|s| s.weight.is_none()));
+    }
+
+    /// A node reports what it did for a job.
+    pub(super) fn used(&mut self, now: Nanos, node: NodeId, job: &str, span: Nanos, flow: &FlowMetrics) {
+        if self.all.is_empty() || span == Nanos::ZERO {
+            return;
+        }
+        let amounts = [flow.served as f64, flow.data_requests() as f64, flow.metadata as f64];
+        let rates = amounts.map(|a| a / span.as_secs_f64());
+        self.uses.insert((job.to_owned(), node), Use { at: now, rates });
+    }
+
+    /// How much it did in all.
+    pub(super) fn worked(&mut self, node: NodeId, bytes_a_second: f64) {
+        let peak = self.peaks.entry(node).or_default();
+        *peak = (*peak * FADE).max(bytes_a_second);
+    }
+
+    /// What all limits together leave to a job on a node.
+    fn leaves(&self, at: &At) -> Rates {
+        let left = |held: &Held| {
+            let share = held.shares.get(at)?;
+            let most = held.limit.most.all();
+            Some(Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i]))))
+        };
+        self.all.values().filter_map(left).fold(Rates::default(), |a, b| a.min(&b))
+    }
+}
+
+impl Core {
+    /// From now on, in place of an earlier one for the same subject.
+    pub fn set_limit(&mut self, now: Nanos, limit: Limit) -> Result<LimitView, Refusal> {
+        check(&limit, unix_ms(now))?;
+        let id = limit.subject.to_string();
+        if !self.limits.all.contains_key(&id) && self.limits.all.len() >= MOST {
+            return Err(Refusal::Full(format!("there are {MOST} limits already: remove some")));
+        }
+        self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
+        self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new() });
+        self.divide_limits(now);
+        self.limits()
+            .into_iter()
+            .find(|l| l.id == id)
+            .ok_or_else(|| Refusal::Unknown(format!("there is no limit {id:?}")))
+    }
+
+    /// It holds no longer.
+    pub fn remove_limit(&mut self, now: Nanos, id: &str) -> Result<(), Refusal> {
+        if self.limits.all.remove(id).is_none() {
+            return Err(Refusal::Unknown(format!(
+                "there is no limit {id:?}: `forebay limit list` shows them"
+            )));
+        }
+        self.actions.push(Action::Persist(Change::LimitRemoved(id.to_owned())));
+        self.divide_limits(now);
+        Ok(())
+    }
+
+    /// All limits, and what they leave to whom.
+    pub fn limits(&self) -> Vec<LimitView> {
+        let place = |((job, node), share): (&At, &[f64; KINDS]), held: &Held| {
+            let most = held.limit.most.all();
+            let limit = Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i])));
+            PlaceView { node: *node, share: JobShare { job: job.clone(), limit, weight: None } }
+        };
+        let view = |(id, held): (&String, &Held)| LimitView {
+            id: id.clone(),
+            limit: held.limit.clone(),
+            shares: held.shares.iter().map(|s| place(s, held)).collect(),
+        };
+        self.limits.all.iter().map(view).collect()
+    }
+
+    /// Time has passed.
+    pub(super) fn limits_tick(&mut self, now: Nanos) {
+        let over = |held: &Held| held.limit.until_unix_ms.is_some_and(|t| t <= unix_ms(now));
+        let ended: Vec<String> =
+            self.limits.all.iter().filter(|(_, h)| over(h)).map(|(id, _)| id.clone()).collect();
+        for id in &ended {
+            self.limits.all.remove(id);
+            self.actions.push(Action::Persist(Change::LimitRemoved(id.clone())));
+        }
+        if now >= self.limits.due || !ended.is_empty() {
+            self.divide_limits(now);
+        }
+    }
+
+    /// Divides every limit anew, and tells the nodes for which something changed.
+    pub(super) fn divide_limits(&mut self, now: Nanos) {
+        self.limits.due = now + ROUND;
+        self.limits.uses.retain(|_, u| now.since(u.at) < RECENT);
+        let mut all = std::mem::take(&mut self.limits.all);
+        for held in all.values_mut() {
+            self.divide_one(held);
+        }
+        self.limits.all = all;
+        let connected: Vec<NodeId> =
+            self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id).collect();
+        for id in connected {
+            let say = Told { jobs: self.shares_on(id), peers: self.peers_of(id) };
+            let told = self.limits.told.get(&id);
+            if say != told.cloned().unwrap_or_default() {
+                let (term, jobs, peers) = (self.term, say.jobs.clone(), say.peers.clone());
+                self.limits.told.insert(id, say);
+                self.actions.push(Action::Send { to: id, message: ToNode::Shares { term, jobs, peers } });
+            }
+        }
+    }
+
+    fn divide_one(&self, held: &mut Held) {
+        let at: Vec<At> = self.places_of(&held.limit.subject).into_iter().collect();
+        let mut shares = vec![[0.0; KINDS]; at.len()];
+        for (kind, most) in held.limit.most.all().into_iter().enumerate() {
+            let Some(most) = most else { continue };
+            let place = |at: &At| Place {
+                used: self.limits.uses.get(at).map_or(0.0, |u| u.rates[kind]),
+                share: held.shares.get(at).map_or(0.0, |s| s[kind]),
+            };
+            let places: Vec<Place> = at.iter().map(place).collect();
+            for (share, part) in shares.iter_mut().zip(divide(most, &places)) {
+                share[kind] = part;
+            }
+        }
+        held.shares = at.into_iter().zip(shares).collect();
+    }
+
+    /// Where the subject's jobs are, and where they were a moment ago: clients take their time to move.
+    fn places_of(&self, subject: &Subject) -> BTreeSet<At> {
+        let is = |job: &super::Job| {
+            let r = &job.stored.request;
+            match subject {
+                Subject::Job(id) => r.id == *id,
+                Subject::User(user) => r.user == *user,
+                Subject::App(app) => r.app == *app,
+            }
+        };
+        let there = |n: &NodeId| self.nodes.get(n).is_some_and(|n| !n.lost());
+        let mut places = BTreeSet::new();
+        for (id, job) in self.jobs.iter().filter(|(_, j)| is(j)) {
+            places.extend(job.nodes().iter().filter(|n| there(n)).map(|n| (id.clone(), *n)));
+        }
+        let recent = self.limits.uses.keys().filter(|(id, n)| there(n) && self.jobs.get(id).is_some_and(is));
+        places.extend(recent.cloned());
+        places
+    }
+
+    /// What is to be said to a node about its jobs: those with limits or guarantees, and those that had.
+    fn shares_on(&self, node: NodeId) -> Vec<JobShare> {
+        let told = self.limits.told.get(&node).map_or(&[][..], |t| &t.jobs);
+        let weights = self.weights_on(node);
+        let mut shares = Vec::new();
+        for (id, job) in &self.jobs {
+            let limit = self.limits.leaves(&(id.clone(), node));
+            let base = job.stored.request.weight;
+            let before = told.iter().find(|s| s.job == *id);
+            let weight = match weights.get(id) {
+                Some(weight) => Some(*weight),
+                None if before.is_some_and(|s| s.weight.is_some_and(|w| w != base)) => Some(base),
+                None => None,
+            };
+            if !limit.is_none() || weight.is_some() {
+                shares.push(JobShare { job: id.clone(), limit, weight });
+            }
+        }
+        shares
+    }
+
+    /// The weights that make every guarantee on a node come true, if it does what it has been seen to do.
+    fn weights_on(&self, node: NodeId) -> BTreeMap<String, u32> {
+        let capacity = self.limits.peaks.get(&node).copied().unwrap_or(0.0);
+        let at_least = |subject: &str| self.limits.all.get(subject).and_then(|h| h.limit.at_least);
+        let on: Vec<(&String, &super::Job)> =
+            self.jobs.iter().filter(|(_, j)| j.nodes().contains(&node)).collect();
+        let mut parts: BTreeMap<&String, f64> = BTreeMap::new();
+        for (id, job) in &on {
+            let r = &job.stored.request;
+            let own =
+                [Subject::Job((*id).clone()), Subject::User(r.user.clone()), Subject::App(r.app.clone())];
+            let most = own.iter().filter_map(|s| at_least(&s.to_string())).fold(0.0, f64::max);
+            if most > 0.0 && capacity > 0.0 {
+                parts.insert(id, most / job.nodes().len().max(1) as f64 / capacity);
+            }
+        }
+        let wanted: f64 = parts.values().sum();
+        if parts.is_empty() || on.len() == parts.len() && on.len() == 1 {
+            return BTreeMap::new();
+        }
+        // More than there is cannot be had: everybody gets as much less.
+        let scale = (MOST_OF_A_NODE / wanted).min(1.0);
+        let free = 1.0 - wanted * scale;
+        let others: f64 = on
+            .iter()
+            .filter(|(id, _)| !parts.contains_key(id))
+            .map(|(_, j)| f64::from(j.stored.request.weight) * FINE)
+            .sum();
+        // So much weight stands for the whole node.
+        let whole = if others > 0.0 { others / free } else { FINE * FINE };
+        let weight = |id: &String, job: &super::Job| {
+            let plain = f64::from(job.stored.request.weight) * FINE;
+            let weight = parts.get(id).map_or(plain, |part| (part * scale * whole).max(plain));
+            weight.ceil().clamp(1.0, 1e9) as u32
+        };
+        on.iter().map(|(id, job)| ((*id).clone(), weight(id, job))).collect()
+    }
+
+    /// The nodes that a node tells what it serves, where that changes anything: the other nodes of its jobs,
+    /// if it has several jobs and a scheduler that shares in proportion.
+    fn peers_of(&self, id: NodeId) -> Vec<String> {
+        let fair = |n: &super::Node| {
+            let reported = n.report.as_ref().and_then(|r| r.scheduler.as_ref());
+            let scheduler = reported.or(n.hello.as_ref().map(|h| &h.scheduler));
+            scheduler.is_some_and(|s| {
+                matches!(s.algorithm, Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_))
+            })
+        };
+        if !self.nodes.get(&id).is_some_and(fair) {
+            return Vec::new();
+        }
+        let on: Vec<&super::Job> = self.jobs.values().filter(|j| j.nodes().contains(&id)).collect();
+        let others: BTreeSet<NodeId> = on
+            .iter()
+            .filter(|_| on.len() > 1)
+            .flat_map(|j| j.nodes())
+            .copied()
+            .filter(|n| *n != id)
+            .collect();
+        let address = |n: &NodeId| {
+            let node = self.nodes.get(n).filter(|n| n.admitted() && fair(n))?;
+            node.stored.addresses.first().cloned()
+        };
+        others.iter().filter_map(address).take(PEERS).collect()
+    }
+}
+
+fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
+    let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
+    let name = limit.subject.name();
+    if name.is_empty() || name.len() > LONGEST || name.chars().any(char::is_control) || name.contains('/') {
+        return invalid("a limit needs the name of a job, user or application, of at most 255 bytes");
+    }
+    let numbers = limit.most.all().into_iter().chain([limit.at_least]).flatten();
+    if !numbers.clone().all(|n| (1.0..=1e15).contains(&n)) {
+        return invalid("a limit is at least 1 a second; to stop a job, end it");
+    }
+    if numbers.count() == 0 {
+        return invalid(
+            "nothing is limited: give a bandwidth, operations, metadata operations or a guarantee",
+        );
+    }
+    if limit.until_unix_ms.is_some_and(|t| t <= now_unix_ms) {
+        return invalid("the limit would end before it began");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{hello, request};
+    use super::super::{ConnectionId, CoreConfig};
+    use super::*;
+    use crate::curves::Curves;
+    use crate::store::Kept;
+    use forebay_control::node::Term;
+
+    fn secs(s: u64) -> Nanos {
+        Nanos::from_secs(1_000_000 + s)
+    }
+
+    fn core(kept: &Kept) -> Core {
+        Core::new(CoreConfig::default(), Curves::default(), Term(1), kept, 1, secs(0)).unwrap()
+    }
+
+    fn limit(subject: Subject, bandwidth: f64) -> Limit {
+        let most = Rates { bandwidth: Some(bandwidth), ..Rates::default() };
+        Limit { subject, most, at_least: None, until_unix_ms: None }
+    }
+
+    /// What each node was told last.
+    fn told(c: &mut Core, last: &mut BTreeMap<u32, Vec<JobShare>>) {
+        for action in c.actions() {
+            if let Action::Send { to, message: ToNode::Shares { jobs, .. } } = action {
+                last.insert(to.0, jobs);
+            }
+        }
+    }
+
+    fn sum(last: &BTreeMap<u32, Vec<JobShare>>) -> f64 {
+        last.values().flatten().filter_map(|s| s.limit.bandwidth).sum()
+    }
+
+    #[test]
+    fn the_parts_of_a_limit_are_the_whole_wherever_its_jobs_go() {
+        let mut c = core(&Kept::default());
+        let mut last = BTreeMap::new();
+        for n in 0..3 {
+            c.node_hello(secs(0), ConnectionId(n.into()), hello(n)).unwrap();
+        }
+        for job in ["a", "b"] {
+            c.register(secs(0), request(job, None), &"0".repeat(64)).unwrap();
+        }
+        c.pin(secs(0), "a", vec![NodeId(0), NodeId(1)]).unwrap();
+        c.pin(secs(0), "b", vec![NodeId(1)]).unwrap();
+        told(&mut c, &mut last);
+        assert!(last.is_empty(), "nothing is limited");
+        let view = c.set_limit(secs(1), limit(Subject::User("me".into()), 90.0)).unwrap();
+        assert_eq!(view.shares.len(), 3);
+        told(&mut c, &mut last);
+        assert!((sum(&last) - 90.0).abs() < 1e-6 && last[&1].len() == 2, "{last:?}");
+        c.set_limit(secs(1), limit(Subject::Job("b".into()), 10.0)).unwrap();
+        told(&mut c, &mut last);
+        assert!((sum(&last) - 70.0).abs() < 1e-6, "the stricter one counts: {last:?}");
+        // `a` is all on one node now.
+        c.pin(secs(2), "a", vec![NodeId(2)]).unwrap();
+        c.tick(secs(10));
+        told(&mut c, &mut last);
+        assert!((sum(&last) - 55.0).abs() < 1e-6 && last[&0].is_empty(), "{last:?}");
+        // The next arbiter knows them, and so does a node that comes back.
+        let mut next = core(&c.kept());
+        assert_eq!(next.limits().len(), 2);
+        last.clear();
+        next.node_hello(secs(1), ConnectionId(9), hello(1)).unwrap();
+        told(&mut next, &mut last);
+        assert_eq!(last[&1].len(), 1, "{last:?}");
+        next.remove_limit(secs(2), "job=b").unwrap();
+        next.remove_limit(secs(2), "user=me").unwrap();
+        told(&mut next, &mut last);
+        assert!(last[&1].is_empty() && next.remove_limit(secs(2), "user=me").is_err());
+    }
+
+    #[test]
+    fn limits_end_and_nonsense_is_refused() {
+        let mut c = core(&Kept::default());
+        let until = |s: u64| Some(unix_ms(secs(s)));
+        let ends = Limit { until_unix_ms: until(5), ..limit(Subject::App("x".into()), 5.0) };
+        c.set_limit(secs(1), ends.clone()).unwrap();
+        c.tick(secs(4));
+        assert_eq!(c.limits().len(), 1);
+        c.tick(secs(6));
+        assert!(c.limits().is_empty() && c.kept().limits.is_empty());
+        for wrong in [
+            Limit { until_unix_ms: until(1), ..ends.clone() },
+            limit(Subject::Job(String::new()), 5.0),
+            limit(Subject::Job("x".into()), f64::NAN),
+            limit(Subject::Job("x".into()), 0.0),
+            Limit { most: Rates::default(), ..ends },
+        ] {
+            assert!(c.set_limit(secs(2), wrong.clone()).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_guarantee_becomes_weights() {
+        let mut c = core(&Kept::default());
+        let mut last = BTreeMap::new();
+        c.node_hello(secs(0), ConnectionId(1), hello(0)).unwrap();
+        for job in ["a", "b", "c"] {
+            c.register(secs(0), request(job, None), &"0".repeat(64)).unwrap();
+        }
+        c.limits.worked(NodeId(0), 100.0);
+        let at_least = Some(60.0);
+        let subject = Subject::Job("a".into());
+        c.set_limit(secs(1), Limit { subject, most: Rates::default(), at_least, until_unix_ms: None })
+            .unwrap();
+        told(&mut c, &mut last);
+        let weight = |job: &str| f64::from(last[&0].iter().find(|s| s.job == job).unwrap().weight.unwrap());
+        let all = weight("a") + weight("b") + weight("c");
+        assert!((weight("a") / all - 0.6).abs() < 0.01, "{last:?}");
+        c.remove_limit(secs(2), "job=a").unwrap();
+        told(&mut c, &mut last);
+        assert!(last[&0].iter().all(|s| s.weight == Some(1)), "as before: {last:?}");
+    }
+}

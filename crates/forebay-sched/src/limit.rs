@@ -1,0 +1,362 @@
+//! Limits: what a flow may have a second, at most, in front of whichever scheduler is in force. A request
+//! of a limited flow waits at the [`Gate`] until what went before it is paid for; the scheduler sees it
+//! only then, so others get all that a limited flow may not use.
+//!
+//! A gate limits a flow on one I/O node. What it may have on all of them together is divided among them
+//! by [`divide`].
+
+mod divide;
+
+pub use divide::{Place, divide};
+
+use crate::Request;
+use forebay_types::{FlowId, Nanos, OpKind};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What was not used can be used later, if not later than this: nobody is woken to the microsecond.
+const BURST: Nanos = Nanos::from_millis(20);
+
+/// At most so much a second; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rates {
+    /// Bytes read and written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<f64>,
+    /// Reads and writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<f64>,
+    /// Metadata operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<f64>,
+}
+
+impl Rates {
+    /// As a list: bandwidth, data operations, metadata operations.
+    pub fn all(&self) -> [Option<f64>; KINDS] {
+        [self.bandwidth, self.iops, self.metadata]
+    }
+
+    /// From such a list.
+    pub fn of([bandwidth, iops, metadata]: [Option<f64>; KINDS]) -> Rates {
+        Rates { bandwidth, iops, metadata }
+    }
+
+    /// Whether nothing is limited.
+    pub fn is_none(&self) -> bool {
+        self.all().iter().all(Option::is_none)
+    }
+
+    /// The stricter of both, kind by kind.
+    pub fn min(&self, other: &Rates) -> Rates {
+        let (a, b) = (self.all(), other.all());
+        Rates::of(std::array::from_fn(|i| match (a[i], b[i]) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }))
+    }
+}
+
+/// How many kinds of rates there are.
+pub const KINDS: usize = 3;
+
+/// A token bucket, by the time at which all that went through is paid for.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// A second.
+    rate: f64,
+    paid: Nanos,
+}
+
+impl Bucket {
+    fn new(rate: f64, now: Nanos) -> Bucket {
+        Bucket { rate: floored(rate), paid: now }
+    }
+
+    /// What is owed stays owed at the new rate.
+    fn set(&mut self, rate: f64, now: Nanos) {
+        let owed = self.paid.since(now).as_secs_f64() * self.rate;
+        self.rate = floored(rate);
+        if owed > 0.0 {
+            self.paid = now + span(owed, self.rate);
+        }
+    }
+
+    fn take(&mut self, now: Nanos, amount: f64) {
+        self.paid = self.paid.max(now.since(BURST)) + span(amount, self.rate);
+    }
+}
+
+/// A rate of nothing would be a wait for ever.
+fn floored(rate: f64) -> f64 {
+    if rate.is_finite() { rate.max(1e-3) } else { f64::MAX }
+}
+
+/// How long `amount` takes at `rate` a second.
+fn span(amount: f64, rate: f64) -> Nanos {
+    // A cast of what is too large saturates; half of the range leaves room for sums.
+    Nanos(((amount / rate * 1e9).ceil() as u64).min(u64::MAX / 4))
+}
+
+#[derive(Debug)]
+struct Limited {
+    rates: Rates,
+    buckets: [Option<Bucket>; KINDS],
+    waiting: VecDeque<(Nanos, Request)>,
+}
+
+impl Limited {
+    /// When the first that waits may go, as far as this flow is concerned.
+    fn ready(&self, r: &Request) -> Nanos {
+        let kinds: &[usize] = if r.op == OpKind::Metadata { &[2] } else { &[0, 1] };
+        let paid = kinds.iter().filter_map(|k| self.buckets[*k]).map(|b| b.paid);
+        paid.max().unwrap_or(Nanos::ZERO)
+    }
+
+    fn take(&mut self, now: Nanos, r: &Request) {
+        let amounts = match r.op {
+            OpKind::Metadata => [0.0, 0.0, 1.0],
+            OpKind::Read | OpKind::Write => [r.len as f64, 1.0, 0.0],
+        };
+        for (bucket, amount) in self.buckets.iter_mut().zip(amounts) {
+            if let Some(bucket) = bucket.as_mut().filter(|_| amount > 0.0) {
+                bucket.take(now, amount);
+            }
+        }
+    }
+}
+
+/// What the gate has held back so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// Requests that had to wait.
+    pub requests: u64,
+    /// How long, all together, those that have gone through.
+    pub waited: Nanos,
+}
+
+/// Holds requests of limited flows back. Empty, it costs a comparison.
+#[derive(Debug, Default)]
+pub struct Gate {
+    flows: BTreeMap<FlowId, Limited>,
+    len: usize,
+    throttled: Throttled,
+}
+
+impl Gate {
+    /// From now on the flow has at most this.
+    pub fn set(&mut self, now: Nanos, flow: FlowId, rates: Rates) -> Vec<Request> {
+        if rates.is_none() {
+            return self.open(now, flow);
+        }
+        let limited = self.flows.entry(flow).or_insert_with(|| Limited {
+            rates,
+            buckets: [None; KINDS],
+            waiting: VecDeque::new(),
+        });
+        limited.rates = rates;
+        for (bucket, rate) in limited.buckets.iter_mut().zip(rates.all()) {
+            match (bucket.as_mut(), rate) {
+                (Some(bucket), Some(rate)) => bucket.set(rate, now),
+                (_, rate) => *bucket = rate.map(|r| Bucket::new(r, now)),
+            }
+        }
+        Vec::new()
+    }
+
+    /// The flow has no limit any more, or has ended: what it had waiting.
+    pub fn open(&mut self, now: Nanos, flow: FlowId) -> Vec<Request> {
+        let Some(limited) = self.flows.remove(&flow) else { return Vec::new() };
+        self.len -= limited.waiting.len();
+        limited
+            .waiting
+            .into_iter()
+            .map(|(since, r)| {
+                self.throttled.waited = self.throttled.waited + now.since(since);
+                r
+            })
+            .collect()
+    }
+
+    /// The flows that are limited.
+    pub fn limits(&self) -> impl Iterator<Item = (FlowId, Rates)> {
+        self.flows.iter().map(|(flow, limited)| (*flow, limited.rates))
+    }
+
+    /// Whether nobody is limited.
+    pub fn is_open(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Whether anybody's metadata is.
+    pub fn limits_metadata(&self) -> bool {
+        self.flows.values().any(|l| l.rates.metadata.is_some())
+    }
+
+    /// A request comes: it is given back if it may go on at once.
+    pub fn enter(&mut self, now: Nanos, r: Request) -> Option<Request> {
+        let Some(limited) = self.flows.get_mut(&r.flow) else { return Some(r) };
+        if limited.waiting.is_empty() && limited.ready(&r) <= now {
+            limited.take(now, &r);
+            return Some(r);
+        }
+        limited.waiting.push_back((now, r));
+        self.len += 1;
+        self.throttled.requests += 1;
+        None
+    }
+
+    /// The next request that may go on by now.
+    pub fn leave(&mut self, now: Nanos) -> Option<Request> {
+        if self.len == 0 {
+            return None;
+        }
+        for limited in self.flows.values_mut() {
+            let Some((since, r)) = limited.waiting.front().copied() else { continue };
+            if limited.ready(&r) <= now {
+                limited.take(now, &r);
+                limited.waiting.pop_front();
+                self.len -= 1;
+                self.throttled.waited = self.throttled.waited + now.since(since);
+                return Some(r);
+            }
+        }
+        None
+    }
+
+    /// When the next one may go on; `None` if none waits.
+    pub fn next(&self) -> Option<Nanos> {
+        if self.len == 0 {
+            return None;
+        }
+        self.flows.values().filter_map(|l| l.waiting.front().map(|(_, r)| l.ready(r))).min()
+    }
+
+    /// How many wait here.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What has been held back so far.
+    pub fn throttled(&self) -> Throttled {
+        self.throttled
+    }
+
+    /// The clock was set: what is owed is forgiven.
+    pub fn restart(&mut self, now: Nanos) {
+        for limited in self.flows.values_mut() {
+            for bucket in limited.buckets.iter_mut().flatten() {
+                bucket.paid = now;
+            }
+            for (since, _) in &mut limited.waiting {
+                *since = now;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_types::{FileId, RequestId, ServerId};
+    use proptest::prelude::*;
+
+    fn request(id: u64, flow: u32, op: OpKind, len: u64) -> Request {
+        Request {
+            id: RequestId(id),
+            arrival: Nanos(0),
+            file: FileId(1),
+            offset: 0,
+            len,
+            flow: FlowId(flow),
+            server: ServerId(0),
+            op,
+        }
+    }
+
+    const START: Nanos = Nanos::from_secs(1_000);
+
+    #[test]
+    fn who_has_no_limit_passes() {
+        let mut gate = Gate::default();
+        let r = request(1, 1, OpKind::Write, 1 << 20);
+        assert_eq!(gate.enter(START, r), Some(r));
+        gate.set(START, FlowId(1), Rates { bandwidth: Some(1.0), ..Rates::default() });
+        let other = request(2, 2, OpKind::Write, 1 << 20);
+        assert_eq!(gate.enter(START, other), Some(other));
+        assert_eq!(gate.enter(START, r), Some(r), "the first goes, and owes");
+        assert_eq!(gate.enter(START, r), None);
+        let metadata = request(3, 1, OpKind::Metadata, 0);
+        assert_eq!(gate.enter(START, metadata), None, "nobody overtakes his own");
+        assert_eq!(gate.set(START, FlowId(1), Rates::default()), [r, metadata]);
+        assert!(gate.is_open() && gate.is_empty());
+    }
+
+    #[test]
+    fn what_is_owed_stays_owed_at_another_rate() {
+        let mut gate = Gate::default();
+        let rate = |r: f64| Rates { bandwidth: Some(r), ..Rates::default() };
+        gate.set(START, FlowId(1), rate(1e6));
+        gate.enter(START, request(1, 1, OpKind::Read, 2_000_000));
+        assert_eq!(gate.enter(START, request(2, 1, OpKind::Read, 1)), None);
+        let paid = gate.next().unwrap().since(START).as_secs_f64();
+        assert!((1.97..2.01).contains(&paid), "{paid}");
+        gate.set(START + Nanos::from_secs(1), FlowId(1), rate(1e5));
+        let paid = gate.next().unwrap().since(START).as_secs_f64();
+        assert!((10.5..11.1).contains(&paid), "a million is left to pay: {paid}");
+    }
+
+    proptest! {
+        /// Whoever asks however much: over any span of time no more goes through than the rate allows,
+        /// plus what was saved up and one request; every request goes through once, in order; and while
+        /// something waits, no time is lost.
+        #[test]
+        fn no_more_than_the_rate_and_no_less(
+            rate in 1_000.0f64..1e9,
+            iops in 1.0f64..10_000.0,
+            sizes in proptest::collection::vec(1u64..1 << 22, 1..200),
+            late in 0u64..5_000_000,
+        ) {
+            let mut gate = Gate::default();
+            let flow = FlowId(1);
+            gate.set(START, flow, Rates { bandwidth: Some(rate), iops: Some(iops), metadata: None });
+            let mut gone: Vec<(Nanos, u64, u64)> = Vec::new();
+            for (id, len) in sizes.iter().enumerate() {
+                if let Some(r) = gate.enter(START, request(id as u64, 1, OpKind::Write, *len)) {
+                    gone.push((START, r.id.0, r.len));
+                }
+            }
+            while let Some(at) = gate.next() {
+                // Whoever is to look wakes up late.
+                let now = at.max(gone.last().map_or(START, |g| g.0)) + Nanos(late);
+                let before = gone.len();
+                while let Some(r) = gate.leave(now) {
+                    gone.push((now, r.id.0, r.len));
+                }
+                prop_assert!(gone.len() > before, "it may go when the gate says so");
+            }
+            let order: Vec<u64> = gone.iter().map(|g| g.1).collect();
+            prop_assert_eq!(order, (0..sizes.len() as u64).collect::<Vec<_>>());
+            let largest = *sizes.iter().max().unwrap() as f64;
+            for i in (0..gone.len()).step_by(7) {
+                for j in (i..gone.len()).step_by(5) {
+                    let secs = gone[j].0.since(gone[i].0).as_secs_f64() + BURST.as_secs_f64();
+                    let bytes: u64 = gone[i..=j].iter().map(|g| g.2).sum();
+                    prop_assert!(bytes as f64 <= secs * rate * 1.001 + 2.0 * largest, "{} in {}", bytes, secs);
+                    prop_assert!((j - i + 1) as f64 <= secs * iops * 1.001 + 2.0);
+                }
+            }
+            // Late looks cost nothing but the last: at worst each limit is waited for in turn.
+            let total: u64 = sizes.iter().sum();
+            let due = total as f64 / rate + sizes.len() as f64 / iops;
+            let took = gone.last().unwrap().0.since(START).as_secs_f64();
+            prop_assert!(took <= due * 1.001 + 0.001 + late as f64 / 1e9, "{} s, due after {}", took, due);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! One limit, several places: each gets what it uses, and those that would use more share the rest.
+
+/// A place where a limited flow may send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// What it uses a second, of late.
+    pub used: f64,
+    /// What it was allowed meanwhile; 0 if it is new.
+    pub share: f64,
+}
+
+/// Who uses this part of his share would use more.
+const HUNGRY: f64 = 0.85;
+/// What others may grow by until they are seen to.
+const HEADROOM: f64 = 1.25;
+/// Of an equal part of the whole: everybody can begin with something.
+const LEAST: f64 = 0.05;
+
+/// Divides `total` among the places: all of it, whatever they use.
+pub fn divide(total: f64, places: &[Place]) -> Vec<f64> {
+    let n = places.len();
+    if n == 0 {
+        return Vec::new();
+    }
+    let equal = total / n as f64;
+    let least = equal * LEAST;
+    let new = places.iter().all(|p| p.share <= 0.0);
+    let wants: Vec<f64> = places
+        .iter()
+        .map(|p| match p.used >= p.share * HUNGRY || new {
+            true => f64::INFINITY,
+            false => least + p.used * HEADROOM,
+        })
+        .collect();
+    let mut shares = fill(total, &wants, least);
+    // What nobody asks for goes to all in equal parts.
+    let rest = (total - shares.iter().sum::<f64>()) / n as f64;
+    shares.iter_mut().for_each(|s| *s += rest.max(0.0));
+    shares
+}
+
+/// Everybody gets what he wants, those who want much the same: nobody more than he wants, nobody less than
+/// `least`, all together `total` at most.
+fn fill(total: f64, wants: &[f64], least: f64) -> Vec<f64> {
+    let mut shares = vec![0.0; wants.len()];
+    let mut order: Vec<usize> = (0..wants.len()).collect();
+    order.sort_by(|a, b| wants[*a].total_cmp(&wants[*b]));
+    let mut left = total;
+    for (done, i) in order.iter().enumerate() {
+        let part = left / (order.len() - done) as f64;
+        shares[*i] = wants[*i].max(least).min(part);
+        left -= shares[*i];
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settle(total: f64, demands: &[f64], rounds: usize) -> Vec<f64> {
+        let mut places = vec![Place { used: 0.0, share: 0.0 }; demands.len()];
+        for _ in 0..rounds {
+            let shares = divide(total, &places);
+            for ((place, share), demand) in places.iter_mut().zip(shares).zip(demands) {
+                *place = Place { used: demand.min(share), share };
+            }
+        }
+        places.iter().map(|p| p.used).collect()
+    }
+
+    #[test]
+    fn one_that_sends_gets_nearly_all() {
+        let used = settle(100.0, &[1e9, 0.0, 0.0, 0.0], 3);
+        assert!(used[0] > 95.0, "{used:?}");
+        let used = settle(100.0, &[1e9, 20.0, 1e9], 4);
+        assert!(used[1] > 19.9 && used[0] > 36.0 && (used[0] - used[2]).abs() < 1e-6, "{used:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_whole_is_given_out_and_no_more(
+            total in 1.0f64..1e10,
+            places in proptest::collection::vec((0.0f64..1e9, 0.0f64..1e9), 1..40)
+        ) {
+            let places: Vec<Place> = places.into_iter().map(|(used, share)| Place { used, share }).collect();
+            let shares = divide(total, &places);
+            let sum: f64 = shares.iter().sum();
+            prop_assert!((sum / total - 1.0).abs() < 1e-9, "{sum} of {total}");
+            let least = total / places.len() as f64 * LEAST;
+            prop_assert!(shares.iter().all(|s| *s >= least * 0.999));
+        }
+
+        /// Whatever the places want, after a few rounds they use the limit or all they want.
+        #[test]
+        fn little_is_left_unused(demands in proptest::collection::vec(0.0f64..200.0, 1..12)) {
+            let used: f64 = settle(100.0, &demands, 12).iter().sum();
+            let possible = demands.iter().sum::<f64>().min(100.0);
+            prop_assert!(used >= possible * 0.85, "{used} of {possible}");
+        }
+    }
+}

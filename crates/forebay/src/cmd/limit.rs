@@ -1,0 +1,161 @@
+//! `forebay limit`: what jobs may have at most and at least, for a person.
+
+use super::table;
+use crate::arbiter::{SecretFile, Where};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use forebay_control::limit::{Limit, LimitView, Rates, Subject, Until};
+use forebay_types::{UnitError, rate, size};
+use std::process::ExitCode;
+
+/// Limit what a job, a user's jobs or an application's jobs do to all I/O nodes together.
+///
+/// The arbiter divides a limit among the I/O nodes by what each uses, through moves; the nodes keep to
+/// it when no arbiter is there, too. Jobs of a user or an application share what they may have.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  forebay limit --job lammps-17 --bandwidth 500MB --iops 2000 --secret-file secret
+  forebay limit --user anna --metadata 200 --until 12h --secret-file secret
+  forebay limit --app climate --guarantee 1GB --until 2026-11-30T18:00 --secret-file secret
+  forebay limit list
+  forebay limit remove --job lammps-17 --secret-file secret")]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LimitArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    whose: Option<Whose>,
+    /// Bytes read and written a second, at most.
+    #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
+    bandwidth: Option<f64>,
+    /// Reads and writes a second, at most.
+    #[arg(long, value_name = "N")]
+    iops: Option<f64>,
+    /// Metadata operations a second, at most.
+    #[arg(long, value_name = "N")]
+    metadata: Option<f64>,
+    /// Bytes a second that it is to have whenever it asks for them. Needs a scheduler that knows weights
+    /// (wfq, sfq and its kin), and holds as far as the I/O nodes can do so much.
+    #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
+    guarantee: Option<f64>,
+    /// For how long (`90min`), or until when in UTC (`2026-11-30T18:00`); else until it is removed.
+    #[arg(long, value_name = "TIME")]
+    until: Option<Until>,
+    #[command(flatten)]
+    at: Where,
+    #[command(flatten)]
+    secret: SecretFile,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Whose {
+    /// The job of this name, now or whenever there is one.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// All jobs of this user together.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// All jobs of this application together.
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Show the limits, and what they leave to each job on each I/O node.
+    List {
+        #[command(flatten)]
+        at: Where,
+        /// Print the arbiter's JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a limit.
+    Remove {
+        #[command(flatten)]
+        whose: Whose,
+        #[command(flatten)]
+        at: Where,
+        #[command(flatten)]
+        secret: SecretFile,
+    },
+}
+
+fn bandwidth(text: &str) -> Result<f64, UnitError> {
+    rate::parse(text).map(|b| b as f64)
+}
+
+impl Whose {
+    fn subject(self) -> Option<Subject> {
+        let user = || self.user.map(Subject::User);
+        self.job.map(Subject::Job).or_else(user).or(self.app.map(Subject::App))
+    }
+}
+
+impl LimitArgs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Some(Action::List { at, json }) => list(&at, json)?,
+            Some(Action::Remove { whose, at, secret }) => {
+                if let Some(subject) = whose.subject() {
+                    at.client_with(&secret)?.remove_limit(&subject)?;
+                    println!("{subject} is not limited any more");
+                }
+            }
+            None => {
+                let Some(subject) = self.whose.and_then(Whose::subject) else {
+                    anyhow::bail!("whose? give --job, --user or --app; or `list`, or `remove`");
+                };
+                let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_millis() as u64);
+                let limit = Limit {
+                    subject,
+                    most: Rates { bandwidth: self.bandwidth, iops: self.iops, metadata: self.metadata },
+                    at_least: self.guarantee,
+                    until_unix_ms: self.until.map(|u| u.unix_ms(now)),
+                };
+                print(&[self.at.client_with(&self.secret)?.limit(&limit)?]);
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(at: &Where, json: bool) -> Result<()> {
+    let limits = at.client()?.limits()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&limits)?);
+    } else {
+        print(&limits);
+    }
+    Ok(())
+}
+
+fn print(limits: &[LimitView]) {
+    let header = ["limit", "bytes/s", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
+    let mut t = table::new(&header, &["until (UTC)", "on I/O nodes"]);
+    for l in limits {
+        let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| format!("{n:.0}"));
+        let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
+        let most = &l.limit.most;
+        let places: Vec<String> = l
+            .shares
+            .iter()
+            .map(|p| match p.share.limit.bandwidth {
+                Some(b) => format!("{}: {} {:.1} MB/s", p.node, p.share.job, b / 1e6),
+                None => format!("{}: {}", p.node, p.share.job),
+            })
+            .collect();
+        t.add_row([
+            l.id.clone(),
+            bytes(most.bandwidth),
+            n(most.iops),
+            n(most.metadata),
+            bytes(l.limit.at_least),
+            l.limit.until_unix_ms.map_or("removed".into(), forebay_control::limit::utc),
+            places.join("\n"),
+        ]);
+    }
+    println!("{t}");
+}

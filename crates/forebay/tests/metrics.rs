@@ -1,0 +1,170 @@
+//! The metrics of I/O nodes and arbiters are what Prometheus expects, and so are the queries in `contrib/`.
+
+use forebay_client::{ExportId, OpenFlags, Path};
+use forebay_control::client::in_path;
+use forebay_testkit::{ArbiterSpec, NodeProcess, Process, Site, Verifiers, needs, until};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `promtool check metrics` has to say of a text: nothing, if all is well.
+fn promtool(text: &str) -> String {
+    let mut tool = Command::new("promtool");
+    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = tool.spawn().expect("promtool runs");
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let out = child.wait_with_output().expect("our own child");
+    let said = [out.stdout, out.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(out.status.success(), said.is_empty(), "{}: {said}", out.status);
+    said
+}
+
+/// The value of a series.
+fn value(text: &str, series: &str) -> f64 {
+    let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series}: {text}")).parse().expect("a number")
+}
+
+#[test]
+fn nodes_and_arbiter_have_metrics_without_fault() {
+    if !needs("metrics", &["promtool"]) {
+        return;
+    }
+    assert!(!promtool("a_count 1\n").is_empty(), "it does find faults");
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let nodes: Vec<NodeProcess> = (0..2)
+        .map(|n| site.node_with(n, &["--arbiter", arbiter.url(), "--metrics", "127.0.0.1:0"]))
+        .collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    let grant = site.register(arbiter.url(), "a \"b\"", None).expect("an answer").expect("a grant");
+    let client = site.client(&grant, grant.secret.as_deref().expect("a secret"));
+    let path = Path { export: ExportId(0), rel: b"file" };
+    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let (file, _) = client.open(path, flags, 0o600).expect("it opens");
+    for i in 0..10 {
+        assert_eq!(client.pwrite(&file, &[7; 4096], i * 4096).expect("it writes"), 4096);
+    }
+    client.close(&file).expect("it closes");
+    let mut written = 0.0;
+    for n in 0..nodes.len() {
+        let at = site.metrics(n);
+        let (status, text) = site.get(&at, "/metrics").expect("an answer");
+        assert_eq!((status, promtool(&text)), (200, String::new()), "{text}");
+        let series = "forebay_node_job_bytes_total{job=\"a \\\"b\\\"\",kind=\"write\"}";
+        let here = if text.contains(series) { value(&text, series) } else { 0.0 };
+        written += here;
+        if here > 0.0 {
+            assert!(value(&text, "forebay_node_operation_duration_seconds_count{operation=\"write\"}") > 0.0);
+        }
+        assert!(!text.contains(site.secret()), "a secret is shown");
+        assert_eq!(site.get(&at, "/").expect("an answer").0, 404);
+    }
+    assert_eq!(written, 40960.0);
+    until(PATIENCE, "the arbiter has not heard of it", || {
+        let (status, text) = site.get(arbiter.url(), "/metrics")?;
+        assert_eq!((status, promtool(&text)), (200, String::new()), "{text}");
+        let seen = value(&text, "forebay_arbiter_job_bytes_total{job=\"a \\\"b\\\"\"}");
+        (seen == 40960.0).then_some(())
+    });
+}
+
+/// A Prometheus that scrapes these every second, with our rules.
+fn prometheus(site: &Site, targets: &[String]) -> (Process, String) {
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let (url, config) = (format!("http://127.0.0.1:{port}"), site.path().join("prometheus.yml"));
+    let text = format!(
+        "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nrule_files: [{:?}]\n\
+         scrape_configs:\n  - job_name: forebay\n    static_configs:\n      - targets: {targets:?}\n",
+        contrib("prometheus/forebay.rules.yml"),
+    );
+    std::fs::write(&config, text).expect("the configuration");
+    let log = std::fs::File::create(site.path().join("prometheus.log")).expect("a log");
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", config.display()));
+    command.arg(format!("--storage.tsdb.path={}", site.path().join("tsdb").display()));
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}")).stderr(log);
+    let process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::null())).expect("it starts");
+    (process, url)
+}
+
+fn contrib(path: &str) -> PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib").join(path)
+}
+
+/// How many series a query finds; `Err` if Prometheus does not take it.
+fn series(site: &Site, url: &str, query: &str) -> Option<Result<usize, String>> {
+    let (status, body) = site.get(url, &format!("/api/v1/query?query={}", in_path(query)))?;
+    let answer: serde_json::Value = serde_json::from_str(&body).ok()?;
+    if status == 503 {
+        return None;
+    }
+    let found = answer["data"]["result"].as_array().map(Vec::len);
+    Some(found.ok_or_else(|| format!("{query}: {body}")))
+}
+
+#[test]
+fn every_query_of_the_dashboard_and_of_the_alerts_is_one() {
+    if !needs("dashboard queries", &["prometheus", "promtool"]) {
+        return;
+    }
+    for file in ["rules", "rules.test"] {
+        let mut tool = Command::new("promtool");
+        let path = contrib(&format!("prometheus/forebay.{file}.yml"));
+        tool.args(if file == "rules" { ["check", "rules"] } else { ["test", "rules"] }).arg(path);
+        let out = tool.output().expect("promtool runs");
+        assert!(out.status.success(), "{out:?}");
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let mut nodes: Vec<NodeProcess> = (0..2)
+        .map(|n| site.node_with(n, &["--arbiter", arbiter.url(), "--metrics", "127.0.0.1:0"]))
+        .collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len()));
+    let grant = site.register(arbiter.url(), "busy", None).expect("an answer").expect("a grant");
+    let secret = grant.secret.clone().expect("a secret");
+    let load = Verifiers::start((0..2).map(|_| site.client(&grant, &secret)).collect());
+    let mut targets: Vec<String> = (0..nodes.len()).map(|n| site.metrics(n)).collect();
+    targets.push(arbiter.url().to_owned());
+    let targets: Vec<String> = targets.iter().map(|t| t.trim_start_matches("http://").to_owned()).collect();
+    let (_prometheus, url) = prometheus(&site, &targets);
+
+    let text = std::fs::read_to_string(contrib("grafana/forebay.json")).expect("the dashboard");
+    let board: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = board["panels"].as_array().expect("panels");
+    let mut queries = 0;
+    for panel in panels {
+        for target in panel["targets"].as_array().expect("targets") {
+            let query = target["expr"].as_str().expect("a query").replace("$__rate_interval", "10s");
+            until(PATIENCE, &format!("no data: {query}"), || {
+                let found = series(&site, &url, &query)?.unwrap_or_else(|e| panic!("{e}"));
+                (found > 0).then_some(())
+            });
+            queries += 1;
+        }
+    }
+    assert!(panels.len() >= 10 && queries > panels.len(), "{queries} queries");
+    // The rules are loaded, each was evaluated without fault, and nothing is wrong here.
+    let rules = until(PATIENCE, "the rules are not evaluated", || {
+        let (_, body) = site.get(&url, "/api/v1/rules")?;
+        let answer: serde_json::Value = serde_json::from_str(&body).ok()?;
+        let rules = answer["data"]["groups"][0]["rules"].as_array()?.clone();
+        rules.iter().all(|r| r["health"] == "ok").then_some(rules)
+    });
+    assert_eq!(rules.len(), 7);
+    for rule in rules {
+        assert_ne!(rule["state"], "firing", "{rule}");
+    }
+    // An I/O node dies: it is known within seconds.
+    drop(nodes.remove(0));
+    until(PATIENCE, "the alert does not fire", || {
+        let found = series(&site, &url, "ALERTS{alertname=\"ForebayNodeLost\",alertstate=\"firing\"}")?;
+        (found.expect("a query") == 1).then_some(())
+    });
+    load.finish();
+}
