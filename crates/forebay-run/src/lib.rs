@@ -5,6 +5,7 @@
 //! | `program` | [`Program::run`]: I/O nodes or a job at the arbiter, the program, its end |
 //! | `registration` | a job at the arbiter for as long as the program runs |
 //! | `route` | preload library or mount, and starting the program behind it |
+//! | `watch` | what the program does, while it runs |
 //! | `signals` | who a signal is for |
 //! | `report`, `report_file` | what the run did, for a person and as JSON |
 //! | [`mount`] | forwarded directories mounted on the machine until told otherwise |
@@ -19,6 +20,7 @@ mod report_file;
 mod route;
 mod signals;
 mod sys;
+mod watch;
 
 pub use program::{Ended, Forward, IoNodes, NotRun, Program, name};
 pub use report::RunReport;

@@ -3,6 +3,7 @@
 
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
+use crate::watch::Watcher;
 use crate::{RunReport, Signals};
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
@@ -73,6 +74,8 @@ pub struct Program {
     pub job: String,
     /// Told what a person should know before the program starts.
     pub warn: fn(&str),
+    /// Told every second what the program does.
+    pub watch: Option<fn(&str)>,
 }
 
 /// How a run ended.
@@ -115,7 +118,10 @@ impl Program {
             code: if route.mount { 125 } else { 127 },
             why: e.context(format!("cannot run {}", self.command[0].display())),
         })?;
+        // The job's own name: the arbiter may have made it up.
+        let watcher = self.watch.map(|say| Watcher::start(layer.counters(), &layer.config().job, say));
         let status = signals.wait(&mut child)?;
+        drop(watcher);
         drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();

@@ -90,6 +90,9 @@ pub(crate) struct Run {
     /// Write the report as JSON to this file as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
+    /// Say every second on standard error what the program does.
+    #[arg(long)]
+    watch: bool,
     /// Do not print the report.
     #[arg(long, short)]
     quiet: bool,
@@ -185,6 +188,7 @@ impl Run {
             },
             job: self.job.clone().unwrap_or_else(|| forebay_run::name(&self.command)),
             warn: complain,
+            watch: self.watch.then_some(complain),
         };
         Ok((program.run(self.io_nodes()?, signals)?, report_file))
     }
