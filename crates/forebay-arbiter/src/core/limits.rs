@@ -390,7 +390,9 @@ mod tests {
         c.pin(secs(2), "a", vec![NodeId(2)]).unwrap();
         c.tick(secs(10));
         told(&mut c, &mut last);
-        assert!((sum(&last) - 55.0).abs() < 1e-6 && last[&0].is_empty(), "{last:?}");
+        assert!((sum(&last) - 90.0).abs() < 1e-6 && last[&0].is_empty(), "{last:?}");
+        let most = last[&2][0].limit.bandwidth.unwrap();
+        assert!(most > 80.0, "b does nothing: {last:?}");
         // The next arbiter knows them, and so does a node that comes back.
         let mut next = core(&c.kept());
         assert_eq!(next.limits().len(), 2);
