@@ -16,7 +16,13 @@ fn main() {
         println!("cargo:rerun-if-changed={}", crates.join(name).join("src").display());
         println!("cargo:rerun-if-changed={}", crates.join(name).join("Cargo.toml").display());
     }
-    let library = build(crates, &out);
+    // A package carries a library that older systems can load, too, which takes another linker: scripts/package makes it.
+    println!("cargo:rerun-if-env-changed=FOREBAY_PRELOAD_LIBRARY");
+    let library = match std::env::var_os("FOREBAY_PRELOAD_LIBRARY") {
+        Some(given) => PathBuf::from(given),
+        None => build(crates, &out),
+    };
+    println!("cargo:rerun-if-changed={}", library.display());
     std::fs::copy(&library, out.join("libforebay_preload.so"))
         .unwrap_or_else(|e| panic!("{}: {e}", library.display()));
 }

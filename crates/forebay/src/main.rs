@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// I/O forwarding on demand: an unmodified program's I/O goes through I/O nodes.
 #[derive(Parser)]
-#[command(name = "forebay", version, propagate_version = true)]
+#[command(name = "forebay", version = env!("FOREBAY_VERSION"), propagate_version = true)]
 #[cfg_attr(
     not(all(feature = "arbiter", feature = "lab", feature = "manual")),
     command(after_help = "This program was built without some commands: cargo build --release builds all.")

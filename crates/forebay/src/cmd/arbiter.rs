@@ -74,7 +74,7 @@ impl ArbiterArgs {
             print!("{EXAMPLE}");
             return Ok(ExitCode::SUCCESS);
         }
-        super::begin_service(self.die_with_parent)?;
+        super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
         let curves = config.read_curves()?;
         let store = match self.ha {
@@ -93,7 +93,10 @@ impl ArbiterArgs {
                 (None, Some(store)) => (None, Some(shared.lead(Box::new(store), curves)?)),
                 (None, None) => (None, None),
             };
-            ready(address);
+            println!("listening on http://{address}");
+            if !self.die_with_parent {
+                super::service::ready();
+            }
             let over = async {
                 // One of several goes on when it does not lead any more.
                 while leading.as_ref().is_none_or(|l| !l.is_over()) {
@@ -151,26 +154,6 @@ fn url(address: SocketAddr) -> String {
         return format!("http://{host}:{}", address.port());
     }
     format!("http://{address}")
-}
-
-/// Tells whoever waits: a line, and systemd.
-fn ready(address: SocketAddr) {
-    println!("listening on http://{address}");
-    if let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|p| !p.is_empty()) {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::ffi::OsStrExt;
-        use std::os::unix::net::{SocketAddr, UnixDatagram};
-        let told = UnixDatagram::unbound().and_then(|socket| {
-            let to = match path.as_bytes().strip_prefix(b"@") {
-                Some(name) => SocketAddr::from_abstract_name(name)?,
-                None => SocketAddr::from_pathname(&path)?,
-            };
-            socket.send_to_addr(b"READY=1", &to)
-        });
-        if let Err(e) = told {
-            tracing::warn!("systemd cannot be told at {}: {e}", path.display());
-        }
-    }
 }
 
 async fn terminated() -> std::io::Result<()> {

@@ -35,6 +35,7 @@ mod reproduce;
 #[cfg(feature = "lab")]
 mod research;
 mod run;
+mod service;
 #[cfg(feature = "lab")]
 mod simulate;
 mod table;
@@ -43,13 +44,7 @@ mod torture;
 #[cfg(feature = "lab")]
 mod train;
 
-use anyhow::Context;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing::Level;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt;
-use tracing_subscriber::prelude::*;
 
 /// What the user asked for.
 #[derive(clap::Subcommand)]
@@ -100,19 +95,4 @@ impl Command {
             Command::Man(c) => c.run(),
         }
     }
-}
-
-/// What every long-running process of Forebay does first.
-fn begin_service(die_with_parent: bool) -> anyhow::Result<()> {
-    if die_with_parent {
-        forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
-    }
-    // A service of its own tells its admin what happens; one that belongs to a command, what goes wrong.
-    let level = if die_with_parent { Level::WARN } else { Level::INFO };
-    let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
-    let log = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    // Only the first one counts, and there is no other.
-    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
-    Ok(())
 }

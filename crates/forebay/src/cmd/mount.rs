@@ -98,7 +98,7 @@ impl Mount {
                 }
             });
         }
-        super::begin_service(false)?;
+        super::service::begin(false)?;
         let until = Until::signalled()?;
         let layer = self.layer()?;
         mount::serve(&layer, self.contract.into(), until, |dirs| {

@@ -110,7 +110,7 @@ impl NodeArgs {
             print!("{}", forebay_node::config::EXAMPLE);
             return Ok(ExitCode::SUCCESS);
         }
-        super::begin_service(self.die_with_parent)?;
+        super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
         forebay_node::block_termination();
         let running = Node::start(config)?;
@@ -206,6 +206,9 @@ impl NodeArgs {
         }
         if self.ready_file.is_none() && self.ready_fd.is_none() {
             eprintln!("listening on {}", ready.addresses.join(", "));
+        }
+        if !self.die_with_parent {
+            super::service::ready();
         }
         Ok(())
     }
