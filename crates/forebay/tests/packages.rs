@@ -31,7 +31,7 @@ fn packages() -> Option<&'static Path> {
         }
         let dir = tempfile::tempdir().expect("a directory");
         run(Command::new(root().join("scripts/package"))
-            .arg("--binary")
+            .args(["--quick", "--binary"])
             .arg(program())
             .arg("--out")
             .arg(dir.path()));
