@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::hosts::HostSet;
+use crate::spin::Waiter;
 use crate::sys;
 use forebay_types::{Address, Epoch, Nanos, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
@@ -20,6 +21,8 @@ pub(crate) const PING_AFTER: Duration = Duration::from_millis(500);
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// A connection that was used so recently is not looked at before it is used again.
 const IDLE: Nanos = Nanos::from_millis(1);
+/// Answers to requests with no more data than this may come while one looks.
+const SHORT: usize = 64 << 10;
 /// Room for a header and the body of almost every metadata answer.
 const BUFFER: usize = 8 << 10;
 
@@ -67,6 +70,7 @@ pub(crate) struct Conn {
     /// The part of the buffer that was received and not yet used.
     filled: std::ops::Range<usize>,
     patience: Patience,
+    waiter: Waiter,
 }
 
 /// An answer.
@@ -123,6 +127,7 @@ impl Conn {
                 lease: Nanos::from_secs(2),
                 deadline: left.into(),
             },
+            waiter: Waiter::default(),
         };
         conn.shake_hands(who, started)?;
         sys::set_timeouts(&conn.fd, who.tick).map_err(|e| broken("set timeouts", e))?;
@@ -269,6 +274,8 @@ impl Conn {
             self.send_all(&mut wait, &mut pieces)?;
             self.owed.extend(ahead.iter().map(|(id, _)| *id));
         }
+        let short = body.len().max(usize::try_from(header.length.get()).unwrap_or(usize::MAX)) <= SHORT;
+        self.waiter.sent(short, wait.last_sent());
         Ok(wait)
     }
 
@@ -390,7 +397,7 @@ impl Conn {
         let mut have = 0;
         while have < HEADER_LEN {
             let pieces = &mut [IoSliceMut::new(&mut head[have..]), IoSliceMut::new(into)];
-            let got = sys::receive(&self.fd, pieces);
+            let got = self.waiter.receive(&self.fd, pieces);
             have += self.progress(wait, got)?;
         }
         let (header, opcode) = self.parse(&head)?;
@@ -466,7 +473,8 @@ impl Conn {
         }
         while self.filled.len() < need {
             let room = self.buffer.len().min(self.filled.end.saturating_add(most));
-            let got = sys::receive(&self.fd, &mut [IoSliceMut::new(&mut self.buffer[self.filled.end..room])]);
+            let pieces = &mut [IoSliceMut::new(&mut self.buffer[self.filled.end..room])];
+            let got = self.waiter.receive(&self.fd, pieces);
             self.filled.end += self.progress(wait, got)?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
+use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::SessionId;
@@ -33,18 +34,6 @@ pub struct FileRecord {
     pub session: SessionId,
 }
 
-/// Where the file is open right now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteHandle {
-    /// The node's index; not known of a file that came with `exec`.
-    pub(crate) node: usize,
-    pub(crate) address: &'static Address,
-    pub(crate) handle: u64,
-    pub(crate) session: SessionId,
-    /// The node does not know the handle (any more).
-    pub(crate) lost: bool,
-}
-
 /// An open file. Dropping it does not close it on the node: [`crate::Client::close`] does.
 #[derive(Debug)]
 pub struct File {
@@ -58,7 +47,7 @@ pub struct File {
     pub(crate) identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
-    place: Guarded<RemoteHandle>,
+    place: Whereabouts,
     /// The end of the file after this process's last append, for replays.
     pub(crate) end: AtomicU64,
     dirty: AtomicBool,
@@ -109,7 +98,7 @@ impl File {
             ino: attr.ino,
             identity,
             mode: attr.mode,
-            place: Guarded::new(place),
+            place: Whereabouts::new(place),
             end: AtomicU64::new(attr.size),
             dirty: AtomicBool::new(false),
             unsynced: AtomicU64::new(0),
@@ -178,7 +167,7 @@ impl File {
     }
 
     pub(crate) fn place(&self) -> RemoteHandle {
-        self.place.with(|place| *place).unwrap_or_else(|| RemoteHandle {
+        self.place.get().unwrap_or_else(|| RemoteHandle {
             node: usize::MAX,
             address: NOWHERE.get_or_init(|| Address::Unix("/".into())),
             handle: 0,
@@ -188,7 +177,7 @@ impl File {
     }
 
     pub(crate) fn set_place(&self, new: RemoteHandle) {
-        self.place.with(|place| *place = new);
+        self.place.change(|place| *place = new);
     }
 
     /// Data or locks went through this file: its close must be waited for.
@@ -215,7 +204,7 @@ impl File {
     }
 
     pub(crate) fn lose_place(&self, which: RemoteHandle) {
-        self.place.with(|place| place.lost |= place.handle == which.handle && place.node == which.node);
+        self.place.change(|place| place.lost |= place.handle == which.handle && place.node == which.node);
     }
 
     /// Nobody else moves or closes the file while the result lives.
@@ -288,8 +277,7 @@ impl File {
         // What another thread of the parent was just changing is not known here.
         self.locks.take_over(Vec::new());
         self.rel.take_over(Vec::new());
-        let lost = RemoteHandle { lost: true, ..self.place() };
-        self.place.take_over(lost);
+        self.place.take_over();
         self.change_locks(|locks| locks.retain(|(o, _)| *o == LockOwner::Handle));
     }
 

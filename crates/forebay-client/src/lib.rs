@@ -20,8 +20,10 @@ mod lifeline;
 mod locks;
 mod moving;
 mod pool;
+mod spin;
 mod sys;
 mod transfer;
+mod whereabouts;
 
 pub use client::Client;
 pub use config::{Config, ConfigError, ExportMap, Fallback, Spread};
@@ -30,6 +32,7 @@ pub use error::Error;
 pub use file::{File, FileRecord};
 pub use forebay_types::Address;
 pub use locks::LockWait;
+pub use spin::may_spin;
 pub use sys::high_descriptor;
 
 pub use forebay_wire::flags::OpenFlags;

@@ -1,7 +1,7 @@
 //! Clock, randomness and sockets: the only place of this crate that makes system calls.
 
 use forebay_types::Address;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{IoSlice, IoSliceMut};
@@ -149,9 +149,32 @@ pub(crate) fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno>
 }
 
 /// One receive into several pieces; 0 is the end.
-pub(crate) fn receive(fd: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+pub(crate) fn receive(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
     net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty())
         .map(|r| r.bytes)
+}
+
+/// The same, but only what is there already: otherwise `EAGAIN`.
+pub(crate) fn receive_now(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::DONTWAIT)
+        .map(|r| r.bytes)
+}
+
+/// How many processors this thread may run on.
+pub(crate) fn processors() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+}
+
+/// How many threads of the whole machine run or want to.
+pub(crate) fn running() -> Option<usize> {
+    use rustix::fs::{Mode, OFlags};
+    let fd = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 64];
+    let n = rustix::io::read(&fd, &mut text[..]).ok()?;
+    // `0.20 0.18 0.12 1/80 11206`
+    let field = text[..n].split(|b| *b == b' ').nth(3)?;
+    let number = field.split(|b| *b == b'/').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Whether the other end has closed the connection, or it broke: nothing can be sent on it any more.

@@ -172,6 +172,7 @@ impl Connection {
         loop {
             let done = self.request(session);
             self.link.busy_since.store(0, Relaxed);
+            let done = done.and_then(|()| self.rx.expect(self.link.fd(), &self.node.spinners));
             if let Err(stop) = done {
                 return stop;
             }

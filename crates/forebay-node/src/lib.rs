@@ -32,6 +32,7 @@ mod scrape;
 mod serve;
 mod session;
 mod shares;
+mod spinners;
 pub mod stats;
 mod storage;
 mod sys;

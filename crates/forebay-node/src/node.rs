@@ -12,6 +12,7 @@ use crate::metrics::JobSeries;
 use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::Sessions;
+use crate::spinners::Spinners;
 use crate::stats::{NodeStatistics, NodeStats};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
 use crate::sys;
@@ -107,6 +108,7 @@ pub struct Node {
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
+    pub(crate) spinners: Spinners,
     pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
@@ -194,6 +196,7 @@ impl Node {
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
             ledgers,
+            spinners: Spinners::default(),
             started: sys::now(),
             probing: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),

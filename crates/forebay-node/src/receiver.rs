@@ -3,8 +3,11 @@
 
 use crate::buffer::{Account, Buffer, Pool};
 use crate::link::{Stop, longest};
-use crate::sys::{Map, PAGE};
+use crate::spinners::Spinners;
+use crate::sys::{self, Map, PAGE};
+use forebay_types::Nanos;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use forebay_wire::session::spin::Spin;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -18,6 +21,8 @@ pub(crate) const ROOM: usize = 64 << 10;
 const HEAD: usize = PAGE - HEADER_LEN;
 /// From here on it pays to have the payload on a page boundary (and direct I/O demands it).
 const ALIGN_FROM: usize = 512;
+/// Between two looks at a socket: long enough not to be in the way of who fills it.
+const PAUSES: usize = 16;
 
 /// The receiving side of a connection.
 pub(crate) struct Receiver {
@@ -28,6 +33,7 @@ pub(crate) struct Receiver {
     deadline: Option<Instant>,
     /// The last payload did not fit: fetch headers alone, the payload goes elsewhere.
     large: bool,
+    spin: Spin,
 }
 
 /// A frame's body.
@@ -47,6 +53,7 @@ impl Receiver {
             stall,
             deadline: None,
             large: false,
+            spin: Spin::default(),
         })
     }
 
@@ -184,6 +191,40 @@ impl Receiver {
         let held = self.end - self.start;
         self.map.copy_within(self.start..self.end, HEAD);
         (self.start, self.end) = (HEAD, HEAD + held);
+    }
+
+    /// Waits for the next request with open eyes, if it may be expected soon and nobody else needs the
+    /// processor: what has come by then is taken by the receive that follows.
+    pub(crate) fn expect(&mut self, fd: BorrowedFd<'_>, spinners: &Spinners) -> Result<(), Stop> {
+        if self.large || !self.is_empty() {
+            return Ok(());
+        }
+        let began = sys::now();
+        let Some(_spinning) = spinners.enter(began) else { return Ok(()) };
+        let budget = self.spin.budget();
+        if budget == Nanos::ZERO {
+            return Ok(());
+        }
+        (self.start, self.end) = (HEAD, HEAD);
+        loop {
+            let got = recv(fd, &mut self.map[HEAD..], RecvFlags::DONTWAIT);
+            let took = sys::now().since(began);
+            match got {
+                Ok((0, _)) => return Err(Stop::Closed),
+                Ok((n, _)) => {
+                    self.end += n;
+                    self.spin.hit(took);
+                    return Ok(());
+                }
+                Err(Errno::AGAIN | Errno::INTR) if took < budget => {}
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    self.spin.miss();
+                    return Ok(());
+                }
+                Err(e) => return Err(Stop::Broken(e)),
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
     }
 
     /// Receives something, into the buffer up to `to`. The socket's receive time-out makes it come

@@ -16,26 +16,28 @@ use std::time::{Duration, Instant};
 /// Measure the path of a request: direct, the smallest possible forwarder, and Forebay.
 ///
 /// Every figure is the median of several repetitions that are interleaved in one run, on a memory
-/// file system, over TCP on loopback. *direct* is the file itself; *limit* is the smallest possible
-/// synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
+/// file system, over TCP on loopback or Unix sockets. *direct* is the file itself; *limit* is the smallest
+/// possible synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
 /// nothing else); *forebay* is an unmodified program through the preload library and one I/O node.
-/// Latencies and metadata rates are measured with both sides on one processor (an idle virtual
-/// processor wakes slowly, which would measure the hypervisor); throughput without pinning. The
-/// ratio is the median of the repetitions' own ratios: what a machine does to one repetition it
-/// mostly does to all three ways.
+/// Latencies and metadata rates are measured twice: with both sides on one processor, where nobody can
+/// spin, and *free*, as users see them, against a limit that spins for up to 50 µs before it sleeps;
+/// throughput without pinning, against the limit that sleeps. The ratio is the median of the
+/// repetitions' own ratios: what a machine does to one repetition it mostly does to all three ways.
 #[derive(Clone, Debug)]
 pub struct PathBench {
     /// Repetitions of each measurement.
     pub repeat: usize,
     /// Where the files are; a memory file system.
     pub dir: PathBuf,
+    /// How the I/O node and the smallest forwarder are reached.
+    pub transport: Transport,
     /// A tenth of the work: to see that it runs.
     pub quick: bool,
 }
 
 impl Default for PathBench {
     fn default() -> PathBench {
-        PathBench { repeat: 9, dir: "/dev/shm".into(), quick: false }
+        PathBench { repeat: 9, dir: "/dev/shm".into(), transport: Transport::Tcp, quick: false }
     }
 }
 
@@ -61,17 +63,19 @@ pub struct PathRow {
 }
 
 /// One kind of measurement.
-struct Case {
-    what: &'static str,
-    op: Op,
-    size: usize,
-    processes: usize,
-    count: usize,
-    kind: Kind,
+pub(super) struct Case {
+    pub(super) what: &'static str,
+    pub(super) op: Op,
+    pub(super) size: usize,
+    pub(super) processes: usize,
+    pub(super) count: usize,
+    pub(super) kind: Kind,
+    /// Both sides on one processor.
+    pub(super) pinned: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     /// Microseconds, at most this many times the limit's.
     Latency(f64),
     /// MB/s, at least this share of the limit's.
@@ -80,13 +84,33 @@ enum Kind {
     Rate(f64),
 }
 
-fn cases(quick: bool) -> Vec<Case> {
+impl Kind {
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Kind::Latency(_) => "µs",
+            Kind::Throughput(_) => "MB/s",
+            Kind::Rate(_) => "1/s",
+        }
+    }
+}
+
+pub(super) fn cases(quick: bool) -> Vec<Case> {
     let n = |full: usize| if quick { (full / 10).max(20) } else { full };
-    let case =
-        |what, op, size, processes, count, kind| Case { what, op, size, processes, count: n(count), kind };
+    let case = |what, op, size, processes, count, kind| Case {
+        what,
+        op,
+        size,
+        processes,
+        count: n(count),
+        kind,
+        pinned: false,
+    };
+    let pinned = |what, op, size, count, kind| Case { pinned: true, ..case(what, op, size, 1, count, kind) };
     vec![
-        case("4 KiB write, p50", Op::Write, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
-        case("4 KiB read, p50", Op::Read, 4 << 10, 1, 10_000, Kind::Latency(1.3)),
+        pinned("4 KiB write, p50, one core", Op::Write, 4 << 10, 10_000, Kind::Latency(1.3)),
+        pinned("4 KiB read, p50, one core", Op::Read, 4 << 10, 10_000, Kind::Latency(1.3)),
+        case("4 KiB write, p50, free", Op::Write, 4 << 10, 1, 10_000, Kind::Latency(1.15)),
+        case("4 KiB read, p50, free", Op::Read, 4 << 10, 1, 10_000, Kind::Latency(1.15)),
         case("64 KiB write, 1 process", Op::Write, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
         case("64 KiB read, 1 process", Op::Read, 64 << 10, 1, 12_000, Kind::Throughput(0.9)),
         case("64 KiB write, 8 processes", Op::Write, 64 << 10, 8, 3_000, Kind::Throughput(0.9)),
@@ -95,8 +119,10 @@ fn cases(quick: bool) -> Vec<Case> {
         case("1 MiB read, 1 process", Op::Read, 1 << 20, 1, 800, Kind::Throughput(0.9)),
         case("1 MiB write, 8 processes", Op::Write, 1 << 20, 8, 150, Kind::Throughput(0.9)),
         case("1 MiB read, 8 processes", Op::Read, 1 << 20, 8, 150, Kind::Throughput(0.9)),
-        case("stat", Op::Stat, 1, 1, 10_000, Kind::Rate(0.7)),
-        case("create + unlink", Op::Create, 1, 1, 5_000, Kind::Rate(0.7)),
+        pinned("stat, one core", Op::Stat, 1, 10_000, Kind::Rate(0.7)),
+        case("stat, free", Op::Stat, 1, 1, 10_000, Kind::Rate(0.7)),
+        pinned("create + unlink, one core", Op::Create, 1, 5_000, Kind::Rate(0.7)),
+        case("create + unlink, free", Op::Create, 1, 1, 5_000, Kind::Rate(0.7)),
     ]
 }
 
@@ -112,7 +138,7 @@ const WAYS: [Way; 3] = [Way::Direct, Way::Limit, Way::Forebay];
 /// A process of the bench that ends when this value does.
 struct Server {
     process: Process,
-    port: u16,
+    at: String,
 }
 
 struct Ground {
@@ -121,12 +147,13 @@ struct Ground {
     layer: Layer,
     library: PathBuf,
     limit: Server,
+    spinning: Server,
 }
 
 impl PathBench {
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
-        let ground = Ground::new(&self.dir)?;
+        let ground = Ground::new(&self.dir, self.transport)?;
         let cases = cases(self.quick);
         let repeat = self.repeat.max(1);
         progress.begin(cases.len() * repeat * WAYS.len());
@@ -153,90 +180,44 @@ impl PathBench {
 fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
     let ratio = median(seen[2].iter().zip(&seen[1]).map(|(forebay, limit)| forebay / limit).collect());
     let [direct, limit, forebay] = seen.clone().map(median);
-    let (unit, target, met) = match case.kind {
-        Kind::Latency(most) => ("µs", format!("≤ {most}"), ratio <= most),
-        Kind::Throughput(least) => ("MB/s", format!("≥ {least}"), ratio >= least),
-        Kind::Rate(least) => ("1/s", format!("≥ {least}"), ratio >= least),
+    let (target, met) = match case.kind {
+        Kind::Latency(most) => (format!("≤ {most}"), ratio <= most),
+        Kind::Throughput(least) | Kind::Rate(least) => (format!("≥ {least}"), ratio >= least),
     };
+    let unit = case.kind.unit();
     PathRow { what: case.what.into(), unit, direct, limit, forebay, ratio, target, met }
 }
 
 impl Ground {
-    fn new(base: &Path) -> Result<Ground> {
+    fn new(base: &Path, transport: Transport) -> Result<Ground> {
         let program = program()?;
         let dir = RunDir::create(base)?;
-        let layer = start_layer(&program, dir.path())?;
+        let layer = start_layer(&program, dir.path(), transport)?;
         let library = layer.write_preload()?;
-        let mut command = Command::new(&program);
-        command.args(["bench", "limit-server"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::start(&mut command).context("cannot start the smallest forwarder")?;
-        let mut line = String::new();
-        BufReader::new(process.output().context("no pipe")?).read_line(&mut line)?;
-        let port = line.trim().parse().context("the smallest forwarder gave no port")?;
-        Ok(Ground { program, dir, layer, library, limit: Server { process, port } })
+        let limit = Server::start(&program, dir.path(), transport, false)?;
+        let spinning = Server::start(&program, dir.path(), transport, true)?;
+        Ok(Ground { program, dir, layer, library, limit, spinning })
     }
 
     fn measure(&self, case: &Case, way: Way) -> Result<f64> {
-        let pinned = !matches!(case.kind, Kind::Throughput(_));
-        let cpus: Vec<usize> = if pinned { vec![0] } else { all_cpus() };
+        let cpus: Vec<usize> = if case.pinned { vec![0] } else { all_cpus() };
         pin(Some(self.limit.process.id()), &cpus)?;
         for pid in self.layer.pids() {
             pin(Some(pid), &cpus)?;
         }
-        let mut workers = Vec::new();
-        for i in 0..case.processes {
-            let file = self.dir.path().join(format!("file{i}"));
-            if !file.exists() {
-                std::fs::write(&file, vec![1u8; 16 << 20])?;
-            }
-            workers.push(self.worker(case, way, &file, pinned)?);
-        }
-        let mut pipes = Vec::new();
-        for w in &mut workers {
-            let mut out = BufReader::new(w.output().context("no pipe")?);
-            let mut line = String::new();
-            out.read_line(&mut line)?;
-            if line.trim() != "ready" {
-                bail!("a worker did not start ({way:?}, {})", case.what);
-            }
-            pipes.push(out);
-        }
-        for w in &mut workers {
-            w.input().context("no pipe")?.write_all(b"g")?;
-        }
-        let mut timings: Vec<Timing> = Vec::new();
-        for (w, out) in workers.iter_mut().zip(&mut pipes) {
-            let mut line = String::new();
-            out.read_line(&mut line)?;
-            timings.push(
-                serde_json::from_str(&line)
-                    .with_context(|| format!("a worker failed ({way:?}, {})", case.what))?,
-            );
-            w.wait()?;
-        }
-        let start = timings.iter().map(|t| t.start).min().unwrap_or(0);
-        let end = timings.iter().map(|t| t.end).max().unwrap_or(0);
-        let seconds = (end.saturating_sub(start)).max(1) as f64 / 1e9;
-        let operations = (case.count * case.processes) as f64;
-        Ok(match case.kind {
-            Kind::Latency(_) => timings[0].p50_ns as f64 / 1e3,
-            Kind::Throughput(_) => operations * case.size as f64 / seconds / 1e6,
-            Kind::Rate(_) => operations / seconds,
-        })
+        measure(case, self.dir.path(), |file| self.worker(case, way, file))
+            .with_context(|| format!("{way:?}, {}", case.what))
     }
 
-    fn worker(&self, case: &Case, way: Way, file: &Path, pinned: bool) -> Result<Process> {
-        let mut c = Command::new(&self.program);
-        c.args(["bench", "worker", "--op", case.op.name()]);
-        c.args(["--size", &case.size.to_string(), "--count", &case.count.to_string()]);
-        c.arg("--file").arg(file);
-        if pinned {
-            c.args(["--cpu", "0"]);
-        }
+    fn worker(&self, case: &Case, way: Way, file: &Path) -> Result<Process> {
+        let mut c = case.worker(&self.program, file);
         match way {
             Way::Direct => {}
+            Way::Limit if case.pinned || matches!(case.kind, Kind::Throughput(_)) => {
+                c.args(["--limit", &self.limit.at]);
+            }
             Way::Limit => {
-                c.args(["--limit", &self.limit.port.to_string()]);
+                c.args(["--spin", "--limit", &self.spinning.at]);
             }
             Way::Forebay => {
                 c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
@@ -277,7 +258,7 @@ impl Ground {
 
     /// The memory of an idle I/O node, and with a thousand connections.
     fn memory(&self) -> Result<Vec<PathRow>> {
-        let layer = start_layer(&self.program, self.dir.path())?;
+        let layer = start_layer(&self.program, self.dir.path(), Transport::Tcp)?;
         let pid = *layer.pids().first().context("no I/O node")?;
         let row = |what: &str, mib: f64, most: f64| PathRow {
             what: what.into(),
@@ -305,13 +286,89 @@ impl Ground {
     }
 }
 
-/// One I/O node over TCP, for the directory by its own name.
-fn start_layer(program: &Path, dir: &Path) -> Result<Layer> {
+impl Server {
+    fn start(program: &Path, dir: &Path, transport: Transport, spin: bool) -> Result<Server> {
+        let mut command = Command::new(program);
+        command.args(["bench", "limit-server"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if spin {
+            command.arg("--spin");
+        }
+        if transport == Transport::Unix {
+            command.arg("--unix").arg(dir.join(if spin { "spinning" } else { "limit" }));
+        }
+        let mut process = Process::start(&mut command).context("cannot start the smallest forwarder")?;
+        let mut at = String::new();
+        BufReader::new(process.output().context("no pipe")?).read_line(&mut at)?;
+        at.truncate(at.trim_end().len());
+        if at.is_empty() {
+            bail!("the smallest forwarder does not say where it is");
+        }
+        Ok(Server { process, at })
+    }
+}
+
+impl Case {
+    /// The command of a worker of this case.
+    pub(super) fn worker(&self, program: &Path, file: &Path) -> Command {
+        let mut c = Command::new(program);
+        c.args(["bench", "worker", "--op", self.op.name()]);
+        c.args(["--size", &self.size.to_string(), "--count", &self.count.to_string()]);
+        c.arg("--file").arg(file);
+        if self.pinned {
+            c.args(["--cpu", "0"]);
+        }
+        c
+    }
+}
+
+/// Has the case's workers work at once, each on a file of its own in `dir`: the figure.
+pub(super) fn measure(case: &Case, dir: &Path, start: impl Fn(&Path) -> Result<Process>) -> Result<f64> {
+    let mut workers = Vec::new();
+    for i in 0..case.processes {
+        let file = dir.join(format!("file{i}"));
+        if !file.exists() {
+            std::fs::write(&file, vec![1u8; 16 << 20])?;
+        }
+        workers.push(start(&file)?);
+    }
+    let mut pipes = Vec::new();
+    for w in &mut workers {
+        let mut out = BufReader::new(w.output().context("no pipe")?);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        if line.trim() != "ready" {
+            bail!("a worker did not start");
+        }
+        pipes.push(out);
+    }
+    for w in &mut workers {
+        w.input().context("no pipe")?.write_all(b"g")?;
+    }
+    let mut timings: Vec<Timing> = Vec::new();
+    for (w, out) in workers.iter_mut().zip(&mut pipes) {
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        timings.push(serde_json::from_str(&line).context("a worker failed")?);
+        w.wait()?;
+    }
+    let start = timings.iter().map(|t| t.start).min().unwrap_or(0);
+    let end = timings.iter().map(|t| t.end).max().unwrap_or(0);
+    let seconds = (end.saturating_sub(start)).max(1) as f64 / 1e9;
+    let operations = (case.count * case.processes) as f64;
+    Ok(match case.kind {
+        Kind::Latency(_) => timings.first().context("no worker")?.p50_ns as f64 / 1e3,
+        Kind::Throughput(_) => operations * case.size as f64 / seconds / 1e6,
+        Kind::Rate(_) => operations / seconds,
+    })
+}
+
+/// One I/O node, for the directory by its own name.
+fn start_layer(program: &Path, dir: &Path, transport: Transport) -> Result<Layer> {
     Ok(Layer::start(&LayerConfig {
         program: program.to_owned(),
         io_nodes: 1,
         at: vec![At { dir: dir.to_owned(), export: dir.to_owned() }],
-        transport: Transport::Tcp,
+        transport,
         deadline: Duration::from_secs(30),
         fallback: Fallback::Error,
         node_args: Vec::new(),
@@ -334,7 +391,7 @@ fn raise_file_limit() -> Result<()> {
         .context("cannot open 1,000 sockets")
 }
 
-fn all_cpus() -> Vec<usize> {
+pub(super) fn all_cpus() -> Vec<usize> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 

@@ -22,8 +22,10 @@ pub struct Worker {
     pub size: usize,
     /// How often.
     pub count: usize,
-    /// Through the smallest forwarder at this port instead of the file system.
-    pub limit: Option<u16>,
+    /// Through the smallest forwarder at this port or Unix socket instead of the file system.
+    pub limit: Option<String>,
+    /// Spinning before it sleeps.
+    pub spin: bool,
     /// Run on this processor only.
     pub cpu: Option<usize>,
 }
@@ -108,9 +110,9 @@ impl Worker {
             super::path::pin(None, &[cpu])?;
         }
         let data = matches!(self.op, Op::Read | Op::Write);
-        let mut way = match self.limit {
-            Some(port) => {
-                let mut c = LimitClient::connect(port)?;
+        let mut way = match &self.limit {
+            Some(at) => {
+                let mut c = LimitClient::connect(at, self.spin)?;
                 if data {
                     c.open(&self.file)?;
                 }

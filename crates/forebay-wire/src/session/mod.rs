@@ -2,7 +2,7 @@
 //! what to do when no answer comes, [`wait`] how long to wait for it on one connection, [`nodes`] which
 //! node is used. The node's: [`lease`] keeps a request from being carried out after its client gave up
 //! on it, [`replies`] answers a repeated request without doing it again, [`ledger`] lets another process
-//! answer for a node that is gone. Both count by the same [`fence`].
+//! answer for a node that is gone. Both count by the same [`fence`], and [`spin`] through short waits.
 
 pub mod call;
 pub mod fence;
@@ -10,4 +10,5 @@ pub mod lease;
 pub mod ledger;
 pub mod nodes;
 pub mod replies;
+pub mod spin;
 pub mod wait;

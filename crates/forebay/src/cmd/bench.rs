@@ -3,7 +3,8 @@
 use super::lab::{carry_out, watched};
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
-use forebay_lab::bench::{Op, PathBench, PathRow, SchedBench, Worker, serve_limit};
+use forebay_embed::Transport;
+use forebay_lab::bench::{Against, AgainstRow, Op, PathBench, PathRow, SchedBench, Worker, serve_limit};
 use forebay_sched::SchedulerConfig;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,24 +24,37 @@ enum What {
     Worker(WorkerArgs),
     /// The smallest possible forwarder. Not for people.
     #[command(hide = true)]
-    LimitServer,
+    LimitServer {
+        /// At this Unix socket instead of a port.
+        #[arg(long)]
+        unix: Option<PathBuf>,
+        /// Spin before sleeping.
+        #[arg(long)]
+        spin: bool,
+    },
 }
 
 /// Measure the path of a request: direct, the smallest possible forwarder, and Forebay.
 ///
 /// Every figure is the median of several repetitions that are interleaved in one run, on a memory
-/// file system, over TCP on loopback. *direct* is the file itself; *limit* is the smallest possible
-/// synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
-/// nothing else); *forebay* is an unmodified program through the preload library and one I/O node.
-/// Latencies and metadata rates are measured with both sides on one processor (an idle virtual
-/// processor wakes slowly, which would measure the hypervisor); throughput without pinning. The
-/// ratio is the median of the repetitions' own ratios: what a machine does to one repetition it
-/// mostly does to all three ways.
+/// file system. *direct* is the file itself; *limit* is the smallest possible synchronous forwarder (a
+/// blocking socket, a header, the payload, pwrite or pread, a reply, and nothing else); *forebay* is an
+/// unmodified program through the preload library and one I/O node. Latencies and metadata rates are
+/// measured with both sides on one processor, where nobody can spin, and *free*, as users see them,
+/// against a limit that spins for up to 50 µs before it sleeps; throughput without pinning. The ratio is
+/// the median of the repetitions' own ratios: what a machine does to one repetition it mostly does to all
+/// three ways. With --against, this build is held against another one instead.
 #[derive(Args)]
 struct PathArgs {
-    /// Repetitions of each measurement.
-    #[arg(long, value_name = "N", default_value_t = PathBench::default().repeat)]
-    repeat: usize,
+    /// Repetitions of each measurement [default: 9; with --against 15].
+    #[arg(long, value_name = "N")]
+    repeat: Option<usize>,
+    /// Another build's program: both are measured, in turns.
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::FilePath)]
+    against: Option<PathBuf>,
+    /// How the I/O node is reached.
+    #[arg(long, value_enum, default_value_t = super::run::Over::Tcp)]
+    transport: super::run::Over,
     /// Where the files are; a memory file system.
     #[arg(long, value_name = "DIR", default_value_os_t = PathBench::default().dir, value_hint = ValueHint::DirPath)]
     dir: PathBuf,
@@ -85,9 +99,12 @@ struct WorkerArgs {
     size: usize,
     #[arg(long)]
     count: usize,
-    /// Through the smallest forwarder at this port instead of the file system.
+    /// Through the smallest forwarder at this port or Unix socket instead of the file system.
     #[arg(long)]
-    limit: Option<u16>,
+    limit: Option<String>,
+    /// Spin before sleeping.
+    #[arg(long)]
+    spin: bool,
     /// Run on this processor only.
     #[arg(long)]
     cpu: Option<usize>,
@@ -100,10 +117,10 @@ impl Bench {
             What::Sched(SchedArgs { scheduler, files, requests, passes }) => {
                 return carry_out(&SchedBench { scheduler, files, requests, passes }, None);
             }
-            What::Worker(WorkerArgs { op, file, size, count, limit, cpu }) => {
-                Worker { op, file, size, count, limit, cpu }.run()?;
+            What::Worker(WorkerArgs { op, file, size, count, limit, spin, cpu }) => {
+                Worker { op, file, size, count, limit, spin, cpu }.run()?;
             }
-            What::LimitServer => serve_limit()?,
+            What::LimitServer { unix, spin } => serve_limit(unix.as_deref(), spin)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -111,14 +128,39 @@ impl Bench {
 
 impl PathArgs {
     fn run(self) -> Result<()> {
-        let bench = PathBench { repeat: self.repeat, dir: self.dir, quick: self.quick };
-        let rows = watched(|progress| bench.run(progress))?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
-        } else {
-            print(&rows, self.repeat.max(1));
+        let transport: Transport = self.transport.into();
+        let repeat =
+            self.repeat.unwrap_or(if self.against.is_some() { 15 } else { PathBench::default().repeat });
+        let path = PathBench { repeat, dir: self.dir, transport, quick: self.quick };
+        if let Some(old) = self.against {
+            let rows = watched(|progress| Against { old, path }.run(progress))?;
+            return if self.json { json(&rows) } else { Ok(print_against(&rows, repeat)) };
         }
-        Ok(())
+        let rows = watched(|progress| path.run(progress))?;
+        if self.json { json(&rows) } else { Ok(print(&rows, repeat.max(1))) }
+    }
+}
+
+fn json(rows: &impl serde::Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(rows)?);
+    Ok(())
+}
+
+fn number(v: f64) -> String {
+    match v {
+        v if v.is_nan() => "–".to_owned(),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn print_against(rows: &[AgainstRow], repeat: usize) {
+    println!("medians of {repeat} interleaved repetitions; ratio: how much more time this build takes\n");
+    println!("{:<28} {:>5} {:>10} {:>10} {:>7}", "", "", "old", "new", "ratio");
+    for r in rows {
+        let verdict = if r.met { "met" } else { "NOT met" };
+        let (old, new, ratio) = (number(r.old), number(r.new), number(r.ratio));
+        println!("{:<28} {:>5} {old:>10} {new:>10} {ratio:>7}  ≤ 1.03   {verdict}", r.what, r.unit);
     }
 }
 
@@ -130,11 +172,6 @@ fn print(rows: &[PathRow], repeat: usize) {
         "{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}",
         "", "", "direct", "limit", "forebay", "ratio", "target"
     );
-    let number = |v: f64| match v {
-        v if v.is_nan() => "–".to_owned(),
-        v if v >= 100.0 => format!("{v:.0}"),
-        v => format!("{v:.2}"),
-    };
     for r in rows {
         let verdict = if r.met { "met" } else { "NOT met" };
         println!(

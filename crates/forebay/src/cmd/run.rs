@@ -130,11 +130,20 @@ enum OnFailure {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Over {
+pub(crate) enum Over {
     /// A Unix socket.
     Unix,
     /// TCP on loopback.
     Tcp,
+}
+
+impl From<Over> for Transport {
+    fn from(over: Over) -> Transport {
+        match over {
+            Over::Unix => Transport::Unix,
+            Over::Tcp => Transport::Tcp,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -198,10 +207,7 @@ impl Run {
         let Some(urls) = self.arbiter.clone().or_else(environment) else {
             return Ok(IoNodes::Own {
                 number: self.io_nodes.unwrap_or(1).into(),
-                transport: match self.transport {
-                    Over::Unix => Transport::Unix,
-                    Over::Tcp => Transport::Tcp,
-                },
+                transport: self.transport.into(),
                 scheduler: self.scheduler.as_ref().map(ToString::to_string),
             });
         };

@@ -1,0 +1,177 @@
+//! Whether, and for how long, a short wait is spun before it is slept. Waking a sleeping processor takes
+//! longer than many an answer: whoever looks again and again has it the moment it comes. [`Spin`] is one
+//! waiter's memory of how long answers take; [`Cores`] is what a process knows of the machine, since time
+//! that somebody else could use is not spun away.
+
+use forebay_types::Nanos;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The longest that is spun for one wait.
+pub const LONGEST: Nanos = Nanos(50_000);
+/// The shortest: an answer that is late by little is not worth a sleep.
+const SHORTEST: Nanos = Nanos(4_000);
+/// So many waits in a row that were spun for nothing make a waiter tired.
+const PATIENCE: u32 = 3;
+/// The waits that it then sleeps at once: eight the first time, twice as many every time after that.
+const FIRST_REST: u32 = 8;
+const LONGEST_REST: u32 = 1024;
+/// How long a look at the machine is good for.
+const GOOD_FOR: Nanos = Nanos::from_millis(20);
+
+/// One waiter: how long it spins, by what spinning brought it.
+#[derive(Clone, Debug)]
+pub struct Spin {
+    reach: Nanos,
+    missed: u32,
+    rest: u32,
+    next_rest: u32,
+}
+
+impl Default for Spin {
+    fn default() -> Spin {
+        Spin { reach: LONGEST, missed: 0, rest: 0, next_rest: FIRST_REST }
+    }
+}
+
+impl Spin {
+    /// How long the wait that begins now may be spun; zero: not at all.
+    pub fn budget(&mut self) -> Nanos {
+        if self.rest == 0 {
+            return self.reach;
+        }
+        self.rest -= 1;
+        Nanos::ZERO
+    }
+
+    /// It came while the wait was spun, after `took`.
+    pub fn hit(&mut self, took: Nanos) {
+        // About twice the usual time.
+        let reach = (self.reach.0 * 7 + took.0.min(LONGEST.0) * 2) / 8;
+        self.reach = Nanos(reach).clamp(SHORTEST, LONGEST);
+        self.missed = 0;
+        self.next_rest = FIRST_REST;
+    }
+
+    /// The wait was spun, and slept in the end.
+    pub fn miss(&mut self) {
+        self.reach = Nanos(self.reach.0 * 2).min(LONGEST);
+        self.missed += 1;
+        if self.missed >= PATIENCE {
+            self.missed = PATIENCE - 1;
+            self.rest = self.next_rest;
+            self.next_rest = (self.next_rest * 2).min(LONGEST_REST);
+        }
+    }
+}
+
+/// Whether the machine has a processor to spare, as last seen. Shared by all threads of a process.
+#[derive(Debug, Default)]
+pub struct Cores {
+    looked: AtomicU64,
+    spare: AtomicBool,
+}
+
+impl Cores {
+    /// Nothing seen yet.
+    pub const fn new() -> Cores {
+        Cores { looked: AtomicU64::new(0), spare: AtomicBool::new(false) }
+    }
+
+    /// Whether it is the caller's turn to look, and tell [`Cores::saw`].
+    pub fn look(&self, now: Nanos) -> bool {
+        let looked = self.looked.load(Ordering::Relaxed);
+        (looked == 0 || now.0 >= looked.saturating_add(GOOD_FOR.0))
+            && self
+                .looked
+                .compare_exchange(looked, now.0.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// So many threads were running or wanted to, the caller among them, on so many processors.
+    pub fn saw(&self, running: usize, processors: usize) {
+        // Whoever spins has a partner that needs a processor too. While they spin, both are counted.
+        let partner = usize::from(!self.spare());
+        self.spare.store(running + partner <= processors, Ordering::Relaxed);
+    }
+
+    /// Whether there is a processor to spare.
+    pub fn spare(&self) -> bool {
+        self.spare.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(n: u64) -> Nanos {
+        Nanos(n * 1000)
+    }
+
+    /// Waits `count` times for answers that take `takes`: what was spun in all, and how many were caught.
+    fn wait(spin: &mut Spin, count: usize, takes: Nanos) -> (Nanos, usize) {
+        let (mut spun, mut caught) = (0, 0);
+        for _ in 0..count {
+            let budget = spin.budget();
+            if budget == Nanos::ZERO {
+                continue;
+            }
+            spun += budget.min(takes).0;
+            if takes <= budget {
+                caught += 1;
+                spin.hit(takes);
+            } else {
+                spin.miss();
+            }
+        }
+        (Nanos(spun), caught)
+    }
+
+    #[test]
+    fn quick_answers_are_caught_and_the_reach_follows_them() {
+        let mut spin = Spin::default();
+        assert_eq!(wait(&mut spin, 1000, us(8)).1, 1000);
+        assert!(spin.budget() >= us(8) && spin.budget() <= us(17), "{:?}", spin.budget());
+        // They take longer now: one is missed, the next are not.
+        assert!(wait(&mut spin, 100, us(20)).1 >= 98);
+        assert!(wait(&mut spin, 1000, us(1)).1 == 1000 && spin.budget() == SHORTEST);
+    }
+
+    #[test]
+    fn slow_answers_cost_next_to_nothing() {
+        let mut spin = Spin::default();
+        let (spun, caught) = wait(&mut spin, 100_000, us(400));
+        assert_eq!(caught, 0);
+        assert!(spun < us(100_000 / 10), "a tenth of a microsecond a wait: {spun:?}");
+        // And when they are quick again, that is noticed.
+        assert!(wait(&mut spin, 5_000, us(8)).1 > 3_000);
+    }
+
+    #[test]
+    fn one_slow_answer_among_quick_ones_changes_nothing() {
+        let mut spin = Spin::default();
+        for _ in 0..100 {
+            assert_eq!(wait(&mut spin, 9, us(10)).1, 9);
+            assert_eq!(wait(&mut spin, 1, us(900)).1, 0);
+        }
+    }
+
+    #[test]
+    fn nobody_spins_where_others_want_the_processors() {
+        let cores = Cores::new();
+        assert!(!cores.spare(), "nothing is known yet");
+        assert!(cores.look(us(5)));
+        assert!(!cores.look(us(6)), "one look is enough");
+        cores.saw(1, 2);
+        assert!(cores.spare());
+        cores.saw(2, 2);
+        assert!(cores.spare(), "the second one is the partner");
+        cores.saw(3, 2);
+        assert!(!cores.spare());
+        cores.saw(2, 2);
+        assert!(!cores.spare(), "the partner sleeps now, so the second one is somebody else");
+        assert!(cores.look(us(5) + GOOD_FOR));
+        cores.saw(1, 1);
+        assert!(!cores.spare(), "never on one processor");
+    }
+}
