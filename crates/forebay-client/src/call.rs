@@ -193,7 +193,17 @@ impl Client {
 
     /// A connection to `node`; whether it is a new one.
     pub(crate) fn connected(&self, node: usize, until: Nanos) -> Result<(Taken<'_>, bool), Failure> {
-        let mut taken = self.pool.take(node, until).ok_or(Failure::Deadline)?;
+        let taken = self.pool.take(node, until).ok_or(Failure::Deadline)?;
+        self.connected_in(taken, node, until)
+    }
+
+    /// The same, in this place of the pool.
+    pub(crate) fn connected_in<'a>(
+        &self,
+        mut taken: Taken<'a>,
+        node: usize,
+        until: Nanos,
+    ) -> Result<(Taken<'a>, bool), Failure> {
         let now = sys::now();
         if taken.conn().is_some_and(|conn| conn.died_idle(now)) {
             taken.drop_conn();

@@ -15,7 +15,7 @@ use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
 use forebay_wire::session::call::Kind;
-use forebay_wire::session::nodes::Nodes;
+use forebay_wire::session::nodes::{Nodes, Turn};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -34,7 +34,8 @@ pub struct Client {
     pub(crate) lifelines: Lifelines,
     pending: Mutex<Vec<PendingClose>>,
     pending_count: AtomicUsize,
-    has_forked: AtomicBool,
+    /// How often the process has forked.
+    forks: AtomicUsize,
     /// The newest mapping a node has told of.
     pub(crate) newest: AtomicU64,
     /// A thread is asking for that mapping.
@@ -62,9 +63,10 @@ impl Client {
         let secret = config.check()?;
         let turn = match config.spread {
             Spread::Process => process_turn(),
-            Spread::Host => {
-                sys::hostname().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
-            }
+            Spread::Host => sys::hostname()
+                .bytes()
+                .fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
+                .into(),
         };
         let nodes = Nodes::new(config.epoch, &known(&config.nodes), &known(&config.spare), turn);
         for address in &known(&config.down) {
@@ -80,7 +82,7 @@ impl Client {
             lifelines: Lifelines::default(),
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
-            has_forked: AtomicBool::new(false),
+            forks: AtomicUsize::new(0),
             newest: AtomicU64::new(0),
             following: AtomicBool::new(false),
             counters,
@@ -98,6 +100,9 @@ impl Client {
         unsafe { self.pool.forget() };
         let mut child = Client::new(self.config.clone(), self.counters).expect("the parent checked it");
         child.nodes = self.nodes.clone();
+        if self.config.spread == Spread::Process {
+            child.nodes.fork(self.forks.load(Ordering::Relaxed));
+        }
         child.lifelines = self.lifelines.inherit();
         child
     }
@@ -196,6 +201,10 @@ impl Client {
             return Ok(());
         }
         drop(alone);
+        self.close_lanes(file).and(self.close_place(file))
+    }
+
+    fn close_place(&self, file: &File) -> Result<(), Error> {
         let place = file.place();
         if place.session != self.session {
             return Ok(());
@@ -280,7 +289,8 @@ impl Client {
         if buf.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::In(buf));
         }
-        self.read_piece(&mut self.begin(Kind::Look, sys::now()), file, buf, offset)
+        let lane = self.lane(file, offset, buf.len());
+        self.read_piece(&mut self.begin(Kind::Look, sys::now()), lane, buf, offset)
     }
 
     /// Writes at an offset.
@@ -289,7 +299,10 @@ impl Client {
         if data.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::Out(data));
         }
-        self.write_piece(&mut self.begin(Kind::Again, sys::now()), file, data, offset)
+        let lane = self.lane(file, offset, data.len());
+        let done = self.write_piece(&mut self.begin(Kind::Again, sys::now()), lane, data, offset);
+        file.gather(lane);
+        done
     }
 
     /// Writes at the end. Returns how much, and where the last of it ended.
@@ -397,13 +410,13 @@ impl Client {
     /// The process forks: its child may use what is open now after this process has closed it or
     /// has ended. The files themselves are told by [`File::set_shared`].
     pub fn note_fork(&self) {
-        self.has_forked.store(true, Ordering::Relaxed);
+        self.forks.fetch_add(1, Ordering::Relaxed);
         self.tie_lifelines();
     }
 
     /// The process ends: takes leave of the nodes, which closes what is open there.
     pub fn leave(&self) {
-        let linger = self.has_forked.load(Ordering::Relaxed);
+        let linger = self.forks.load(Ordering::Relaxed) > 0;
         self.pool.for_each_idle(|taken| {
             if let Some(conn) = taken.conn() {
                 conn.goodbye(linger);
@@ -418,11 +431,17 @@ fn known(addresses: &[Address]) -> Vec<&'static Address> {
     addresses.iter().map(|a| &*Box::leak(Box::new(a.clone()))).collect()
 }
 
-/// A number that differs between the processes of a parallel program: its rank where a launcher
-/// gives one, else its process id.
-fn process_turn() -> usize {
-    ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok()?.parse().ok())
-        .unwrap_or_else(|| sys::pid() as usize)
+/// Which process of a parallel program this is: its rank where a launcher gives one, of how many if it
+/// says so; else the process id.
+fn process_turn() -> Turn {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("PMIX_RANK", "PMIX_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+    ]
+    .iter()
+    .find_map(|(rank, size)| Some(Turn { number: number(rank)?, of: number(size), forks: 0 }))
+    .unwrap_or_else(|| (sys::pid() as usize).into())
 }

@@ -65,6 +65,10 @@ pub struct Config {
     /// Which node serves which process.
     #[serde(default)]
     pub spread: Spread,
+    /// Large requests of a process are spread over all of the job's nodes, by their place in the file: for
+    /// nodes that see each other's writes at once.
+    #[serde(default)]
+    pub stripe: bool,
     /// The longest a call may take, in milliseconds.
     #[serde(default = "default_deadline_ms")]
     pub deadline_ms: u64,
@@ -88,6 +92,7 @@ impl Config {
             epoch: Epoch::default(),
             exports: Vec::new(),
             spread: Spread::default(),
+            stripe: false,
             deadline_ms: default_deadline_ms(),
             fallback: Fallback::default(),
             placeholder: None,

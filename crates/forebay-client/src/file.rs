@@ -3,6 +3,7 @@
 
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
+use crate::lanes::Lanes;
 use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
@@ -66,13 +67,14 @@ pub struct File {
     moving: AtomicBool,
     locking: AtomicBool,
     syncing: AtomicBool,
+    pub(crate) lanes: Lanes,
 }
 
 /// One thread does with the file what only one may: whoever holds this.
 pub(crate) struct Alone<'a>(&'a AtomicBool);
 
 impl<'a> Alone<'a> {
-    fn enter(flag: &'a AtomicBool) -> Option<Alone<'a>> {
+    pub(crate) fn enter(flag: &'a AtomicBool) -> Option<Alone<'a>> {
         (!flag.swap(true, Ordering::Acquire)).then(|| Alone(flag))
     }
 }
@@ -111,6 +113,7 @@ impl File {
             moving: AtomicBool::new(false),
             locking: AtomicBool::new(false),
             syncing: AtomicBool::new(false),
+            lanes: Lanes::default(),
         }
     }
 
@@ -203,6 +206,13 @@ impl File {
         HostSet(self.unsynced.swap(0, Ordering::Relaxed))
     }
 
+    /// What was written through `lane` is owed by this file.
+    pub(crate) fn gather(&self, lane: &File) {
+        if !std::ptr::eq(self, lane) {
+            self.mark_unsynced(lane.take_unsynced());
+        }
+    }
+
     pub(crate) fn lose_place(&self, which: RemoteHandle) {
         self.place.change(|place| place.lost |= place.handle == which.handle && place.node == which.node);
     }
@@ -244,6 +254,7 @@ impl File {
     /// A forked process may hold it too: its close here does not close it there.
     pub fn set_shared(&self, shared: bool) {
         self.shared.store(shared, Ordering::Relaxed);
+        self.lanes.open().for_each(|lane| lane.set_shared(shared));
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -274,6 +285,7 @@ impl File {
     pub fn forget_process_locks(&self) {
         self.moving.store(false, Ordering::Relaxed);
         self.locking.store(false, Ordering::Relaxed);
+        self.lanes.open().for_each(File::forget_process_locks);
         // What another thread of the parent was just changing is not known here.
         self.locks.take_over(Vec::new());
         self.rel.take_over(Vec::new());

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod guarded;
 mod hosts;
+mod lanes;
 mod lifeline;
 mod locks;
 mod moving;

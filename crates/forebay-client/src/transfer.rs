@@ -3,11 +3,15 @@
 
 use crate::call::{Body, On, Request, refused};
 use crate::client::Client;
-use crate::conn::Failure;
+use crate::conn::{Conn, Failure};
 use crate::counters::OpIndex;
 use crate::error::Error;
 use crate::file::File;
+use crate::hosts::HostSet;
+use crate::pool::Taken;
 use crate::sys;
+use crate::whereabouts::RemoteHandle;
+use forebay_types::Nanos;
 use forebay_wire::MAX_DATA;
 use forebay_wire::frame::{Opcode, flag};
 use forebay_wire::session::call::{Bound, Call, Kind, Step};
@@ -39,9 +43,10 @@ impl Data<'_> {
     }
 }
 
-/// One frame of a train.
-struct Piece {
+/// One frame of a transfer.
+struct Piece<'a> {
     call: Call,
+    lane: &'a File,
     outcome: Option<Result<usize, Error>>,
 }
 
@@ -99,128 +104,244 @@ impl Client {
         let total = data.len();
         let started = sys::now();
         let kind = request(data.opcode(), 0, 0, &[]).kind;
-        let mut pieces: Vec<Piece> = (0..total.div_ceil(PIECE))
-            .map(|_| Piece { call: self.begin(kind, started), outcome: None })
+        let at = |i: usize| offset.saturating_add((i * PIECE) as u64);
+        let mut pieces: Vec<Piece<'_>> = (0..total.div_ceil(PIECE))
+            .map(|i| Piece {
+                call: self.begin(kind, started),
+                lane: self.lane(file, at(i), total),
+                outcome: None,
+            })
             .collect();
-        self.train(file, offset, &mut data, &mut pieces);
+        self.trains(offset, &mut data, &mut pieces);
         let mut done = 0;
-        for (i, piece) in pieces.into_iter().enumerate() {
+        let mut outcome = Ok(());
+        for (i, piece) in pieces.iter_mut().enumerate() {
             let (from, to) = (i * PIECE, total.min((i + 1) * PIECE));
-            let at = offset.saturating_add(from as u64);
-            let outcome = piece.outcome.unwrap_or_else(|| {
+            let carried = piece.outcome.take().unwrap_or_else(|| {
                 // Its own deadline begins now; what it is known by, and that it was sent, stays.
-                let mut call = piece.call;
-                call.restart(sys::now(), self.limit());
+                piece.call.restart(sys::now(), self.limit());
                 match &mut data {
-                    Data::In(buf) => self.read_piece(&mut call, file, &mut buf[from..to], at),
-                    Data::Out(bytes) => self.write_piece(&mut call, file, &bytes[from..to], at),
+                    Data::In(buf) => self.read_piece(&mut piece.call, piece.lane, &mut buf[from..to], at(i)),
+                    Data::Out(bytes) => {
+                        self.write_piece(&mut piece.call, piece.lane, &bytes[from..to], at(i))
+                    }
                 }
             });
-            match outcome {
+            match carried {
                 Ok(n) => {
                     done += n;
                     if n < to - from {
                         break;
                     }
                 }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
             }
         }
-        Ok(done)
+        pieces.iter().for_each(|piece| file.gather(piece.lane));
+        if done == 0 { outcome.map(|()| 0) } else { Ok(done) }
     }
 
-    /// Sends the pieces one behind the other and takes the answers as they come, in any order. Ends
-    /// with the last answer, or as soon as something is not as it should be.
-    fn train(&self, file: &File, offset: u64, data: &mut Data<'_>, pieces: &mut [Piece]) {
-        let started = sys::now();
-        let Some(first) = pieces.first_mut() else { return };
-        let (place, at) = self.at(file);
-        // Whatever else is to be done first, is done by a piece that goes alone.
-        let Step::Send(node) = first.call.next(started, &self.nodes, Bound::File(at), self.has_news()) else {
-            return;
-        };
-        let limit = self.limit();
-        let Ok((mut taken, fresh)) = self.connected(node, started + limit) else { return };
-        let conn = taken.conn().expect("just made sure of it");
-        conn.begin();
-        let (total, opcode) = (data.len(), data.opcode());
-        let op = if opcode == Opcode::Read { OpIndex::READ } else { OpIndex::WRITE };
-        let extent = |i: usize| i * PIECE..total.min((i + 1) * PIECE);
-        let window = WINDOW.min(conn.welcome.credits as usize);
-        let host = conn.host;
-        let (mut next, mut answered, mut stop) = (0, 0, false);
-        let failure = 'train: loop {
-            while !stop && next < pieces.len() && next - answered < window {
-                let body = match data {
-                    Data::Out(bytes) => &bytes[extent(next)],
-                    Data::In(_) => &[],
-                };
-                let asked = request(
-                    opcode,
-                    offset.saturating_add(extent(next).start as u64),
-                    extent(next).len(),
-                    body,
-                );
-                let header = self.stamp(&mut pieces[next].call, &asked, place.handle, body.len());
-                next += 1;
-                let mut wait = conn.wait(sys::now(), limit.into());
-                if let Err(failure) = conn.send_more(&mut wait, &header, body) {
-                    break 'train failure;
+    /// Sends the pieces, a train of them on each lane, and takes the answers as they come. Ends with the
+    /// last answer; what something was not as it should be with has none.
+    fn trains(&self, offset: u64, data: &mut Data<'_>, pieces: &mut [Piece<'_>]) {
+        let mut trains: Vec<Train<'_>> = Vec::new();
+        for i in 0..pieces.len() {
+            let lane = pieces[i].lane;
+            if trains.iter().any(|t| std::ptr::eq(t.lane, lane)) {
+                continue;
+            }
+            let queue = (i..pieces.len()).filter(|&j| std::ptr::eq(pieces[j].lane, lane)).collect();
+            // Whoever has a connection does not wait for another one: others may do so for this.
+            let patient = trains.is_empty();
+            trains.extend(self.couple(lane, queue, &mut pieces[i].call, patient));
+        }
+        // A piece to each in turn, so that all nodes work at once; then an answer from each in turn.
+        let mut load = Load { offset, data, pieces };
+        while !trains.is_empty() {
+            let mut sent = false;
+            for i in (0..trains.len()).rev() {
+                match trains[i].send(&mut load) {
+                    Ok(more) => sent |= more,
+                    Err(failure) => trains.swap_remove(i).derail(&mut load, &failure),
                 }
             }
-            if answered == next {
-                return;
-            }
-            let waiting =
-                |id: u64| pieces[..next].iter().position(|p| p.call.id == id && p.outcome.is_none());
-            let into = match data {
-                Data::In(buf) => Some(&mut **buf),
-                Data::Out(_) => None,
-            };
-            let mut wait = conn.wait(sys::now(), limit.into());
-            let reply = match conn.await_any(&mut wait, into, &|id| waiting(id).map(extent)) {
-                Ok(reply) => reply,
-                Err(failure) => break failure,
-            };
-            let header = reply.header;
-            let Some(i) = waiting(header.id.get()).filter(|_| header.has(flag::REPLY)) else {
-                break Failure::Broken("an answer to another request".into());
-            };
-            answered += 1;
-            self.heard_from(node, &header);
-            let piece = &mut pieces[i];
-            let outcome = match header.status.get() {
-                _ if header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE) => {
-                    // Not carried out: to be sent again, as if for the first time.
-                    piece.call.not_done();
-                    if header.has(flag::STALE_HANDLE) {
-                        file.lose_place(place);
-                    }
-                    stop = true;
-                    continue;
+            for i in (0..trains.len()).rev().filter(|_| !sent) {
+                if trains[i].is_over() {
+                    trains.swap_remove(i);
+                } else if let Err(failure) = trains[i].take_answer(&mut load) {
+                    trains.swap_remove(i).derail(&mut load, &failure);
                 }
-                0 if opcode == Opcode::Read => Ok(reply.body.len()),
-                0 => {
-                    file.mark_unsynced(host);
-                    Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(extent(i).len()))
-                }
-                _ => Err(refused(&header, reply.body)),
-            };
-            let whole = outcome.as_ref().is_ok_and(|n| *n == extent(i).len());
-            stop |= !whole || header.has(flag::MOVE);
-            self.count(op, piece.call.first_sent().unwrap_or(started), &outcome);
-            piece.outcome = Some(outcome);
-        };
-        let under_way = pieces.iter_mut().filter(|p| p.outcome.is_none() && p.call.first_sent().is_some());
-        for piece in under_way {
-            match conn.last_out() {
-                None => piece.call.not_sent(),
-                Some(last) => piece.call.unanswered(conn.process, last, conn.lease()),
             }
         }
-        taken.drop_conn();
-        drop(taken);
-        self.lost_connection(node, fresh, &failure);
+    }
+
+    fn couple<'a>(
+        &'a self,
+        lane: &'a File,
+        queue: Vec<usize>,
+        first: &mut Call,
+        patient: bool,
+    ) -> Option<Train<'a>> {
+        let started = sys::now();
+        let (place, at) = self.at(lane);
+        // Whatever else is to be done first, is done by a piece that goes alone.
+        let Step::Send(node) = first.next(started, &self.nodes, Bound::File(at), self.has_news()) else {
+            return None;
+        };
+        let until = started + self.limit();
+        let free = self.pool.take(node, if patient { until } else { started })?;
+        let (mut taken, fresh) = self.connected_in(free, node, until).ok()?;
+        let conn = taken.conn().expect("just made sure of it");
+        conn.begin();
+        let window = WINDOW.min(conn.welcome.credits as usize);
+        let host = conn.host;
+        Some(Train {
+            client: self,
+            lane,
+            place,
+            node,
+            host,
+            taken,
+            fresh,
+            window,
+            queue,
+            next: 0,
+            answered: 0,
+            stop: false,
+            started,
+        })
+    }
+}
+
+/// What the trains carry.
+struct Load<'l, 'd, 'f> {
+    offset: u64,
+    data: &'l mut Data<'d>,
+    pieces: &'l mut [Piece<'f>],
+}
+
+impl Load<'_, '_, '_> {
+    fn extent(&self, i: usize) -> std::ops::Range<usize> {
+        i * PIECE..self.data.len().min((i + 1) * PIECE)
+    }
+}
+
+/// The pieces of a transfer that go through one connection, one behind the other.
+struct Train<'a> {
+    client: &'a Client,
+    lane: &'a File,
+    place: RemoteHandle,
+    node: usize,
+    host: HostSet,
+    taken: Taken<'a>,
+    fresh: bool,
+    window: usize,
+    /// Which pieces, in their order.
+    queue: Vec<usize>,
+    next: usize,
+    answered: usize,
+    stop: bool,
+    started: Nanos,
+}
+
+impl Train<'_> {
+    fn is_over(&self) -> bool {
+        self.answered == self.next
+    }
+
+    fn conn(&mut self) -> &mut Conn {
+        self.taken.conn().expect("a train has its connection")
+    }
+
+    /// Sends the next piece, if it may be sent now: whether one was.
+    fn send(&mut self, load: &mut Load<'_, '_, '_>) -> Result<bool, Failure> {
+        if self.stop || self.next == self.queue.len() || self.next - self.answered >= self.window {
+            return Ok(false);
+        }
+        let i = self.queue[self.next];
+        let extent = load.extent(i);
+        let body = match load.data {
+            Data::Out(bytes) => &bytes[extent.clone()],
+            Data::In(_) => &[],
+        };
+        let at = load.offset.saturating_add(extent.start as u64);
+        let asked = request(load.data.opcode(), at, extent.len(), body);
+        let header = self.client.stamp(&mut load.pieces[i].call, &asked, self.place.handle, body.len());
+        self.next += 1;
+        let limit = self.client.limit();
+        let conn = self.conn();
+        let mut wait = conn.wait(sys::now(), limit.into());
+        conn.send_more(&mut wait, &header, body)?;
+        Ok(true)
+    }
+
+    /// Waits for the next answer to any of the pieces under way.
+    fn take_answer(&mut self, load: &mut Load<'_, '_, '_>) -> Result<(), Failure> {
+        let (client, lane, place, node, host) = (self.client, self.lane, self.place, self.node, self.host);
+        let (opcode, total) = (load.data.opcode(), load.data.len());
+        let extent = |i: usize| i * PIECE..total.min((i + 1) * PIECE);
+        let under_way = &self.queue[..self.next];
+        let pieces = &mut *load.pieces;
+        let waiting = |pieces: &[Piece<'_>], id: u64| {
+            under_way.iter().copied().find(|&i| pieces[i].call.id == id && pieces[i].outcome.is_none())
+        };
+        let into = match load.data {
+            Data::In(buf) => Some(&mut **buf),
+            Data::Out(_) => None,
+        };
+        let conn = self.taken.conn().expect("a train has its connection");
+        let mut wait = conn.wait(sys::now(), client.limit().into());
+        let reply = conn.await_any(&mut wait, into, &|id| waiting(pieces, id).map(extent))?;
+        let header = reply.header;
+        let Some(i) = waiting(pieces, header.id.get()).filter(|_| header.has(flag::REPLY)) else {
+            return Err(Failure::Broken("an answer to another request".into()));
+        };
+        self.answered += 1;
+        client.heard_from(node, &header);
+        let piece = &mut pieces[i];
+        let outcome = match header.status.get() {
+            _ if header.has(flag::EXPIRED) || header.has(flag::STALE_HANDLE) => {
+                // Not carried out: to be sent again, as if for the first time.
+                piece.call.not_done();
+                if header.has(flag::STALE_HANDLE) {
+                    lane.lose_place(place);
+                }
+                self.stop = true;
+                return Ok(());
+            }
+            0 if opcode == Opcode::Read => Ok(reply.body.len()),
+            0 => {
+                lane.mark_unsynced(host);
+                Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(extent(i).len()))
+            }
+            _ => Err(refused(&header, reply.body)),
+        };
+        let whole = outcome.as_ref().is_ok_and(|n| *n == extent(i).len());
+        self.stop |= !whole || header.has(flag::MOVE);
+        let op = if opcode == Opcode::Read { OpIndex::READ } else { OpIndex::WRITE };
+        client.count(op, piece.call.first_sent().unwrap_or(self.started), &outcome);
+        piece.outcome = Some(outcome);
+        Ok(())
+    }
+
+    /// The connection is no good any more: what is under way may have been carried out, or not.
+    fn derail(mut self, load: &mut Load<'_, '_, '_>, failure: &Failure) {
+        let conn = self.taken.conn().expect("a train has its connection");
+        for &i in &self.queue[..self.next] {
+            let piece = &mut load.pieces[i];
+            if piece.outcome.is_none() && piece.call.first_sent().is_some() {
+                match conn.last_out() {
+                    None => piece.call.not_sent(),
+                    Some(last) => piece.call.unanswered(conn.process, last, conn.lease()),
+                }
+            }
+        }
+        self.taken.drop_conn();
+        let (client, node, fresh) = (self.client, self.node, self.fresh);
+        drop(self);
+        client.lost_connection(node, fresh, failure);
     }
 }

@@ -130,6 +130,8 @@ impl Layer {
             exports,
             deadline_ms: config.deadline.as_millis() as u64,
             fallback: config.fallback,
+            // All of them are on this machine: one kernel, which has one view of every file.
+            stripe: config.io_nodes > 1,
             ..Config::new(&config.job, launcher.secret(), addresses)
         };
         Layer::prepare(run_dir, nodes, config)

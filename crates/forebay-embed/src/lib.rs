@@ -3,6 +3,7 @@
 //! nodes of one run and what their clients need to find them. What is started and made here goes with
 //! the program that started it.
 
+mod balance;
 mod error;
 mod files;
 mod interrupt;
@@ -14,6 +15,7 @@ mod process;
 mod rundir;
 mod sys;
 
+pub use balance::{Imbalance, Totals, imbalance};
 pub use error::EmbedError;
 pub use files::write_config;
 pub use interrupt::{tidy_and_exit, tidy_when_interrupted};

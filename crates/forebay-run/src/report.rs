@@ -1,7 +1,7 @@
 //! The report at the end of a run: for a person, and as JSON.
 
 use forebay_client::{Config, OpTotals};
-use forebay_embed::{NodeOutcome, Note};
+use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
 use forebay_types::Pattern;
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub struct RunReport {
     /// How the files were accessed, as the I/O nodes saw it; the most bytes first.
     patterns: Vec<Seen>,
     io_nodes: Vec<NodeOutcome>,
+    /// One of them moved more than twice what another did, and why.
+    imbalance: Option<Imbalance>,
     not_forwarded: Vec<Note>,
 }
 
@@ -104,6 +106,7 @@ impl RunReport {
                 })
                 .collect(),
             patterns: patterns(&io_nodes),
+            imbalance: imbalance(&io_nodes),
             io_nodes,
             not_forwarded,
         }
@@ -227,10 +230,15 @@ impl fmt::Display for RunReport {
         }
         for n in &self.io_nodes {
             write!(f, "  I/O node {}  ", n.node)?;
-            match &n.stats {
-                Some(s) => {
-                    let (requests, read, written) = node_totals(s);
-                    write!(f, "{requests} requests, {} read, {} written", amount(read), amount(written))?;
+            match n.totals() {
+                Some(t) => {
+                    write!(
+                        f,
+                        "{} requests, {} read, {} written",
+                        t.requests,
+                        amount(t.read),
+                        amount(t.written)
+                    )?;
                 }
                 None => write!(f, "no statistics")?,
             }
@@ -238,6 +246,14 @@ impl fmt::Display for RunReport {
                 Some(p) => writeln!(f, " ({p})")?,
                 None => writeln!(f)?,
             }
+        }
+        if let Some(i) = &self.imbalance {
+            let ratio = i.ratio.map_or("everything".into(), |r| format!("{r:.1} times as much"));
+            writeln!(
+                f,
+                "  imbalance   node {} moved {ratio}, node {} the least: {}",
+                i.busiest, i.idlest, i.cause
+            )?;
         }
         if !self.not_forwarded.is_empty() {
             writeln!(f, "\n  not forwarded, or not as usual:")?;
@@ -253,21 +269,4 @@ impl fmt::Display for RunReport {
         }
         writeln!(f, "{line}")
     }
-}
-
-/// Requests, bytes read and bytes written of a node, all flows together.
-fn node_totals(stats: &serde_json::Value) -> (u64, u64, u64) {
-    let mut totals = (0, 0, 0);
-    for flow in stats["flows"].as_array().into_iter().flatten() {
-        for (name, op) in flow["operations"].as_object().into_iter().flatten() {
-            totals.0 += op["count"].as_u64().unwrap_or(0);
-            let bytes = op["bytes"].as_u64().unwrap_or(0);
-            match name.as_str() {
-                "read" => totals.1 += bytes,
-                "write" | "append" => totals.2 += bytes,
-                _ => {}
-            }
-        }
-    }
-    totals
 }

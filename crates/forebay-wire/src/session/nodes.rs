@@ -16,6 +16,36 @@ const CHUNK: usize = 64;
 const CHUNKS: usize = 64;
 const MAPPED: usize = 1024;
 
+/// Which of a job's processes this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its number.
+    pub number: usize,
+    /// How many there are, where a launcher says so: then the nodes get blocks of neighbours, which live
+    /// on one host most likely, and whichever of them do the I/O (one in two, one per host) are spread.
+    pub of: Option<usize>,
+    /// How many of its ancestors' forks came before it: workers do not crowd where their parent is.
+    pub forks: usize,
+}
+
+impl From<usize> for Turn {
+    fn from(number: usize) -> Turn {
+        Turn { number, of: None, forks: 0 }
+    }
+}
+
+impl Turn {
+    /// The one of `nodes` that is this process's.
+    fn among(self, nodes: usize) -> usize {
+        let nodes = nodes.max(1);
+        let first = match self.of {
+            Some(of) if self.number < of => (self.number as u128 * nodes as u128 / of as u128) as usize,
+            _ => self.number % nodes,
+        };
+        (first + self.forks % nodes) % nodes
+    }
+}
+
 #[derive(Debug)]
 struct Entry<A> {
     address: A,
@@ -57,7 +87,7 @@ pub struct Nodes<A> {
     changing: AtomicBool,
     mapping: Mapping,
     /// Which of the job's nodes is this process's: the index of it.
-    turn: usize,
+    turn: Turn,
     current: AtomicUsize,
     /// The last call found no node at all.
     gone: AtomicBool,
@@ -84,7 +114,7 @@ impl<A: Clone> Clone for Nodes<A> {
 }
 
 impl<A> Nodes<A> {
-    fn empty(turn: usize) -> Nodes<A> {
+    fn empty(turn: Turn) -> Nodes<A> {
         Nodes {
             entries: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
@@ -140,8 +170,17 @@ impl<A> Nodes<A> {
         m.version.fetch_add(1, Ordering::Release);
     }
 
+    /// In a forked process, `forks` forks later: its node is another one than its parent's.
+    pub fn fork(&mut self, forks: usize) {
+        self.turn.forks = self.turn.forks.wrapping_add(forks);
+        let own = self.mapped();
+        if let Some(&node) = own.get(self.turn.among(own.len())) {
+            self.current.store(node, Ordering::Relaxed);
+        }
+    }
+
     /// The job's own nodes, in the mapping's order.
-    fn mapped(&self) -> Vec<usize> {
+    pub fn mapped(&self) -> Vec<usize> {
         let m = &self.mapping;
         let mut nodes = Vec::new();
         // A signal handler that interrupted the writer sees no end of it: what it reads then is a
@@ -184,7 +223,7 @@ impl<A> Nodes<A> {
         }
         let own = self.mapped();
         let n = self.len();
-        let at = own.iter().position(|&i| i == current).unwrap_or(self.turn % own.len().max(1));
+        let at = own.iter().position(|&i| i == current).unwrap_or(self.turn.among(own.len()));
         let next = (1..=own.len())
             .map(|i| own[(at + i) % own.len()])
             .chain((1..=n).map(|i| (current + i) % n).filter(|i| !own.contains(i)));
@@ -210,7 +249,8 @@ impl<A> Nodes<A> {
         now.0 < self.entry(node).down_until.load(Ordering::Relaxed)
     }
 
-    fn usable(&self, node: usize, now: Nanos) -> bool {
+    /// Whether the node may be expected to answer, and does not ask its clients to leave.
+    pub fn usable(&self, node: usize, now: Nanos) -> bool {
         !self.is_down(node, now) && !self.entry(node).draining.load(Ordering::Relaxed)
     }
 
@@ -281,8 +321,8 @@ fn halves(host: HostBoot) -> [u64; 2] {
 impl<A: Clone + Eq + Debug> Nodes<A> {
     /// The job's nodes as of `epoch`, at least one, and others that may serve it when all of those
     /// are gone.
-    pub fn new(epoch: Epoch, own: &[A], spare: &[A], turn: usize) -> Nodes<A> {
-        let nodes = Nodes::empty(turn);
+    pub fn new(epoch: Epoch, own: &[A], spare: &[A], turn: impl Into<Turn>) -> Nodes<A> {
+        let nodes = Nodes::empty(turn.into());
         nodes.remap(epoch, own);
         for address in spare {
             nodes.index(address);
@@ -319,7 +359,7 @@ impl<A: Clone + Eq + Debug> Nodes<A> {
         self.change(|nodes| {
             let own: Vec<usize> = to.iter().take(MAPPED).map(|a| nodes.add(a)).collect();
             nodes.map(epoch, &own);
-            nodes.current.store(own[nodes.turn % own.len()], Ordering::Relaxed);
+            nodes.current.store(own[nodes.turn.among(own.len())], Ordering::Relaxed);
         });
     }
 }
@@ -354,6 +394,34 @@ mod tests {
         assert!(n.all_down(t));
         let tried: Vec<usize> = (0..3).map(|_| n.pick(t)).collect();
         assert_eq!(tried.iter().collect::<std::collections::BTreeSet<_>>().len(), 3, "all are tried in turn");
+    }
+
+    #[test]
+    fn whoever_does_the_io_is_spread() {
+        let node = |number, of, nodes| Turn { number, of: Some(of), forks: 0 }.among(nodes);
+        let load = |ranks: &mut dyn Iterator<Item = usize>| {
+            ranks.fold([0; 4], |mut load, rank| {
+                load[node(rank, 64, 4)] += 1;
+                load
+            })
+        };
+        assert_eq!(load(&mut (0..64)), [16; 4]);
+        assert_eq!(load(&mut (0..64).step_by(2)), [8; 4], "every second rank");
+        assert_eq!(load(&mut (0..64).step_by(16)), [1; 4], "one aggregator per host");
+        assert_eq!([node(0, 2, 4), node(1, 2, 4)], [0, 2], "fewer processes than nodes");
+        assert!((0..15).all(|rank| node(rank, 64, 4) == 0), "neighbours share a node");
+        assert_eq!(Turn::from(6).among(4), 2, "in turns, where nobody knows how many there are");
+    }
+
+    #[test]
+    fn forked_workers_do_not_crowd_where_their_parent_is() {
+        let parent = of(4, 1);
+        let at = |forks: usize| {
+            let mut child = parent.clone();
+            child.fork(forks);
+            child.pick(Nanos::from_secs(10))
+        };
+        assert_eq!((1..=8).map(at).collect::<Vec<_>>(), [2, 3, 0, 1, 2, 3, 0, 1]);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::lab::{carry_out, watched};
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_embed::Transport;
-use forebay_lab::bench::{Against, AgainstRow, Op, PathBench, PathRow, SchedBench, Worker, serve_limit};
+use forebay_lab::bench::{
+    Against, AgainstRow, Everyday, Op, PathBench, PathRow, SchedBench, Worker, serve_limit,
+};
 use forebay_sched::SchedulerConfig;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +21,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Path(PathArgs),
+    Everyday(EverydayArgs),
     Sched(SchedArgs),
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -64,6 +67,30 @@ struct PathArgs {
     /// Print JSON instead of the table.
     #[arg(long)]
     json: bool,
+}
+
+/// Measure everyday work in a directory: directly and forwarded.
+///
+/// Unpacking an archive, `git clone`, a small build, `grep -r`, `dd bs=4k`, writing and reading lines, SQLite
+/// and 300 Python imports, by unmodified programs. Every figure is the median of repetitions in which both
+/// ways take turns, each in a fresh directory; the factor is the median of the repetitions' own factors.
+#[derive(Args)]
+struct EverydayArgs {
+    /// Repetitions of each task.
+    #[arg(long, value_name = "N", default_value_t = Everyday::default().repeat)]
+    repeat: usize,
+    /// Where the files are.
+    #[arg(long, value_name = "DIR", default_value_os_t = Everyday::default().dir, value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+    /// How the I/O node is reached.
+    #[arg(long, value_enum, default_value_t = super::run::Over::Unix)]
+    transport: super::run::Over,
+    /// A tenth of the work: to see that it runs.
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures as JSON to this directory as well.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    out: Option<PathBuf>,
 }
 
 /// Measure the schedulers: nanoseconds for one request in and out.
@@ -114,6 +141,10 @@ impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Path(args) => args.run()?,
+            What::Everyday(EverydayArgs { repeat, dir, transport, quick, out }) => {
+                let everyday = Everyday { repeat, dir, transport: transport.into(), quick };
+                return carry_out(&everyday, out.as_deref());
+            }
             What::Sched(SchedArgs { scheduler, files, requests, passes }) => {
                 return carry_out(&SchedBench { scheduler, files, requests, passes }, None);
             }
