@@ -1,10 +1,12 @@
-//! Short waits are spun: see [`forebay_wire::session::spin`]. `FOREBAY_SPIN=off` switches it off.
+//! Short waits are spun: see [`forebay_wire::session::spin`]. `FOREBAY_SPIN=off` switches it off;
+//! `FOREBAY_SPIN=always` is for a process that has processors of its own, whatever others do.
 
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::session::spin::{Cores, Spin};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io::IoSliceMut;
 use std::sync::OnceLock;
 
@@ -12,16 +14,35 @@ use std::sync::OnceLock;
 const PAUSES: usize = 16;
 
 static CORES: Cores = Cores::new();
-static WANTED: OnceLock<bool> = OnceLock::new();
+static WANTED: OnceLock<Wanted> = OnceLock::new();
+
+/// What the environment asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Never,
+    IfThereIsOneToSpare,
+    Always,
+}
+
+impl Wanted {
+    fn of(variable: Option<&OsStr>, processors: usize) -> Wanted {
+        match variable.and_then(OsStr::to_str) {
+            _ if processors < 2 => Wanted::Never,
+            Some("off" | "0") => Wanted::Never,
+            Some("always") => Wanted::Always,
+            _ => Wanted::IfThereIsOneToSpare,
+        }
+    }
+}
 
 /// Whether a wait that begins now may be spun: nobody switched it off, and the machine has a processor to
 /// spare. Costs a look at the machine every 20 ms.
 pub fn may_spin(now: Nanos) -> bool {
-    let wanted = *WANTED.get_or_init(|| {
-        std::env::var_os("FOREBAY_SPIN").is_none_or(|v| v != "off" && v != "0") && sys::processors() > 1
-    });
-    if !wanted {
-        return false;
+    let variable = || std::env::var_os("FOREBAY_SPIN");
+    match WANTED.get_or_init(|| Wanted::of(variable().as_deref(), sys::processors())) {
+        Wanted::Never => return false,
+        Wanted::Always => return true,
+        Wanted::IfThereIsOneToSpare => {}
     }
     if CORES.look(now) {
         // Where it cannot be told, nobody spins.
@@ -64,5 +85,40 @@ impl Waiter {
             }
         }
         sys::receive(fd, pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_can_be_switched() {
+        let wanted = |v: &str, processors| Wanted::of(Some(OsStr::new(v)), processors);
+        assert_eq!(Wanted::of(None, 2), Wanted::IfThereIsOneToSpare);
+        assert_eq!([wanted("off", 8), wanted("0", 8)], [Wanted::Never; 2]);
+        assert_eq!(wanted("always", 2), Wanted::Always);
+        assert_eq!(wanted("always", 1), Wanted::Never, "who would answer?");
+    }
+
+    #[test]
+    fn an_answer_that_is_there_is_taken_and_one_that_is_not_is_slept_for() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut waiter = Waiter { budget: Nanos::from_micros(10), ..Waiter::default() };
+        let mut buffer = [0u8; 8];
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::io::Write::write_all(&mut (&there), b"late").unwrap();
+            });
+            assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(4));
+        });
+        std::io::Write::write_all(&mut (&there), b"early").unwrap();
+        waiter.budget = Nanos::from_secs(60);
+        assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(5));
+        assert_eq!(&buffer[..5], b"early");
+        drop(there);
+        waiter.budget = Nanos::from_secs(60);
+        assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(0), "an end is an end");
     }
 }
