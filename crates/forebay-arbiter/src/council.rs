@@ -14,7 +14,7 @@ use forebay_tune::{
     Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Guard, Learned, LearnedError, Memory,
     Observation as Vote, RewardRule,
 };
-use forebay_types::{Nanos, NodeId};
+use forebay_types::{Nanos, NodeId, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -167,16 +167,18 @@ impl Tuner {
         &mut self,
         node: NodeId,
         interval: Nanos,
-        current: &SchedulerConfig,
+        current: &SchedulerSpec,
     ) -> Option<SchedulerConfig> {
+        // What this arbiter does not know is something else than what it wants.
+        let current = SchedulerConfig::try_from(current).ok();
         self.nodes.insert(node, interval);
         self.interval = self.interval.max(interval);
         if !std::mem::replace(&mut self.settled, true)
-            && let Some(arm) = self.council.arms().find(current)
+            && let Some(arm) = current.as_ref().and_then(|c| self.council.arms().find(c))
         {
             self.council.adopt(arm);
         }
-        self.correction(current)
+        self.correction(current.as_ref())
     }
 
     /// A node's connection has ended: rounds do not wait for it.
@@ -186,9 +188,9 @@ impl Tuner {
         self.interval = self.nodes.values().copied().max().unwrap_or(Nanos::ZERO);
     }
 
-    fn correction(&self, current: &SchedulerConfig) -> Option<SchedulerConfig> {
+    fn correction(&self, current: Option<&SchedulerConfig>) -> Option<SchedulerConfig> {
         let standing = self.standing();
-        (self.mode == Mode::On && current != standing).then(|| standing.clone())
+        (self.mode == Mode::On && current != Some(standing)).then(|| standing.clone())
     }
 
     fn standing(&self) -> &SchedulerConfig {
@@ -209,15 +211,15 @@ impl Tuner {
         }
         self.began.get_or_insert(now);
         // A node that changed its scheduler within the interval says nothing about either.
-        let scheduler = report.scheduler.as_ref()?;
-        if let Some(correction) = self.correction(scheduler) {
+        let scheduler = SchedulerConfig::try_from(report.scheduler.as_ref()?).ok();
+        if let Some(correction) = self.correction(scheduler.as_ref()) {
             return Some(correction);
         }
         let interval = &report.interval;
         let context = interval.dominant().and_then(|flow| Context::of(flow, self.model.detect(flow).pattern));
         let reward = self.rule.reward(&interval.load, interval.end.since(interval.start));
         self.reported.insert(node);
-        let arm = self.council.arms().find(scheduler);
+        let arm = scheduler.as_ref().and_then(|s| self.council.arms().find(s));
         self.council.report(Vote { node, arm, context, reward, may_explore });
         None
     }
@@ -244,7 +246,7 @@ impl Tuner {
             round: decision.round,
             unix_ms: now.0 / 1_000_000,
             nodes: reported,
-            scheduler: decision.config.clone(),
+            scheduler: (&decision.config).into(),
             changed,
             explores: decision.explores(),
             why: decision.explain(&self.names),
@@ -313,7 +315,7 @@ impl Tuner {
                 Mode::On => "on",
             }
             .into(),
-            standing: self.standing().clone(),
+            standing: self.standing().into(),
             round: self.council.round(),
             reported: self.reported.len(),
             model: self.model.trained_on.clone(),
@@ -367,7 +369,7 @@ mod tests {
             latency_p50: Nanos(0),
             latency_p99: Nanos(0),
             errors: 0,
-            scheduler: scheduler.cloned(),
+            scheduler: scheduler.map(Into::into),
         }
     }
 
@@ -392,7 +394,8 @@ mod tests {
             current: &SchedulerConfig,
         ) -> World {
             let mut tuner = Tuner::new(config, Model::builtin(), kept, Nanos::ZERO).unwrap();
-            let join = |n| tuner.joined(NodeId(n), SECOND, current).unwrap_or_else(|| current.clone());
+            let join =
+                |n| tuner.joined(NodeId(n), SECOND, &current.into()).unwrap_or_else(|| current.clone());
             let in_force = (0..NODES).map(join).collect();
             World { tuner, in_force, arms: config.choices.clone(), second: 0 }
         }
@@ -458,7 +461,7 @@ mod tests {
         assert!(world.in_force.iter().all(|s| *s == world.arms.all()[world.arms.default_arm()]));
         assert_eq!(world.tuner.learned().contexts().len(), 1);
         let foreign: SchedulerConfig = "fifo".parse().unwrap();
-        assert_eq!(world.tuner.joined(NodeId(0), SECOND, &foreign), None);
+        assert_eq!(world.tuner.joined(NodeId(0), SECOND, &(&foreign).into()), None);
         assert!(world.tuner.view().decisions.iter().any(|d| d.why.contains("shadow mode")));
     }
 

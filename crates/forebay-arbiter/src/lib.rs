@@ -12,6 +12,7 @@
 //! | [`history`] | what jobs did on I/O nodes, by second, minute and hour; the decisions |
 //! | [`service`] | the thread in which the core lives, and the way to it |
 //! | [`api`], [`serve`] | HTTP: routes, the nodes' WebSockets, metrics; taking connections |
+//! | [`daemon`] | the process: state, sockets, signals |
 //! | [`config`] | settings |
 //! | [`model_file`] | the detector, which may be replaced at any time |
 
@@ -21,6 +22,7 @@ pub mod config;
 pub mod core;
 pub mod council;
 pub mod curves;
+pub mod daemon;
 pub mod ha;
 pub mod health;
 pub mod history;

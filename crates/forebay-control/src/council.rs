@@ -1,6 +1,6 @@
 //! What the arbiter shows of its council: `GET /v1/council`.
 
-use forebay_sched::SchedulerConfig;
+use forebay_types::SchedulerSpec;
 use serde::{Deserialize, Serialize};
 
 /// Where what was learned is read (GET, as a file of what was learned), replaced (PUT) and forgotten
@@ -19,7 +19,7 @@ pub struct CouncilView {
     /// `off`, `shadow` or `on`.
     pub mode: String,
     /// What all I/O nodes are to use.
-    pub standing: SchedulerConfig,
+    pub standing: SchedulerSpec,
     /// Decisions so far.
     pub round: u64,
     /// I/O nodes that have reported since the last one.
@@ -40,7 +40,7 @@ pub struct CouncilDecision {
     /// I/O nodes that had reported.
     pub nodes: usize,
     /// What it put in force.
-    pub scheduler: SchedulerConfig,
+    pub scheduler: SchedulerSpec,
     /// Whether that is something else than before.
     pub changed: bool,
     /// Whether it is a trial.

@@ -1,7 +1,7 @@
 //! Limits and guarantees: what somebody's jobs may have on all I/O nodes together, at most or at least.
 
 use crate::node::JobShare;
-pub use forebay_sched::limit::Rates;
+pub use forebay_types::rates::Rates;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

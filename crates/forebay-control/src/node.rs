@@ -8,10 +8,8 @@
 //! Whatever changes a node carries the arbiter's [`Term`]. A node follows the newest term it has
 //! seen and refuses older ones: an arbiter that was replaced cannot give orders any more.
 
-use forebay_pattern::Interval;
-use forebay_sched::SchedulerConfig;
-use forebay_sched::limit::Rates;
-use forebay_types::{Epoch, FlowId, Nanos, NodeId};
+use forebay_types::rates::Rates;
+use forebay_types::{Epoch, FlowId, Interval, Nanos, NodeId, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,7 +71,7 @@ pub struct NodeHello {
     /// Bytes of payload it holds at most.
     pub memory: u64,
     /// The scheduler in force.
-    pub scheduler: SchedulerConfig,
+    pub scheduler: SchedulerSpec,
     /// How long its intervals are.
     pub interval: Nanos,
     /// The newest term it has seen; 0 is none.
@@ -102,7 +100,7 @@ pub struct NodeReport {
     /// Reads and writes that were answered with an error in the interval.
     pub errors: u64,
     /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
-    pub scheduler: Option<SchedulerConfig>,
+    pub scheduler: Option<SchedulerSpec>,
 }
 
 /// Inside a tagged message, serde hands the keys of a map on as the strings they are in JSON.
@@ -143,7 +141,7 @@ pub enum ToNode {
         /// Who says so.
         term: Term,
         /// Its name and parameters.
-        set: SchedulerConfig,
+        set: SchedulerSpec,
     },
     /// What jobs may have on this node from now on: all of them that are told apart from others.
     Shares {

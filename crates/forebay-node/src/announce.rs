@@ -8,6 +8,7 @@ use crate::{probe, sys};
 use forebay_control::job::Problem;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::{CONTROL_VERSION, NODE_PATH};
+use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, Nanos};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -51,6 +52,8 @@ enum Ended {
     Silent,
     #[error("it sent what this node does not understand: {0}")]
     Nonsense(serde_json::Error),
+    #[error("it wants a scheduler that this node does not have: {0}")]
+    Scheduler(forebay_sched::ConfigError),
 }
 
 impl From<Error> for Ended {
@@ -212,7 +215,7 @@ fn hello(node: &Arc<Node>, listening: &[Address], here: IpAddr) -> NodeHello {
         exports: node.exports.iter().map(|e| e.name.clone()).collect(),
         dispatchers: u32::try_from(node.config.dispatchers).unwrap_or(u32::MAX),
         memory: node.config.memory as u64,
-        scheduler: node.scheduler(),
+        scheduler: (&node.scheduler()).into(),
         interval: node.config.interval.into(),
         term: node.jobs.term(),
     }
@@ -289,6 +292,7 @@ impl Conversation<'_> {
                 self.answer_to(term, done)?;
             }
             ToNode::Scheduler { term, set } => {
+                let set = SchedulerConfig::try_from(&set).map_err(Ended::Scheduler)?;
                 let done = self.node.jobs.obey(term).map(|()| self.node.set_scheduler(set));
                 self.answer_to(term, done)?;
             }
@@ -331,7 +335,7 @@ impl Conversation<'_> {
                 latency_p50: late.quantile(0.5),
                 latency_p99: late.quantile(0.99),
                 errors: late.errors,
-                scheduler,
+                scheduler: scheduler.as_ref().map(Into::into),
                 interval,
             };
             self.say(&ToArbiter::Report(Box::new(report)))?;

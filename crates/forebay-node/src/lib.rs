@@ -10,6 +10,7 @@ mod buffer;
 pub mod config;
 mod connection;
 pub mod control;
+pub mod daemon;
 mod engine;
 mod fail;
 mod file;
@@ -40,4 +41,4 @@ mod waits;
 
 pub use node::{Node, StartError};
 pub use running::Running;
-pub use sys::{block_termination, die_with_parent, wait_for_termination};
+pub use sys::die_with_parent;

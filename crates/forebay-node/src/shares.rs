@@ -3,7 +3,7 @@
 
 use crate::node::Node;
 use forebay_control::node::JobShare;
-use forebay_sched::limit::Rates;
+use forebay_types::rates::Rates;
 use forebay_types::{Address, FlowId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

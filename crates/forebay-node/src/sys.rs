@@ -3,7 +3,7 @@
 
 use forebay_types::Nanos;
 use forebay_wire::session::ledger::Entry;
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::time::ClockId;
@@ -229,7 +229,7 @@ fn termination() -> libc::sigset_t {
 
 /// Blocks SIGTERM and SIGINT in this thread and those it starts, so that [`wait_for_termination`]
 /// gets them.
-pub fn block_termination() {
+pub(crate) fn block_termination() {
     let set = termination();
     // SAFETY: `set` is a valid set; no old set is asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
@@ -253,8 +253,18 @@ pub fn die_with_parent() -> std::io::Result<()> {
     Ok(())
 }
 
+/// A descriptor that was passed on to this process for it to own. The standard ones are not.
+pub(crate) fn own_descriptor(fd: i32) -> std::io::Result<OwnedFd> {
+    if fd <= 2 {
+        return Err(std::io::Error::other("give a descriptor of its own"));
+    }
+    // SAFETY: the caller passed this descriptor on for us to own; nothing here uses the number
+    // otherwise, since descriptors opened by this process are other ones.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Waits until SIGTERM or SIGINT comes, and says which.
-pub fn wait_for_termination() -> i32 {
+pub(crate) fn wait_for_termination() -> i32 {
     let set = termination();
     let mut signal = 0;
     // SAFETY: both pointers are to valid locals.

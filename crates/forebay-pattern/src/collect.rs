@@ -2,9 +2,9 @@
 //! interval the sums are taken out. It is on the hot path, so a request costs one hash lookup and a
 //! few additions; what is dear (who is new, who is gone) happens once an interval.
 
-use crate::metrics::{FlowMetrics, Interval, Load};
 use crate::table::Table;
 use forebay_types::{ClientId, FileId, FlowId, Histogram, Nanos, OpKind};
+use forebay_types::{FlowMetrics, Interval, Load};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};

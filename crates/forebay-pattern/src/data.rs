@@ -5,7 +5,7 @@
 //! say what the flow really did, then those of [`FlowMetrics`], which say what the node saw. Columns
 //! are found by name; others are ignored.
 
-use crate::metrics::FlowMetrics;
+use forebay_types::FlowMetrics;
 use forebay_types::Pattern;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

@@ -1,7 +1,7 @@
 //! What a detector looks at: numbers taken from a flow's metrics. The first five do not depend on how
 //! large the requests are or how many processes there are; the last five are the thesis's.
 
-use crate::metrics::FlowMetrics;
+use forebay_types::FlowMetrics;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

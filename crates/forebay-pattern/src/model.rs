@@ -7,7 +7,7 @@ use crate::detect::net::{MAX_WIDTH, Net};
 use crate::detect::tree::Tree;
 use crate::detection::Detection;
 use crate::features::Feature;
-use crate::metrics::FlowMetrics;
+use forebay_types::FlowMetrics;
 use forebay_types::Pattern;
 use serde::{Deserialize, Serialize};
 

@@ -9,6 +9,7 @@
 //! | [`curve`], [`table`] | bandwidth by number of I/O nodes; measured tables of such curves |
 //! | [`knapsack`] | the exact multiple-choice knapsack |
 //! | [`dfra`] | DFRA: history, eligibility, interference |
+//! | `what_if` | a set of jobs as JSON, and what a policy would decide |
 //! | [`placement`] | from counts to concrete I/O nodes, moving as little as possible |
 
 pub mod curve;
@@ -19,6 +20,7 @@ pub mod knapsack;
 pub mod placement;
 pub mod policy;
 pub mod table;
+mod what_if;
 
 mod arbitrate;
 mod fair;
@@ -41,4 +43,5 @@ pub use oracle::Oracle;
 pub use policy::{Policy, PolicyError, PolicyKind, Settings};
 pub use proportional::{By, Proportional};
 pub use table::{CurveTable, Scenario, TableError};
+pub use what_if::{JobSet, JobSetError, WhatIf};
 pub use zero::Zero;

@@ -7,6 +7,7 @@ pub mod groups;
 mod index;
 mod report;
 mod state;
+pub mod trial;
 mod verdict;
 
 pub use groups::{Break, Figures, Laboratory, Measured, Setup};

@@ -14,7 +14,7 @@ use crate::sjf::{Sjf, SjfConfig};
 use crate::sw::{Sw, SwConfig};
 use crate::twins::{Twins, TwinsConfig};
 use crate::wfq::{Wfq, WfqConfig};
-use forebay_types::{Nanos, size, span};
+use forebay_types::{Nanos, SchedulerSpec, size, span};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -253,6 +253,20 @@ impl fmt::Display for SchedulerConfig {
             separator = ',';
         }
         Ok(())
+    }
+}
+
+impl From<&SchedulerConfig> for SchedulerSpec {
+    fn from(config: &SchedulerConfig) -> SchedulerSpec {
+        config.to_string().into()
+    }
+}
+
+impl TryFrom<&SchedulerSpec> for SchedulerConfig {
+    type Error = ConfigError;
+
+    fn try_from(spec: &SchedulerSpec) -> Result<SchedulerConfig, ConfigError> {
+        spec.as_str().parse()
     }
 }
 

@@ -9,8 +9,10 @@
 //! | [`models`], [`fit`] | storage models by name, and how they are fitted to published results |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
+//! | [`charts`] | what was simulated, drawn |
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
+pub mod charts;
 pub mod fit;
 pub mod fluid;
 mod history;

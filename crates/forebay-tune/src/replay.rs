@@ -6,7 +6,7 @@
 
 use crate::guard::Guard;
 use crate::learner::Learner;
-use crate::policy::BanditConfig;
+use crate::policy::{BanditConfig, EpsilonGreedy, Thompson, Ucb1};
 use crate::values::Memory;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -255,4 +255,31 @@ fn outcome(scenario: &Scenario, default: usize, runs: &[Vec<usize>]) -> Outcome 
         worst_window: windows.fold(f64::INFINITY, f64::min).min(f64::MAX),
         curve: (0..bins).map(|i| mean(&bin(i), &right)).collect(),
     }
+}
+
+/// How one bandit did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Played {
+    /// Which, in words.
+    pub bandit: String,
+    /// In each scenario.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Plays every kind of bandit as `play` says but for the bandit and the guard: ε-greedy in each scenario and
+/// in all in turn, UCB1 with and without the usual guard, Thompson sampling.
+pub fn compare(rewards: &Rewards, play: &Play, epsilon: f64) -> Vec<Played> {
+    let epsilon = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
+    let ucb1 = BanditConfig::Ucb1(Ucb1::default());
+    let thompson = BanditConfig::Thompson(Thompson::default());
+    let with = |policy, guard| Play { policy, guard, ..play.clone() };
+    [
+        (format!("{epsilon}"), separately(rewards, &with(epsilon, None))),
+        (format!("{epsilon}, scenarios in turn"), together(rewards, &with(epsilon, None))),
+        (format!("{ucb1}"), separately(rewards, &with(ucb1, None))),
+        (format!("{thompson}"), separately(rewards, &with(thompson, None))),
+        (format!("{ucb1}, guarded"), separately(rewards, &with(ucb1, Some(Guard::default())))),
+    ]
+    .map(|(bandit, outcomes)| Played { bandit, outcomes })
+    .into()
 }

@@ -7,7 +7,10 @@
 //! | `time`, `bandwidth` | when and how fast |
 //! | [`access`] | how programs use files: layout, spatiality, I/O mode, operation |
 //! | `address` | where an I/O node or an arbiter listens |
+//! | [`rates`] | what a job may have a second |
 //! | `ready` | what an I/O node tells whoever started it |
+//! | `metrics` | what one interval of a flow looked like on one I/O node |
+//! | `scheduler` | a request scheduler as text, for messages |
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
@@ -19,7 +22,10 @@ mod bandwidth;
 pub mod exposition;
 pub mod histogram;
 mod id;
+mod metrics;
+pub mod rates;
 mod ready;
+mod scheduler;
 mod secret;
 pub mod stats;
 mod time;
@@ -30,7 +36,9 @@ pub use address::{Address, AddressError};
 pub use bandwidth::Bandwidth;
 pub use histogram::Histogram;
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
+pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
 pub use ready::Ready;
+pub use scheduler::SchedulerSpec;
 pub use secret::{Secret, SecretError};
 pub use time::Nanos;
 pub use units::{UnitError, rate, size, span};

@@ -6,7 +6,7 @@ use forebay_control::node::{NodeReport, ToNode};
 use forebay_pattern::Model;
 use forebay_sched::SchedulerConfig;
 use forebay_tune::Learned;
-use forebay_types::{Nanos, NodeId};
+use forebay_types::{Nanos, NodeId, SchedulerSpec};
 
 impl Core {
     /// What is learned about scheduler parameters.
@@ -44,9 +44,12 @@ impl Core {
     }
 
     /// A node has come with this scheduler.
-    pub(super) fn tune_hello(&mut self, id: NodeId, interval: Nanos, current: &SchedulerConfig) {
+    pub(super) fn tune_hello(&mut self, id: NodeId, interval: Nanos, current: &SchedulerSpec) {
         if let Some(set) = self.tuner.joined(id, interval, current) {
-            self.actions.push(Action::Send { to: id, message: ToNode::Scheduler { term: self.term, set } });
+            self.actions.push(Action::Send {
+                to: id,
+                message: ToNode::Scheduler { term: self.term, set: (&set).into() },
+            });
         }
     }
 
@@ -55,7 +58,10 @@ impl Core {
         let willing = |name: &String| self.jobs.get(name).is_none_or(|j| j.stored.request.explore);
         let may_explore = report.jobs.values().all(willing);
         if let Some(set) = self.tuner.report(now, id, report, may_explore) {
-            self.actions.push(Action::Send { to: id, message: ToNode::Scheduler { term: self.term, set } });
+            self.actions.push(Action::Send {
+                to: id,
+                message: ToNode::Scheduler { term: self.term, set: (&set).into() },
+            });
         }
         self.tune_round(now);
     }
@@ -76,7 +82,7 @@ impl Core {
     fn set_schedulers(&mut self, set: Option<SchedulerConfig>) {
         let Some(set) = set else { return };
         let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
-        let message = ToNode::Scheduler { term: self.term, set };
+        let message = ToNode::Scheduler { term: self.term, set: (&set).into() };
         self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
     }
 }

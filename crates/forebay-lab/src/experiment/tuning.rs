@@ -14,7 +14,7 @@ use forebay_embed::RunDir;
 use forebay_plot::{Axis, StepSeries, Steps};
 use forebay_sched::SchedulerConfig;
 use forebay_tune::Arms;
-use forebay_types::{Nanos, OpKind, Pattern};
+use forebay_types::{Nanos, OpKind, Pattern, SchedulerSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -219,9 +219,9 @@ fn judge(
 }
 
 /// The window of a scheduler in milliseconds.
-fn window(config: &SchedulerConfig) -> f64 {
-    match &config.algorithm {
-        forebay_sched::Algorithm::Twins(t) => t.window.as_secs_f64() * 1e3,
+fn window(spec: &SchedulerSpec) -> f64 {
+    match SchedulerConfig::try_from(spec).map(|config| config.algorithm) {
+        Ok(forebay_sched::Algorithm::Twins(t)) => t.window.as_secs_f64() * 1e3,
         _ => f64::NAN,
     }
 }
@@ -278,7 +278,7 @@ fn chart(
     began: Nanos,
 ) -> String {
     let chosen = decisions.iter().map(|d| (at(d, began).max(0.0), window(&d.scheduler)));
-    let top = |phase: usize| window(&arms.all()[best(fixed, |f| f[phase])]);
+    let top = |phase: usize| window(&(&arms.all()[best(fixed, |f| f[phase])]).into());
     let ideal = played.iter().map(|p| (p.from.since(began).as_secs_f64(), top(p.phase)));
     let restarted = played.get(restart).map_or(0.0, |p| p.from.since(began).as_secs_f64());
     Steps {

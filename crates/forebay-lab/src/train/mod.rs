@@ -1,8 +1,10 @@
 //! What detectors are trained on and how good they are: labelled metrics from real I/O nodes or files.
 
+mod course;
 mod measure;
 mod report;
 
+pub use course::{Course, Source};
 pub use measure::{INTERVAL_MS, Plan, measure};
 pub use report::{DetectorReport, Score, TrainingReport, assess};
 

@@ -143,3 +143,12 @@ pub struct Month {
 pub fn run(machine: &LargeMachine, mapping: &Mapping, jobs: &[Submitted]) -> Result<Month, PolicyError> {
     run::Run::new(machine, mapping, jobs)?.run()
 }
+
+/// How many times as fast the I/O of jobs was in `other` as in `base`, job by job: the summary, and the
+/// geometric mean. Of those that `of` holds for.
+pub fn speedup(base: &Month, other: &Month, of: fn(&Fared) -> bool) -> (Summary, f64) {
+    let both = base.jobs.iter().zip(&other.jobs).filter(|(_, b)| of(b) && b.io_seconds > 0.0);
+    let ratios: Vec<f64> = both.map(|(a, b)| a.io_seconds / b.io_seconds).collect();
+    let mean = ratios.iter().map(|r| r.max(1e-9).ln()).sum::<f64>() / (ratios.len() as f64).max(1.0);
+    (Summary::of(ratios), mean.exp())
+}

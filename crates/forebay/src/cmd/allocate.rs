@@ -1,17 +1,9 @@
 //! `forebay allocate`: one decision for a given set of jobs.
 
 use crate::cmd::{args, table};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
-use forebay_policy::dfra::IoProfile;
-use forebay_policy::{
-    BandwidthCurve, Current, Decision, Explanation, FairConfig, Job, Policy, PolicyKind, Pool, Settings,
-    SharingRule,
-};
-use forebay_types::Bandwidth;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use std::collections::HashSet;
+use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule, WhatIf};
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,37 +76,6 @@ With --json: {"policy", "io_nodes", "used", "total", "static_total", "share", "u
 Example:
   forebay allocate --policy mckp --io-nodes 12 jobs.json"#;
 
-/// A job's id as it was written, so that it comes back the same.
-#[derive(Clone, Deserialize)]
-#[serde(untagged, expecting = "an id must be text or a whole number")]
-enum Id {
-    Text(String),
-    Number(i64),
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    id: Id,
-    compute_nodes: u32,
-    processes: u32,
-    curve: Option<BandwidthCurve>,
-    #[serde(default)]
-    app: String,
-    #[serde(default)]
-    user: String,
-    #[serde(default = "one")]
-    weight: f64,
-    current: Option<u32>,
-    history: Option<IoProfile>,
-}
-
-const FIELDS: [&str; 9] =
-    ["id", "compute_nodes", "processes", "curve", "app", "user", "weight", "current", "history"];
-
-fn one() -> f64 {
-    1.0
-}
-
 impl Allocate {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.jobs.display().to_string();
@@ -125,7 +86,10 @@ impl Allocate {
         } else {
             std::fs::read_to_string(&self.jobs).with_context(|| format!("cannot read {name}"))?
         };
-        let (ids, jobs) = parse(&text).with_context(|| format!("{name}: not a set of jobs"))?;
+        let set = JobSet::parse(&text).with_context(|| format!("{name}: not a set of jobs"))?;
+        for field in &set.unknown_fields {
+            eprintln!("forebay: warning: field {field:?} of a job is not known and was ignored");
+        }
         let pool = Pool {
             compute_nodes: self.compute_nodes,
             direct: !self.no_direct,
@@ -134,94 +98,17 @@ impl Allocate {
         };
         let fair = FairConfig { share: self.share, move_cost: self.move_cost, ..FairConfig::default() };
         let settings = Settings { fair, ..Settings::default() };
-        let decision = self.policy.build(&settings)?.decide(&jobs, &pool)?;
-        let explained = decision.explain(&jobs, &pool);
-        // What STATIC would reach with the same jobs, where it has an answer that fits the pool.
-        let fixed = forebay_policy::Static.decide(&jobs, &pool).ok();
-        let fixed = fixed.filter(|d| d.used() <= u64::from(d.io_nodes)).map(|d| d.total);
+        let what_if = set.decide(&*self.policy.build(&settings)?, &pool)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&to_json(&decision, &ids, &explained, fixed)?)?);
+            println!("{}", serde_json::to_string_pretty(&set.to_json(&what_if)?)?);
         } else {
-            print_table(&decision, &explained, fixed);
+            print_table(&what_if);
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn parse(text: &str) -> anyhow::Result<(Vec<Id>, Vec<Job>)> {
-    let entries: Vec<Entry> = serde_json::from_str(text)?;
-    warn_of_unknown_fields(text)?;
-    let (mut ids, mut jobs) = (Vec::new(), Vec::new());
-    let mut seen = HashSet::new();
-    for (i, e) in entries.into_iter().enumerate() {
-        let id = match &e.id {
-            Id::Text(t) => t.clone(),
-            Id::Number(n) => n.to_string(),
-        };
-        if !seen.insert(id.clone()) {
-            bail!("job {i}: there is another job with the id {id}");
-        }
-        if e.compute_nodes == 0 {
-            bail!("job {id}: it needs at least one compute node");
-        }
-        if !(e.weight.is_finite() && e.weight > 0.0) {
-            bail!("job {id}: weight {} is not above 0", e.weight);
-        }
-        let job = Job::new(id, e.compute_nodes, e.processes);
-        let current = e.current.map(|io_nodes| Current { io_nodes, ..Current::default() });
-        jobs.push(Job {
-            app: e.app,
-            user: e.user,
-            curve: e.curve.map(Into::into),
-            weight: e.weight,
-            current,
-            history: e.history,
-            ..job
-        });
-        ids.push(e.id);
-    }
-    Ok((ids, jobs))
-}
-
-/// A misspelt field must not pass in silence.
-fn warn_of_unknown_fields(text: &str) -> anyhow::Result<()> {
-    let raw: Vec<serde_json::Map<String, Value>> = serde_json::from_str(text)?;
-    let unknown: std::collections::BTreeSet<&String> =
-        raw.iter().flat_map(|m| m.keys()).filter(|k| !FIELDS.contains(&k.as_str())).collect();
-    for field in unknown {
-        eprintln!("forebay: warning: field {field:?} of a job is not known and was ignored");
-    }
-    Ok(())
-}
-
-fn to_json(
-    decision: &Decision,
-    ids: &[Id],
-    explained: &[Explanation],
-    fixed: Option<Bandwidth>,
-) -> anyhow::Result<Value> {
-    let job = |(id, e): (&Id, &Explanation)| -> anyhow::Result<Value> {
-        let mut value = serde_json::to_value(e)?;
-        value["id"] = match id {
-            Id::Text(t) => json!(t),
-            Id::Number(n) => json!(n),
-        };
-        Ok(value)
-    };
-    let jobs = ids.iter().zip(explained).map(job).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(json!({
-        "policy": decision.policy,
-        "io_nodes": decision.io_nodes,
-        "used": decision.used(),
-        "total": decision.total,
-        "static_total": fixed,
-        "share": decision.share,
-        "unpredicted": decision.unpredicted(),
-        "jobs": jobs,
-    }))
-}
-
-fn print_table(decision: &Decision, explained: &[Explanation], fixed: Option<Bandwidth>) {
+fn print_table(WhatIf { decision, explained, fixed }: &WhatIf) {
     let mbs = |b: Option<f64>| b.map_or("?".to_owned(), |b| format!("{b:.1}"));
     let header = ["job", "compute\nnodes", "I/O nodes", "MB/s", "STATIC", "gain", "why"];
     let mut table = table::new(&header, &["why"]);

@@ -1,17 +1,13 @@
 //! `forebay arbiter`: runs the arbiter until it is told to end.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_arbiter::config::{Config, EXAMPLE};
-use forebay_arbiter::ha::{Attending, EtcdUrl};
-use forebay_arbiter::service::{Leading, Shared, unix_seconds};
-use forebay_arbiter::store::SqliteStore;
+use forebay_arbiter::ha::EtcdUrl;
 use forebay_policy::PolicyKind;
 use forebay_types::{Address, Secret};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Run the arbiter: give I/O nodes to jobs by what they gain, and move them while the jobs run.
 ///
@@ -76,44 +72,13 @@ impl ArbiterArgs {
         }
         super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
-        let curves = config.read_curves()?;
-        let store = match self.ha {
-            Some(_) => None,
-            None => Some(SqliteStore::open(&config.state, unix_seconds())?),
-        };
-        let shared = Shared::new(config)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(async {
-            let at = shared.config.listen;
-            let listener =
-                tokio::net::TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
-            let address = listener.local_addr()?;
-            let (attending, leading) = match (&self.ha, store) {
-                (Some(etcd), _) => (Some(Attending::start(shared.clone(), etcd, url(address))?), None),
-                (None, Some(store)) => (None, Some(shared.lead(Box::new(store), curves)?)),
-                (None, None) => (None, None),
-            };
+        let stands_alone = !self.die_with_parent;
+        forebay_arbiter::daemon::run(config, self.ha, |address| {
             println!("listening on http://{address}");
-            if !self.die_with_parent {
+            if stands_alone {
                 super::service::ready();
             }
-            let over = async {
-                // One of several goes on when it does not lead any more.
-                while leading.as_ref().is_none_or(|l| !l.is_over()) {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            };
-            let end = async {
-                tokio::select! {
-                    _ = terminated() => {}
-                    () = over => {}
-                }
-            };
-            forebay_arbiter::serve::serve(shared.clone(), listener, end).await;
-            drop(attending);
-            leading.map_or(Ok(()), Leading::stop).context("the arbiter gives up")
         })?;
-        runtime.shutdown_timeout(Duration::from_secs(1));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -145,23 +110,4 @@ impl ArbiterArgs {
         }
         Ok(c)
     }
-}
-
-/// Where other machines reach this arbiter.
-fn url(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        return format!("http://{host}:{}", address.port());
-    }
-    format!("http://{address}")
-}
-
-async fn terminated() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    Ok(())
 }

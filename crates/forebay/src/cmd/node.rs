@@ -3,16 +3,14 @@
 mod control;
 
 use super::args;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_node::config::{ExportConfig, NodeConfig};
-use forebay_node::{Node, Running};
+use forebay_node::daemon::{self, Told};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, NodeId, Ready, Secret};
-use std::io::Write;
+use forebay_types::{Address, NodeId, Secret};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -112,23 +110,17 @@ impl NodeArgs {
         }
         super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
-        forebay_node::block_termination();
-        let running = Node::start(config)?;
-        self.announce(&running)?;
-        let node = std::sync::Arc::clone(running.node());
-        std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
-            forebay_node::wait_for_termination();
-            node.begin_drain();
-            forebay_node::wait_for_termination();
-            std::process::exit(130);
+        let told = Told { ready_file: self.ready_file, ready_fd: self.ready_fd, stats_file: self.stats_file };
+        let (nobody_told, stands_alone) =
+            (told.ready_file.is_none() && told.ready_fd.is_none(), !self.die_with_parent);
+        daemon::run(config, &told, |ready| {
+            if nobody_told {
+                eprintln!("listening on {}", ready.addresses.join(", "));
+            }
+            if stands_alone {
+                super::service::ready();
+            }
         })?;
-        running.wait();
-        let node = std::sync::Arc::clone(running.node());
-        running.drain();
-        if let Some(path) = &self.stats_file {
-            let json = serde_json::to_vec_pretty(&node.report())?;
-            write_whole(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
-        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -182,45 +174,6 @@ impl NodeArgs {
         }
         Ok(c)
     }
-
-    fn announce(&self, running: &Running) -> Result<()> {
-        let ready = Ready {
-            pid: std::process::id(),
-            node: self.id.unwrap_or(0),
-            addresses: running.addresses().iter().map(ToString::to_string).collect(),
-            metrics: running.metrics().map(|at| at.to_string()),
-        };
-        let mut line = serde_json::to_vec(&ready)?;
-        line.push(b'\n');
-        if let Some(path) = &self.ready_file {
-            write_whole(path, &line).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if let Some(fd) = self.ready_fd {
-            if fd <= 2 {
-                bail!("--ready-fd {fd}: give a descriptor of its own");
-            }
-            // SAFETY: the caller passed this descriptor on for us to own; nothing here uses the number
-            // otherwise, since descriptors opened by this process are other ones.
-            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-            file.write_all(&line).with_context(|| format!("cannot write to descriptor {fd}"))?;
-        }
-        if self.ready_file.is_none() && self.ready_fd.is_none() {
-            eprintln!("listening on {}", ready.addresses.join(", "));
-        }
-        if !self.die_with_parent {
-            super::service::ready();
-        }
-        Ok(())
-    }
-}
-
-/// Writes a file so that readers see nothing or all of it.
-fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    std::fs::write(&new, bytes)?;
-    std::fs::rename(&new, path)
 }
 
 #[cfg(test)]

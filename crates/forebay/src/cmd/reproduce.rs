@@ -2,13 +2,13 @@
 
 use super::lab::watched;
 use super::table;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_lab::experiment::{Experiment, Isolation, Metadata, Overhead, Twins};
 use forebay_lab::{Progress, Size};
-use forebay_reproduce::{Break, Entry, Index, Laboratory, Session, Setup, Tried, html};
+use forebay_reproduce::trial::{self, Choice};
+use forebay_reproduce::{Break, Entry, Index, Laboratory, Setup, Tried};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -86,54 +86,29 @@ impl Reproduce {
         if self.list {
             return self.list(&index);
         }
-        for id in &self.ids {
-            if index.find(id).is_none() {
-                bail!("there is no claim {id:?}; `forebay reproduce --list` shows all");
-            }
-        }
-        let live = |e: &&Entry| e.group().is_some_and(|g| g.starts_with("live-"));
-        let wanted = |e: &&Entry| self.all || self.ids.contains(&e.id);
-        let entries: Vec<&Entry> =
-            index.entry.iter().filter(wanted).filter(|e| !(self.offline && live(e))).collect();
-        let groups: BTreeSet<&str> = entries.iter().filter_map(|e| e.group()).collect();
+        let ids = if self.all { &[] } else { &self.ids[..] };
+        let entries = Choice { ids, offline: self.offline }.of(&index)?;
         // What is broken on purpose is nobody's result: it is not kept.
         let kept = self.broken.is_none().then_some(self.out.as_path());
-        if self.anew
-            && let Some(out) = kept
-        {
-            for group in &groups {
-                // What is not there need not go.
-                let _ = std::fs::remove_file(out.join(format!("{group}.json")));
-            }
-        }
-        let mut session = Session::open(kept)?;
-        watched(|progress| {
+        let tried = watched(|progress| {
             let here = Here(progress);
             let (full, broken, tables) = (self.full, self.broken, &index.table);
             let setup = Setup { full, broken, tables, laboratory: Some(&here) };
-            for (done, group) in groups.iter().enumerate() {
-                progress.begin(groups.len());
+            trial::try_all(&entries, &setup, kept, self.anew, &|done, of, group| {
+                progress.begin(of);
                 progress.advance(done);
                 progress.doing(group);
-                session.make(group, &setup)?;
-            }
-            Ok(())
+            })
         })?;
-        let tried: Vec<Tried> = entries.iter().filter_map(|e| session.verdict(e)).collect();
         if let Some(out) = kept {
-            let all = session_verdicts(&index, out, self.full)?;
-            let page = html(&index, &all, &about(self.full));
-            let verdicts = serde_json::to_vec_pretty(&all)?;
-            std::fs::write(out.join("index.html"), page)
-                .and_then(|()| std::fs::write(out.join("verdicts.json"), verdicts))
-                .with_context(|| format!("cannot write to {}", out.display()))?;
+            trial::write_report(&index, out, self.full)?;
         }
         self.print(&index, &tried)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn list(&self, index: &Index) -> Result<ExitCode> {
-        let all = session_verdicts(index, &self.out, self.full)?;
+        let all = trial::kept(index, &self.out, self.full)?;
         let last = |e: &Entry| all.iter().find(|t| t.id == e.id).map(|t| &t.verdict);
         if self.json {
             let entry = |e: &Entry| {
@@ -188,29 +163,4 @@ impl Reproduce {
         println!("\n{}", names.map(|n| format!("{} {n}", count(n))).join(", "));
         Ok(())
     }
-}
-
-/// The verdicts on all claims whose figures are kept.
-fn session_verdicts(index: &Index, out: &std::path::Path, full: bool) -> Result<Vec<Tried>> {
-    let mut session = Session::open(out.is_dir().then_some(out))?;
-    for group in index.entry.iter().filter_map(|e| e.group()) {
-        session.has(group, full);
-    }
-    Ok(session.verdicts(index))
-}
-
-/// When, with what, and on which machine.
-fn about(full: bool) -> Vec<String> {
-    let now = std::process::Command::new("date").arg("-u").arg("+%Y-%m-%d %H:%M UTC").output();
-    let date = now.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    vec![
-        format!(
-            "{date}, forebay {}, {} setting",
-            env!("CARGO_PKG_VERSION"),
-            if full { "full" } else { "small" }
-        ),
-        format!("{cores} cores, Linux {}", kernel.trim()),
-    ]
 }

@@ -53,17 +53,3 @@ fn progress(steps: u32, what: &str) -> indicatif::ProgressBar {
     bar.set_message(what.to_owned());
     bar
 }
-
-/// Charts one below the other in one SVG.
-fn stack(charts: &[String], width: f64, height: f64) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{all}\" viewBox=\"0 0 {width} {all}\">\n",
-        all = height * charts.len() as f64
-    );
-    for (i, chart) in charts.iter().enumerate() {
-        let y = height * i as f64;
-        svg.push_str(&chart.replacen("<svg ", &format!("<svg y=\"{y}\" "), 1));
-        svg.push('\n');
-    }
-    svg + "</svg>\n"
-}

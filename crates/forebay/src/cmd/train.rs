@@ -2,17 +2,13 @@
 
 use super::lab::watched;
 use super::table;
-use anyhow::{Context, bail};
-use forebay_lab::Progress;
-use forebay_lab::train::{self, INTERVAL_MS, Plan, Score, TrainingReport, assess, measure};
-use forebay_pattern::data::{self, Row, Split};
+use anyhow::Context;
+use forebay_lab::train::{self, Course, Plan, Score, Source, TrainingReport};
+use forebay_pattern::Feature;
 use forebay_pattern::train::Trainer;
-use forebay_pattern::{Feature, Model, synthetic};
 use forebay_types::Pattern;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// Train the access pattern detectors and say how good they are.
 ///
@@ -90,7 +86,7 @@ pub(crate) struct Train {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum KindArg {
     Tree,
     Forest,
@@ -106,45 +102,30 @@ enum FeaturesArg {
 
 impl Train {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let (rows, source) = self.rows()?;
-        let measured = !self.synthetic && self.files.is_empty();
+        let source = self.source();
+        let measured = matches!(source, Source::Runs { .. });
         let kept = self.save_data.clone().or_else(|| measured.then(|| "metrics.csv.gz".into()));
-        if let Some(path) = &kept {
-            train::write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let sizes: BTreeSet<u64> = self.train_kib.iter().map(|k| k.saturating_mul(1024)).collect();
-        let processes = match self.train_processes.as_slice() {
-            [] => data::alternate_processes(&rows),
-            given => given.iter().copied().collect(),
+        let course = Course {
+            sizes: self.train_kib.iter().map(|k| k.saturating_mul(1024)).collect(),
+            processes: self.train_processes.iter().copied().collect(),
+            features: match self.features {
+                FeaturesArg::ScaleFree => Feature::SCALE_FREE.to_vec(),
+                FeaturesArg::All => Feature::ALL.to_vec(),
+                FeaturesArg::Thesis => Feature::THESIS.to_vec(),
+            },
+            seed: self.seed,
         };
-        let split = Split::new(rows, sizes, processes, self.seed);
-        if split.train.is_empty() {
-            bail!(
-                "no row has a request size and a process count to train on: see --train-kib and --train-processes"
-            );
-        }
-        let features: &[Feature] = match self.features {
-            FeaturesArg::ScaleFree => &Feature::SCALE_FREE,
-            FeaturesArg::All => &Feature::ALL,
-            FeaturesArg::Thesis => &Feature::THESIS,
-        };
-        let mut report = TrainingReport {
-            source: source.clone(),
-            train_rows: split.train.len(),
-            test_rows: split.test.len(),
-            validation_rows: split.validation.len(),
-            train_sizes: split.sizes.clone(),
-            train_processes: split.processes.clone(),
-            detectors: Vec::new(),
-        };
-        for (trainer, kind) in Trainer::ALL.into_iter().zip([KindArg::Tree, KindArg::Forest, KindArg::Net]) {
-            let (model, seconds) = watched(|p| fit(trainer, &split, features, &source, self.seed, p))?;
-            report.detectors.push(assess(&model, seconds, &split, self.seed));
-            if let Some(path) = self.out.as_ref().filter(|_| kind == self.kind) {
-                std::fs::write(path, model.to_json())
-                    .with_context(|| format!("cannot write {}", path.display()))?;
+        let report = watched(|progress| {
+            let (rows, from) = source.rows(self.seed, progress)?;
+            if let Some(path) = &kept {
+                train::write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
             }
-        }
+            course.run(rows, from, progress, |trainer, model| match &self.out {
+                Some(path) if trainer == self.kind.trainer() => std::fs::write(path, model.to_json())
+                    .with_context(|| format!("cannot write {}", path.display())),
+                _ => Ok(()),
+            })
+        })?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
@@ -158,50 +139,26 @@ impl Train {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The rows and where they come from.
-    fn rows(&self) -> anyhow::Result<(Vec<Row>, String)> {
+    fn source(&self) -> Source {
         if self.synthetic {
-            let rows = synthetic::rows(&synthetic::Plan::default(), self.seed);
-            return Ok((rows, format!("synthetic rows, seed {}", self.seed)));
-        }
-        if self.files.is_empty() {
+            Source::Synthetic
+        } else if self.files.is_empty() {
             let plan = if self.small { Plan::small() } else { Plan::full() };
-            let at = self.at.clone().unwrap_or_else(forebay_embed::memory);
-            let (rows, runs) = watched(|progress| measure(&plan, &at, self.seed, progress))?;
-            let n = rows.len();
-            let source = format!("{n} intervals of {INTERVAL_MS} ms from {runs} runs through real I/O nodes");
-            return Ok((rows, source));
+            Source::Runs { plan, at: self.at.clone().unwrap_or_else(forebay_embed::memory) }
+        } else {
+            Source::Files(self.files.clone())
         }
-        let mut rows = Vec::new();
-        for path in &self.files {
-            rows.extend(train::read(path)?);
-        }
-        let names: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
-        Ok((rows, names.join(", ")))
     }
 }
 
-fn fit(
-    trainer: Trainer,
-    split: &Split,
-    features: &[Feature],
-    source: &str,
-    seed: u64,
-    progress: &dyn Progress,
-) -> anyhow::Result<(Model, f64)> {
-    progress.begin(100);
-    progress.doing(match trainer {
-        Trainer::Tree => "training the decision tree",
-        Trainer::Forest => "training the random forest",
-        Trainer::Net => "training the neural net",
-    });
-    let (start, mut at) = (Instant::now(), 0);
-    let mut tell = |done: f64| {
-        let now = ((done * 100.0) as usize).max(at);
-        progress.advance(now - std::mem::replace(&mut at, now));
-    };
-    let model = trainer.train(&split.train, features, source, seed, &mut tell)?;
-    Ok((model, start.elapsed().as_secs_f64()))
+impl KindArg {
+    fn trainer(self) -> Trainer {
+        match self {
+            KindArg::Tree => Trainer::Tree,
+            KindArg::Forest => Trainer::Forest,
+            KindArg::Net => Trainer::Net,
+        }
+    }
 }
 
 fn print(report: &TrainingReport) {

@@ -5,10 +5,8 @@ use crate::machine::wall_clock;
 use anyhow::{Context, Result, bail};
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::{CONTROL_VERSION, NODE_PATH};
-use forebay_pattern::{FlowMetrics, Interval, Load};
-use forebay_sched::SchedulerConfig;
 use forebay_tune::Arms;
-use forebay_types::{FlowId, Nanos, NodeId};
+use forebay_types::{FlowId, FlowMetrics, Interval, Load, Nanos, NodeId, SchedulerSpec};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use std::collections::BTreeMap;
@@ -32,7 +30,7 @@ const SPREAD: Duration = Duration::from_millis(600);
 struct Announcer {
     node: u32,
     socket: WebSocket<TcpStream>,
-    scheduler: SchedulerConfig,
+    scheduler: SchedulerSpec,
     /// When it was told to use another scheduler in this round, and the message.
     told: Option<(Instant, Utf8Bytes)>,
 }
@@ -164,7 +162,7 @@ fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
     let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
     let (mut socket, _) = shaken.map_err(|e| anyhow::anyhow!("{e}"))?;
     let arms = Arms::twins_windows();
-    let scheduler = arms.all()[arms.default_arm()].clone();
+    let scheduler = SchedulerSpec::from(&arms.all()[arms.default_arm()]);
     let hello = NodeHello {
         version: CONTROL_VERSION,
         node: NodeId(node),

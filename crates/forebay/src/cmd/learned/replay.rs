@@ -2,9 +2,9 @@
 
 use crate::cmd::table;
 use anyhow::Context;
-use forebay_tune::policy::{EpsilonGreedy, Thompson, Ucb1};
-use forebay_tune::replay::{self, BIN, Outcome, Play, Rewards, WINDOW};
-use forebay_tune::{BanditConfig, Guard, Memory};
+use forebay_tune::policy::Ucb1;
+use forebay_tune::replay::{self, BIN, Outcome, Play, Played, Rewards, WINDOW};
+use forebay_tune::{BanditConfig, Memory};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -49,12 +49,6 @@ pub(super) struct Replay {
     json: bool,
 }
 
-#[derive(serde::Serialize)]
-struct Played {
-    bandit: String,
-    outcomes: Vec<Outcome>,
-}
-
 impl Replay {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
@@ -62,27 +56,16 @@ impl Replay {
             Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
         anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");
         let default = self.default.as_deref().map_or(Ok(0), |name| rewards.arm(name))?;
-        let epsilon = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon: self.epsilon, half_after: None });
-        let ucb1 = BanditConfig::Ucb1(Ucb1::default());
-        let thompson = BanditConfig::Thompson(Thompson::default());
-        let play = |policy, guard| Play {
-            policy,
+        let play = Play {
+            policy: BanditConfig::Ucb1(Ucb1::default()),
             memory: Memory::All,
-            guard,
+            guard: None,
             default,
             observations: self.observations as usize,
             repetitions: self.repetitions as usize,
             seed: self.seed,
         };
-        let guard = Some(Guard::default());
-        let played = [
-            (format!("{epsilon}"), replay::separately(&rewards, &play(epsilon, None))),
-            (format!("{epsilon}, scenarios in turn"), replay::together(&rewards, &play(epsilon, None))),
-            (format!("{ucb1}"), replay::separately(&rewards, &play(ucb1, None))),
-            (format!("{thompson}"), replay::separately(&rewards, &play(thompson, None))),
-            (format!("{ucb1}, guarded"), replay::separately(&rewards, &play(ucb1, guard))),
-        ]
-        .map(|(bandit, outcomes)| Played { bandit, outcomes });
+        let played = replay::compare(&rewards, &play, self.epsilon);
         if self.json {
             println!("{}", serde_json::to_string_pretty(&played)?);
             return Ok(ExitCode::SUCCESS);

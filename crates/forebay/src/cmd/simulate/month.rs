@@ -5,7 +5,6 @@ use clap::Args;
 use forebay_policy::dfra::DfraConfig;
 use forebay_sim::fluid::behaviour::{Population, Submitted};
 use forebay_sim::fluid::{self, LargeMachine, Mapping, Month};
-use forebay_sim::stats::Summary;
 use forebay_sim::taihulight::TABLE_4;
 use serde_json::json;
 use std::process::ExitCode;
@@ -45,7 +44,7 @@ impl Simulated {
             months.push(fluid::run(&machine, mapping, &jobs)?);
         }
         let [ffm, rr, dfra] = &months[..] else { unreachable!("three mappings") };
-        let speedups = |m: &Month, of: fn(&fluid::Fared) -> bool| speedup(ffm, m, of);
+        let speedups = |m: &Month, of: fn(&fluid::Fared) -> bool| fluid::speedup(ffm, m, of);
         let scaled = |f: &fluid::Fared| f.dedicated;
         let took = began.elapsed().as_secs_f64();
         if self.json {
@@ -72,14 +71,6 @@ impl Simulated {
         println!("\nsimulated in {took:.1} s");
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// How many times as fast the I/O of the jobs was: the summary, and the geometric mean.
-fn speedup(ffm: &Month, m: &Month, of: fn(&fluid::Fared) -> bool) -> (Summary, f64) {
-    let both = ffm.jobs.iter().zip(&m.jobs).filter(|(_, b)| of(b) && b.io_seconds > 0.0);
-    let ratios: Vec<f64> = both.map(|(a, b)| a.io_seconds / b.io_seconds).collect();
-    let mean = ratios.iter().map(|r| r.max(1e-9).ln()).sum::<f64>() / (ratios.len() as f64).max(1.0);
-    (Summary::of(ratios), mean.exp())
 }
 
 fn print(jobs: &[Submitted], months: &[Month], days: f64) {

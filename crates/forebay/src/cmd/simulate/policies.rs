@@ -1,11 +1,11 @@
 //! `forebay simulate policies`: the set study.
 
-use super::{progress, stack};
+use super::progress;
 use crate::cmd::{args, table};
 use anyhow::Context;
 use clap::Args;
-use forebay_plot::{Axis, Line, Series, Size};
 use forebay_policy::{CurveTable, FairConfig, PolicyKind, Settings};
+use forebay_sim::charts;
 use forebay_sim::study::{self, Study, StudyConfig};
 use std::fs::File;
 use std::io::BufReader;
@@ -93,7 +93,7 @@ impl Policies {
             );
         }
         if let Some(path) = &self.plot {
-            std::fs::write(path, charts(&study))
+            std::fs::write(path, charts::study(&study))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
@@ -144,40 +144,4 @@ fn print(study: &Study, pools: &[u32]) {
 
 fn percent(part: f64) -> String {
     format!("{:+.1} %", part * 100.0)
-}
-
-/// The totals, and how far the sets lie apart in what the better policies gain.
-fn charts(study: &Study) -> String {
-    let size = Size::new(860.0, 440.0);
-    let x = || Axis::linear("I/O nodes");
-    let cells = |kind| study.cells.iter().filter(move |c: &&study::Cell| c.policy == kind);
-    let total = |c: &study::Cell| (f64::from(c.io_nodes), c.total_mbs.median / 1000.0);
-    // ORACLE does not depend on the pool; without it the colours suffice.
-    let oracle = cells(PolicyKind::Oracle).next().map_or(0.0, |c| total(c).1);
-    let kinds = PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Oracle);
-    let totals = Line {
-        title: format!(
-            "Total bandwidth, median of {} sets of {} jobs (ORACLE: {oracle:.1} GB/s)",
-            study.sets, study.set_size
-        ),
-        size,
-        x: x(),
-        y: Axis::linear("GB/s"),
-        series: kinds.map(|k| Series::new(k.name(), cells(k).map(total))).collect(),
-        ..Line::default()
-    };
-    let gain = |c: &study::Cell| {
-        let g = c.over_static;
-        (f64::from(c.io_nodes), 1.0 + g.median, 1.0 + g.q1, 1.0 + g.q3)
-    };
-    let better = [PolicyKind::Dfra, PolicyKind::Mckp, PolicyKind::Fair];
-    let gains = Line {
-        title: "Against STATIC, set by set: median and quartiles".into(),
-        size,
-        x: x(),
-        y: Axis::linear("× STATIC"),
-        series: better.map(|k| Series::with_range(k.name(), cells(k).map(gain))).into(),
-        ..Line::default()
-    };
-    stack(&[totals.svg(), gains.svg()], size.width, size.height)
 }

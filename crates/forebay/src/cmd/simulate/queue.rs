@@ -1,11 +1,10 @@
 //! `forebay simulate queue`: a job queue under every policy.
 
-use super::stack;
 use crate::cmd::{args, table};
 use anyhow::Context;
 use clap::Args;
-use forebay_plot::{Axis, BarSeries, Bars, Gantt, Hold, Size};
 use forebay_policy::{FairConfig, PolicyKind, Settings};
+use forebay_sim::charts;
 use forebay_sim::queue::{self, Outcome, QueueFile};
 use serde_json::json;
 use std::path::PathBuf;
@@ -69,9 +68,7 @@ impl Queue {
         let of = |kind| outcomes.iter().find(|o| o.policy == kind).context("every policy ran");
         let (fixed, mckp, fair) = (of(PolicyKind::Static)?, of(PolicyKind::Mckp)?, of(PolicyKind::Fair)?);
         if let Some(path) = &self.plot {
-            let charts =
-                [bars(&[fixed, mckp, fair]), gantt(&file, fixed), gantt(&file, mckp), gantt(&file, fair)];
-            let svg = stack(&charts, WIDTH, HEIGHT);
+            let svg = charts::queue(&file, &[fixed, mckp, fair]);
             std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
@@ -145,44 +142,4 @@ fn print(
          and MCKP can\nbe above it.",
         file.io_nodes
     );
-}
-
-const WIDTH: f64 = 1000.0;
-const HEIGHT: f64 = 420.0;
-
-fn bars(outcomes: &[&Outcome]) -> String {
-    let series = |o: &&Outcome| BarSeries::new(o.policy.name(), o.jobs.iter().map(|j| j.bandwidth_mbs));
-    Bars {
-        title: "Bandwidth of each job".into(),
-        size: Size::new(WIDTH, HEIGHT),
-        x_label: "job".into(),
-        categories: outcomes[0].jobs.iter().map(|j| j.id.clone()).collect(),
-        y: Axis::linear("MB/s"),
-        series: outcomes.iter().map(series).collect(),
-        ..Bars::default()
-    }
-    .svg()
-}
-
-fn gantt(file: &QueueFile, outcome: &Outcome) -> String {
-    let holds = outcome.jobs.iter().enumerate().flat_map(|(holder, job)| {
-        job.holds.iter().flat_map(move |hold| {
-            hold.io_nodes.iter().map(move |node| Hold {
-                row: node.0 as usize,
-                from: hold.from,
-                to: hold.until,
-                holder,
-                label: job.id.clone(),
-            })
-        })
-    });
-    Gantt {
-        title: format!("{}: who held which I/O node", outcome.policy),
-        size: Size::new(WIDTH, HEIGHT),
-        x: Axis::linear("seconds"),
-        rows: (0..file.io_nodes).map(|n| format!("I/O node {n}")).collect(),
-        holders: outcome.jobs.iter().map(|j| j.id.clone()).collect(),
-        holds: holds.collect(),
-    }
-    .svg()
 }

@@ -1,8 +1,7 @@
 //! What one interval of a flow looked like on one I/O node: the row that is reported, stored,
 //! learned from and classified.
 
-use forebay_types::IoMode;
-use forebay_types::{Bandwidth, FileId, FlowId, Nanos};
+use crate::{Bandwidth, FileId, FlowId, IoMode, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// One interval on one I/O node.
