@@ -14,9 +14,7 @@
 use crate::activity::Shape;
 use crate::runs::Scale;
 use crate::store::Change;
-use forebay_explore::analysis::Facts;
-use forebay_explore::curves::{CurveFileError, Curves as Table};
-use forebay_policy::BandwidthCurve;
+use forebay_policy::{BandwidthCurve, CurveTable, Facts, Scenario, TableError};
 use forebay_types::Bandwidth;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -80,7 +78,7 @@ struct Correction {
 /// The table and its corrections.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
-    table: Table,
+    table: CurveTable,
     corrections: BTreeMap<(Scale, String), Correction>,
     /// By pattern and compute nodes.
     patterns: BTreeMap<(String, u32), Correction>,
@@ -89,8 +87,8 @@ pub struct Curves {
 
 impl Curves {
     /// With the curves of an explorer's file (`forebay analyze --curves`).
-    pub fn from_csv(input: impl std::io::Read) -> Result<Curves, CurveFileError> {
-        Ok(Curves { table: Table::from_csv(input)?, ..Curves::default() })
+    pub fn from_csv(input: impl std::io::Read) -> Result<Curves, TableError> {
+        Ok(Curves { table: CurveTable::from_csv(input)?, ..Curves::default() })
     }
 
     /// Adds the corrections among what was learned. One that cannot be read is left out.
@@ -168,7 +166,7 @@ impl Curves {
     /// What the table says.
     fn table(&self, asked: Asked<'_>) -> Option<(BTreeMap<u32, f64>, String)> {
         if let Some(name) = asked.scenario
-            && let Some(curve) = self.table.curves.iter().find(|c| c.name == name)
+            && let Some(curve) = self.table.scenarios.iter().find(|c| c.name == name)
         {
             return Some((levels(curve), format!("scenario {name}")));
         }
@@ -231,8 +229,8 @@ fn class(asked: Asked<'_>) -> String {
     }
 }
 
-fn levels(curve: &forebay_explore::curves::Curve) -> BTreeMap<u32, f64> {
-    curve.levels.iter().map(|(&n, l)| (n, l.mean)).collect()
+fn levels(scenario: &Scenario) -> BTreeMap<u32, f64> {
+    scenario.curve.points().iter().map(|p| (p.io_nodes, p.bandwidth.0)).collect()
 }
 
 /// The table's curve moved towards the measurements.

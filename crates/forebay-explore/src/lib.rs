@@ -9,7 +9,7 @@
 //! | [`run`] | running scenarios, on this machine or under a launcher |
 //! | [`stats`] | quantiles, confidence intervals, Kruskal-Wallis, Dunn |
 //! | [`analysis`] | measurements in, verdicts and reports out |
-//! | [`curves`] | bandwidth curves: export, import, estimates for patterns not measured |
+//! | [`curves`] | the bandwidth curves of a report |
 
 pub mod analysis;
 pub mod curves;

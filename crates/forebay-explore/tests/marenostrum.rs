@@ -1,7 +1,8 @@
 //! The MareNostrum 4 measurements give the numbers that are known of them.
 
 use forebay_explore::analysis::{Measurements, Rule, StudyReport, assess, html, text};
-use forebay_explore::curves::Curves;
+use forebay_explore::curves;
+use forebay_policy::CurveTable;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -76,10 +77,10 @@ fn reports_name_every_scenario() {
 
 #[test]
 fn curves_survive_export_and_import() {
-    let curves = Curves::of(&report(CORRECTED, Rule::Described));
+    let curves = curves::of(&report(CORRECTED, Rule::Described)).unwrap();
     let mut file = Vec::new();
     curves.to_csv(&mut file).unwrap();
-    assert_eq!(Curves::from_csv(file.as_slice()).unwrap(), curves);
+    assert_eq!(CurveTable::from_csv(file.as_slice()).unwrap(), curves);
     // The file is also a table of measurements.
     let again = report(std::str::from_utf8(&file).unwrap(), Rule::Described);
     assert_eq!(values(&again.best.mean), "53/10/90/16/20");
@@ -87,31 +88,17 @@ fn curves_survive_export_and_import() {
 
 #[test]
 fn a_measured_pattern_is_its_own_estimate() {
-    let curves = Curves::of(&report(CORRECTED, Rule::Described));
-    let c = &curves.curves[17];
+    let curves = curves::of(&report(CORRECTED, Rule::Described)).unwrap();
+    let c = &curves.scenarios[17];
     let estimate = curves.estimate(&c.facts);
-    assert!(c.levels.iter().all(|(n, l)| estimate[n] == l.mean));
+    assert!(c.curve.points().iter().all(|p| estimate[&p.io_nodes] == p.bandwidth.0));
 }
 
 /// Measured once: median error 13.4 %, 90 % of errors below 34.6 %, 97.8 % of the best bandwidth.
 #[test]
 fn estimates_of_unseen_patterns_are_useful() {
-    let e = Curves::of(&report(CORRECTED, Rule::Described)).leave_one_out().unwrap();
+    let e = curves::of(&report(CORRECTED, Rule::Described)).unwrap().leave_one_out().unwrap();
     assert_eq!(e.curves, 189);
     assert!(e.median_error < 0.15 && e.p90_error < 0.36, "{e:?}");
     assert!(e.share_of_best > 0.97 && e.right_choice > 0.75, "{e:?}");
-}
-
-/// What the arbiter reads is what we write.
-#[test]
-fn policies_read_the_curves() {
-    let curves = Curves::of(&report(CORRECTED, Rule::Described));
-    let mut file = Vec::new();
-    curves.to_csv(&mut file).unwrap();
-    let table = forebay_policy::CurveTable::from_csv(file.as_slice()).unwrap();
-    assert_eq!(table.scenarios.len(), 189);
-    for (theirs, ours) in table.scenarios.iter().zip(&curves.curves) {
-        assert_eq!(theirs.name, ours.name);
-        assert!(ours.levels.iter().all(|(n, l)| theirs.curve.at(*n).is_some_and(|b| b.0 == l.mean)));
-    }
 }

@@ -12,6 +12,8 @@ pub struct Spread {
     pub low: Bandwidth,
     /// The fastest repetition.
     pub high: Bandwidth,
+    /// Standard deviation, MB/s.
+    pub std_dev: f64,
     /// How many repetitions there were.
     pub samples: u32,
 }

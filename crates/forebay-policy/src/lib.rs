@@ -7,6 +7,7 @@
 //! | [`policy`] | the trait, and the policies by name |
 //! | [`job`], [`decision`] | what goes in, what comes out |
 //! | [`curve`], [`table`] | bandwidth by number of I/O nodes; measured tables of such curves |
+//! | `estimate` | curves of patterns nobody measured, from those that were |
 //! | [`knapsack`] | the exact multiple-choice knapsack |
 //! | [`dfra`] | DFRA: history, eligibility, interference |
 //! | `what_if` | a set of jobs as JSON, and what a policy would decide |
@@ -23,6 +24,7 @@ pub mod table;
 mod what_if;
 
 mod arbitrate;
+mod estimate;
 mod fair;
 mod fixed;
 mod mckp;
@@ -34,6 +36,7 @@ mod zero;
 pub use curve::{BandwidthCurve, CurveError, Point, Spread};
 pub use decision::{Alternative, Decision, Explanation, JobDecision, Reason};
 pub use dfra::Dfra;
+pub use estimate::LeaveOneOut;
 pub use fair::{Fair, FairConfig};
 pub use fixed::Static;
 pub use job::{Current, IoNode, Job, Pool, Progress, SharingRule};
@@ -42,6 +45,6 @@ pub use one::One;
 pub use oracle::Oracle;
 pub use policy::{Policy, PolicyError, PolicyKind, Settings};
 pub use proportional::{By, Proportional};
-pub use table::{CurveTable, Scenario, TableError};
+pub use table::{CurveTable, Facts, Scenario, TableError, scenario_name};
 pub use what_if::{JobSet, JobSetError, WhatIf};
 pub use zero::Zero;

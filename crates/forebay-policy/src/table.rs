@@ -1,28 +1,50 @@
-//! Measured curves as a table: the explorer's CSV, one row per repetition (or per mean).
+//! Measured curves as a table, read and written here and nowhere else. The file is CSV with the columns of
+//! the explorer's measurements, one row per repetition; or one row per mean, with its spread in `low_mbs`,
+//! `high_mbs`, `std_dev_mbs` and `samples`, as [`CurveTable::to_csv`] writes it.
 
 use crate::curve::{BandwidthCurve, CurveError, Point, Spread};
 use forebay_types::Bandwidth;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
+/// What a scenario does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Facts {
+    /// Compute nodes.
+    pub compute_nodes: u32,
+    /// Processes on all of them.
+    pub processes: u32,
+    /// Whether all processes use one file, else one each.
+    pub shared: bool,
+    /// How a process walks through the file.
+    pub spatiality: String,
+    /// Size of a request, KiB.
+    pub request_kb: f64,
+    /// `write`, `read`, …
+    pub operation: String,
+}
+
+impl Facts {
+    /// Whether it is measured in operations per second instead of MB/s.
+    pub fn counts_operations(&self) -> bool {
+        matches!(self.operation.as_str(), "create" | "stat" | "unlink")
+    }
+}
+
 /// One measured pattern.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The name it has in the table.
     pub name: String,
-    /// Compute nodes it ran on.
-    pub compute_nodes: u32,
-    /// Processes it ran.
-    pub processes: u32,
-    /// Whether all processes used one file (else one each).
-    pub shared_file: bool,
+    /// What it does.
+    pub facts: Facts,
     /// What came out: the mean of the repetitions by I/O nodes.
     pub curve: Arc<BandwidthCurve>,
 }
 
-/// Why a table cannot be read.
+/// Why a table cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// Not CSV, a column is missing, or a field is not what it should be.
@@ -47,109 +69,213 @@ pub enum TableError {
         error: CurveError,
     },
     /// A header and nothing else.
-    #[error("the table has no rows")]
+    #[error("there are no curves in it")]
     Empty,
 }
 
 /// Curves of many patterns.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CurveTable {
     /// In the order they first appear.
     pub scenarios: Vec<Scenario>,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Row {
     scenario: String,
     compute_nodes: u32,
     processes: u32,
     layout: u8,
+    spatiality: u8,
+    #[serde(serialize_with = "plain")]
+    request_kb: f64,
     io_nodes: u32,
     bandwidth_mbs: f64,
+    #[serde(default)]
+    operation: Option<String>,
+    #[serde(default)]
+    low_mbs: Option<f64>,
+    #[serde(default)]
+    high_mbs: Option<f64>,
+    #[serde(default)]
+    std_dev_mbs: Option<f64>,
+    #[serde(default)]
+    samples: Option<u32>,
 }
 
-/// Name, compute nodes, processes, shared file.
-type Facts = (String, u32, u32, bool);
+/// A number as people write it: `32`, not `32.0`.
+fn plain<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&v.to_string())
+}
 
-/// The repetitions of one count.
-#[derive(Default)]
-struct Runs {
-    sum: f64,
-    low: f64,
-    high: f64,
-    samples: u32,
+const SPATIALITIES: [&str; 3] = ["contiguous", "strided", "random"];
+const LAYOUTS: [&str; 2] = ["file per process", "shared"];
+
+/// What one row, or all repetitions so far, say of one number of I/O nodes.
+enum Level {
+    Mean(f64, Spread),
+    Repetitions(Vec<f64>),
+}
+
+impl Level {
+    fn point(self, io_nodes: u32) -> Point {
+        let (mean, spread) = match self {
+            Level::Mean(mean, spread) => (mean, spread),
+            Level::Repetitions(of) => spread(&of),
+        };
+        Point { io_nodes, bandwidth: Bandwidth(mean), spread: Some(spread) }
+    }
+}
+
+/// The mean of at least one repetition, and how far they lie apart.
+fn spread(of: &[f64]) -> (f64, Spread) {
+    let n = of.len() as f64;
+    let mean = of.iter().sum::<f64>() / n;
+    let squares = of.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    let spread = Spread {
+        low: Bandwidth(of.iter().copied().fold(f64::INFINITY, f64::min)),
+        high: Bandwidth(of.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+        std_dev: if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 },
+        samples: u32::try_from(of.len()).unwrap_or(u32::MAX),
+    };
+    (mean, spread)
+}
+
+impl Row {
+    /// What it says of a number of I/O nodes, added to what was said before.
+    fn add_to(&self, levels: &mut BTreeMap<u32, Level>) -> Result<(), String> {
+        let mbs = self.bandwidth_mbs;
+        if let Some(samples) = self.samples {
+            let spread = Spread {
+                low: Bandwidth(self.low_mbs.unwrap_or(mbs)),
+                high: Bandwidth(self.high_mbs.unwrap_or(mbs)),
+                std_dev: self.std_dev_mbs.unwrap_or(0.0),
+                samples,
+            };
+            return match levels.insert(self.io_nodes, Level::Mean(mbs, spread)) {
+                Some(_) => Err(format!("{} has {} I/O nodes twice", self.scenario, self.io_nodes)),
+                None => Ok(()),
+            };
+        }
+        match levels.entry(self.io_nodes).or_insert_with(|| Level::Repetitions(Vec::new())) {
+            Level::Repetitions(of) => of.push(mbs),
+            Level::Mean(..) => return Err(format!("{} has means and repetitions", self.scenario)),
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> Result<Facts, String> {
+        let at = |name: &str, names: &[&str], value: u8| match names.get(usize::from(value)) {
+            Some(known) => Ok((*known).to_owned()),
+            None => {
+                let all: Vec<String> = names.iter().enumerate().map(|(i, n)| format!("{i} ({n})")).collect();
+                Err(format!("{name} is {value}, not {}", all.join(" or ")))
+            }
+        };
+        let shared = at("layout", &LAYOUTS, self.layout)? == LAYOUTS[1];
+        let spatiality = at("spatiality", &SPATIALITIES, self.spatiality)?;
+        if self.compute_nodes == 0 {
+            return Err("a scenario without compute nodes".to_owned());
+        }
+        let more = [self.low_mbs, self.high_mbs, self.std_dev_mbs].into_iter().flatten();
+        if let Some(v) =
+            [self.bandwidth_mbs, self.request_kb].into_iter().chain(more).find(|v| !v.is_finite() || *v < 0.0)
+        {
+            return Err(format!("{v} is negative or no number"));
+        }
+        let operation = self.operation.clone().unwrap_or_else(|| "write".to_owned());
+        let Row { compute_nodes, processes, request_kb, .. } = *self;
+        Ok(Facts { compute_nodes, processes, shared, spatiality, request_kb, operation })
+    }
+
+    /// One name per curve, though a scenario may both write and read.
+    fn name(&self, facts: &Facts) -> String {
+        scenario_name(&self.scenario, facts)
+    }
+}
+
+/// The name of a scenario's curve: that of the scenario, and the operation where it is no write.
+pub fn scenario_name(scenario: &str, facts: &Facts) -> String {
+    let operation = format!("/{}", facts.operation);
+    if facts.operation == "write" || scenario.ends_with(&operation) {
+        return scenario.to_owned();
+    }
+    scenario.to_owned() + &operation
 }
 
 impl CurveTable {
-    /// Reads the CSV of the explorer: one row per repetition; further columns are ignored.
+    /// Reads a table; further columns are ignored.
     pub fn from_csv(input: impl Read) -> Result<CurveTable, TableError> {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
         let headers = reader.headers()?.clone();
-        let mut order: Vec<(Facts, BTreeMap<u32, Runs>)> = Vec::new();
+        let mut order: Vec<(String, Facts, BTreeMap<u32, Level>)> = Vec::new();
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
         for record in reader.records() {
             let record = record?;
             let line = record.position().map_or(0, |p| p.line());
             let row: Row = record.deserialize(Some(&headers))?;
             let bad = |what: String| TableError::Value { line, what };
-            let shared_file = match row.layout {
-                0 => false,
-                1 => true,
-                other => {
-                    return Err(bad(format!("layout is {other}, not 0 (file per process) or 1 (shared)")));
-                }
-            };
-            if row.compute_nodes == 0 {
-                return Err(bad("a scenario without compute nodes".to_owned()));
-            }
-            if !row.bandwidth_mbs.is_finite() || row.bandwidth_mbs < 0.0 {
-                return Err(bad(format!("{} MB/s is not a bandwidth", row.bandwidth_mbs)));
-            }
-            let facts = (row.scenario, row.compute_nodes, row.processes, shared_file);
-            let at = match index.get(&facts.0) {
-                Some(&at) => at,
-                None => {
-                    index.insert(facts.0.clone(), order.len());
-                    order.push((facts.clone(), BTreeMap::new()));
-                    order.len() - 1
-                }
-            };
-            let (first, counts) = &mut order[at];
-            if *first != facts {
-                return Err(bad(format!("scenario {} is described in another way further up", facts.0)));
-            }
-            let runs = counts.entry(row.io_nodes).or_insert_with(|| Runs {
-                low: row.bandwidth_mbs,
-                high: row.bandwidth_mbs,
-                ..Runs::default()
+            let facts = row.facts().map_err(bad)?;
+            let name = row.name(&facts);
+            let at = *index.entry(name.clone()).or_insert_with(|| {
+                order.push((name.clone(), facts.clone(), BTreeMap::new()));
+                order.len() - 1
             });
-            runs.sum += row.bandwidth_mbs;
-            runs.low = runs.low.min(row.bandwidth_mbs);
-            runs.high = runs.high.max(row.bandwidth_mbs);
-            runs.samples += 1;
+            let (_, first, levels) = &mut order[at];
+            if *first != facts {
+                return Err(bad(format!("scenario {name} is described in another way further up")));
+            }
+            row.add_to(levels).map_err(bad)?;
         }
         if order.is_empty() {
             return Err(TableError::Empty);
         }
-        let scenario =
-            |((name, compute_nodes, processes, shared_file), counts): (Facts, BTreeMap<u32, Runs>)| {
-                let point = |(io_nodes, r): (u32, Runs)| Point {
-                    io_nodes,
-                    bandwidth: Bandwidth(r.sum / f64::from(r.samples)),
-                    spread: Some(Spread {
-                        low: Bandwidth(r.low),
-                        high: Bandwidth(r.high),
-                        samples: r.samples,
-                    }),
-                };
-                match BandwidthCurve::new(counts.into_iter().map(point)) {
-                    Ok(curve) => {
-                        Ok(Scenario { name, compute_nodes, processes, shared_file, curve: Arc::new(curve) })
-                    }
-                    Err(error) => Err(TableError::Curve { scenario: name, error }),
-                }
-            };
-        Ok(CurveTable { scenarios: order.into_iter().map(scenario).collect::<Result<_, _>>()? })
+        let mut table = CurveTable::default();
+        for (name, facts, levels) in order {
+            table.add(name, facts, levels.into_iter().map(|(io_nodes, level)| level.point(io_nodes)))?;
+        }
+        Ok(table)
+    }
+
+    /// Adds a pattern.
+    pub fn add(
+        &mut self,
+        name: String,
+        facts: Facts,
+        points: impl IntoIterator<Item = Point>,
+    ) -> Result<(), TableError> {
+        match BandwidthCurve::new(points) {
+            Ok(curve) => self.scenarios.push(Scenario { name, facts, curve: Arc::new(curve) }),
+            Err(error) => return Err(TableError::Curve { scenario: name, error }),
+        }
+        Ok(())
+    }
+
+    /// Writes the table, a row per mean.
+    pub fn to_csv(&self, out: impl Write) -> Result<(), TableError> {
+        let mut writer = csv::Writer::from_writer(out);
+        for s in &self.scenarios {
+            let spatiality = SPATIALITIES.iter().position(|name| *name == s.facts.spatiality).unwrap_or(0);
+            for p in s.curve.points() {
+                writer.serialize(Row {
+                    scenario: s.name.clone(),
+                    compute_nodes: s.facts.compute_nodes,
+                    processes: s.facts.processes,
+                    layout: u8::from(s.facts.shared),
+                    spatiality: spatiality as u8,
+                    request_kb: s.facts.request_kb,
+                    io_nodes: p.io_nodes,
+                    bandwidth_mbs: p.bandwidth.0,
+                    operation: Some(s.facts.operation.clone()),
+                    low_mbs: Some(p.spread.map_or(p.bandwidth.0, |s| s.low.0)),
+                    high_mbs: Some(p.spread.map_or(p.bandwidth.0, |s| s.high.0)),
+                    std_dev_mbs: Some(p.spread.map_or(0.0, |s| s.std_dev)),
+                    samples: Some(p.spread.map_or(1, |s| s.samples)),
+                })?;
+            }
+        }
+        writer.flush().map_err(csv::Error::from)?;
+        Ok(())
     }
 }
 
@@ -173,13 +299,13 @@ mod tests {
         assert_eq!(a.curve.at(1), Some(Bandwidth(20.0)));
         let spread = a.curve.points()[1].spread.unwrap();
         assert_eq!((spread.low.0, spread.high.0, spread.samples), (10.0, 30.0, 2));
-        assert!(table.scenarios[1].shared_file);
+        assert!(table.scenarios[1].facts.shared);
     }
 
     #[test]
     fn bad_rows_say_where() {
         for (rows, expect) in [
-            ("", "no rows"),
+            ("", "no curves"),
             ("a,8,96,2,0,32,1,10\n", "line 2: layout is 2"),
             ("a,8,96,0,0,32,1,10\na,8,96,0,0,32,1,-1\n", "line 3: -1"),
             ("a,8,96,0,0,32,1,10\na,9,96,0,0,32,1,1\n", "another way"),
@@ -187,10 +313,23 @@ mod tests {
             ("a,8,96,0,0,32,1\n", "line: 2"),
             ("a,0,96,0,0,32,1,1\n", "without compute nodes"),
             ("a,8,96,0,0,32,1,NaN\n", "NaN"),
+            ("a,8,96,0,7,32,1,1\n", "spatiality is 7"),
         ] {
             let error = read(rows).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
         }
         assert!(CurveTable::from_csv("x,y\n1,2\n".as_bytes()).unwrap_err().to_string().contains("scenario"));
+    }
+
+    #[test]
+    fn a_scenario_that_reads_and_writes_has_two_curves() {
+        let head = HEAD.trim_end();
+        let text = format!("{head},operation\na,8,96,0,0,32,1,10,write\na,8,96,0,0,32,1,30,read\n");
+        let table = CurveTable::from_csv(text.as_bytes()).unwrap();
+        let names: Vec<&str> = table.scenarios.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["a", "a/read"]);
+        let mut file = Vec::new();
+        table.to_csv(&mut file).unwrap();
+        assert_eq!(CurveTable::from_csv(file.as_slice()).unwrap(), table);
     }
 }

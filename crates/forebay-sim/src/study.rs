@@ -102,7 +102,7 @@ struct SetTotals {
 /// `done` is told of every finished set.
 pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> Result<Study, StudyError> {
     check(table, config)?;
-    let curves = table.scenarios.iter().map(|s| (&*s.curve, s.compute_nodes));
+    let curves = table.scenarios.iter().map(|s| (&*s.curve, s.facts.compute_nodes));
     let settings = Settings { dfra: history::with_peaks(config.settings.dfra, curves), ..config.settings };
     let kinds = PolicyKind::ALL;
     let policies = kinds.iter().map(|k| k.build(&settings)).collect::<Result<Vec<_>, _>>()?;
@@ -192,10 +192,10 @@ fn most_needed(table: &CurveTable) -> u32 {
 /// Each scenario as a job.
 fn templates(table: &CurveTable) -> Vec<Job> {
     let job = |s: &forebay_policy::Scenario| {
-        let mode = if s.shared_file { IoMode::NTo1 } else { IoMode::NToN };
+        let mode = if s.facts.shared { IoMode::NTo1 } else { IoMode::NToN };
         let bytes = history::best(&s.curve) * 1e6 * STONE_WALL_S;
-        let history = history::profile(&s.curve, s.compute_nodes, mode, bytes);
-        let job = Job::new(&s.name, s.compute_nodes, s.processes).with_curve(s.curve.clone());
+        let history = history::profile(&s.curve, s.facts.compute_nodes, mode, bytes);
+        let job = Job::new(&s.name, s.facts.compute_nodes, s.facts.processes).with_curve(s.curve.clone());
         Job { history: Some(history), ..job }
     };
     table.scenarios.iter().map(job).collect()

@@ -1,5 +1,6 @@
 //! The report as one self-contained HTML page.
 
+use super::measurements::describe;
 use super::verdict::{Rule, StudyReport, Verdict};
 use forebay_plot::{Axis, BarSeries, Bars, Line, Series, Size, Spread};
 use std::fmt::Write;
@@ -164,7 +165,7 @@ fn panel(out: &mut String, v: &Verdict) {
         ..Line::default()
     }
     .svg();
-    let words = v.facts.describe();
+    let words = describe(&v.facts);
     let key = escape(&format!("{} {words}", v.scenario).to_lowercase());
     let _ = write!(
         out,
@@ -187,7 +188,7 @@ fn table(out: &mut String, r: &StudyReport) {
         "<th>n</th><th title=\"Kruskal-Wallis\">p</th><th>best</th><th>enough</th><th>choices</th></tr></thead><tbody>",
     );
     for v in &r.verdicts {
-        let words = v.facts.describe();
+        let words = describe(&v.facts);
         let key = escape(&format!("{} {words}", v.scenario).to_lowercase());
         let _ = write!(
             out,

@@ -1,6 +1,7 @@
 //! Reading measurements: our own CSV and the FORGE evaluation's, one row per repetition.
 
-use serde::{Deserialize, Serialize};
+use forebay_policy::Facts;
+use serde::Deserialize;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -36,40 +37,15 @@ pub enum MeasurementError {
     },
 }
 
-/// What a scenario does.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Facts {
-    /// Compute nodes.
-    pub compute_nodes: u32,
-    /// Processes on all of them.
-    pub processes: u32,
-    /// Whether all processes use one file, else one each.
-    pub shared: bool,
-    /// How a process walks through the file.
-    pub spatiality: String,
-    /// Size of a request, KiB.
-    pub request_kb: f64,
-    /// `write`, `read`, …
-    pub operation: String,
-}
-
-impl Facts {
-    /// Whether it is measured in operations per second instead of MB/s.
-    pub fn counts_operations(&self) -> bool {
-        matches!(self.operation.as_str(), "create" | "stat" | "unlink")
+/// A scenario in a few words: `1536 processes, shared, strided, 512 KiB`.
+pub(super) fn describe(facts: &Facts) -> String {
+    if facts.counts_operations() {
+        return format!("{} processes, {} of files, operations/s", facts.processes, facts.operation);
     }
-
-    /// In a few words: `1536 processes, shared, strided, 512 KiB`.
-    pub fn describe(&self) -> String {
-        if self.counts_operations() {
-            return format!("{} processes, {} of files, operations/s", self.processes, self.operation);
-        }
-        let layout = if self.shared { "shared" } else { "file per process" };
-        let size = forebay_plot::bytes(self.request_kb * 1024.0);
-        let operation =
-            if self.operation == "write" { String::new() } else { format!(", {}", self.operation) };
-        format!("{} processes, {layout}, {}, {size}{operation}", self.processes, self.spatiality)
-    }
+    let layout = if facts.shared { "shared" } else { "file per process" };
+    let size = forebay_plot::bytes(facts.request_kb * 1024.0);
+    let operation = if facts.operation == "write" { String::new() } else { format!(", {}", facts.operation) };
+    format!("{} processes, {layout}, {}, {size}{operation}", facts.processes, facts.spatiality)
 }
 
 /// All that was measured of one scenario.

@@ -7,8 +7,9 @@ mod text;
 mod verdict;
 mod wary;
 
+pub use forebay_policy::Facts;
 pub use html::html;
-pub use measurements::{Facts, MeasurementError, Measurements, Scenario};
+pub use measurements::{MeasurementError, Measurements, Scenario};
 pub use text::text;
 pub use verdict::{Best, Count, Pair, Rule, StudyReport, Verdict, assess};
 pub use wary::Warning;

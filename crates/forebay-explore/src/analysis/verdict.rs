@@ -1,8 +1,9 @@
 //! What the numbers say of each scenario and of all of them.
 
-use super::measurements::{Facts, Measurements, Scenario};
+use super::measurements::{Measurements, Scenario};
 use super::wary::{Warning, warnings};
 use crate::stats::{self, Interval, KruskalWallis};
+use forebay_policy::Facts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -26,8 +26,6 @@ pub use record::{Latency, Quartiles, RunRecord, StepRecord};
 pub use results::Results;
 pub use worker::work;
 
-pub(crate) use record::plain;
-
 use crate::scenario::{Scenario, Step};
 use machine::{Machine, Role};
 use nodes::Nodes;

@@ -247,7 +247,7 @@ pub(super) struct Row<'a> {
 }
 
 /// A number as people write it: `32`, not `32.0`.
-pub(crate) fn plain<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
+fn plain<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(&v.to_string())
 }
 

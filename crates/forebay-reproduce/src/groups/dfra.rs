@@ -89,10 +89,8 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
 
 /// How many times as fast the I/O of some jobs was, in the geometric mean, and at most.
 fn speedup(before: &Month, after: &Month, of: fn(&Fared) -> bool) -> (f64, f64) {
-    let both = before.jobs.iter().zip(&after.jobs).filter(|(_, b)| of(b) && b.io_seconds > 0.0);
-    let ratios: Vec<f64> = both.map(|(a, b)| a.io_seconds / b.io_seconds).collect();
-    let mean = ratios.iter().map(|r| r.max(1e-9).ln()).sum::<f64>() / (ratios.len() as f64).max(1.0);
-    (mean.exp(), ratios.iter().copied().fold(0.0, f64::max))
+    let (ratios, mean) = fluid::speedup(before, after, of);
+    (mean, ratios.max)
 }
 
 /// How much longer the I/O of a job takes that has one abnormal I/O node among its 32.

@@ -4,7 +4,7 @@ use super::forge::{agreeing, read};
 use super::{Break, Figures, Measured, Setup, put};
 use anyhow::Result;
 use forebay_explore::analysis::{Rule, assess};
-use forebay_explore::curves::Curves;
+use forebay_explore::curves;
 use forebay_policy::CurveTable;
 use forebay_policy::{Job, Mckp, PolicyKind, Pool, Settings};
 
@@ -21,7 +21,7 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
         Measured::exact(agreeing(&report, setup.table("letters-santosdumont")?)),
     );
     // The curve estimator: each scenario from all others, its weights as chosen on the first machine.
-    if let Some(error) = Curves::of(&report).leave_one_out() {
+    if let Some(error) = curves::of(&report)?.leave_one_out() {
         put(&mut figures, "estimator-error", Measured::exact(100.0 * error.median_error));
         put(&mut figures, "estimator-best", Measured::exact(100.0 * error.right_choice));
     }
@@ -29,7 +29,7 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
     let jobs: Vec<Job> = table
         .scenarios
         .iter()
-        .map(|s| Job::new(&s.name, s.compute_nodes, s.processes).with_curve(s.curve.clone()))
+        .map(|s| Job::new(&s.name, s.facts.compute_nodes, s.facts.processes).with_curve(s.curve.clone()))
         .collect();
     let pool = Pool::of(jobs.len() as u32 * 2);
     let fixed = PolicyKind::Static.build(&Settings::default())?.decide(&jobs, &pool)?.total.0;

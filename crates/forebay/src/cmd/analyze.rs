@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
-use forebay_explore::curves::Curves;
+use forebay_explore::curves;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ impl Analyze {
         }
         let mut quality = None;
         if let Some(path) = &self.curves {
-            let curves = Curves::of(&report);
+            let curves = curves::of(&report)?;
             let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
             curves
                 .to_csv(BufWriter::new(file))
