@@ -1,17 +1,12 @@
 //! What the processes of a job did, counted together in one shared file: operations, bytes, errors
 //! and latencies as the application saw them. A process that is killed loses nothing of it.
 
+use forebay_types::FineHistogram;
 use forebay_wire::message::Meta;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets of a latency histogram: so many to a power of two of nanoseconds, so that a percentile is
-/// off by a thirty-second at most.
-const FINE: usize = 32;
-const FINE_BITS: usize = FINE.ilog2() as usize;
-/// Up to 2⁴² ns, more than an hour; what takes longer is counted in the last one.
-const BUCKETS: usize = FINE * (42 - FINE_BITS);
 const OPS: usize = 4 + Meta::NAMES.len();
 
 /// An operation, as it is counted.
@@ -47,11 +42,9 @@ impl OpIndex {
 #[derive(Debug)]
 #[repr(C)]
 struct Op {
-    count: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
-    longest: AtomicU64,
-    buckets: [AtomicU64; BUCKETS],
+    latency: FineHistogram,
 }
 
 /// The counters of a job on this machine, in memory shared by its processes.
@@ -116,86 +109,40 @@ impl Counters {
     /// An operation ended after `nanos`, moving `bytes`.
     pub(crate) fn add(&self, op: OpIndex, nanos: u64, bytes: u64, failed: bool) {
         let o = &self.ops[op.0];
-        o.count.fetch_add(1, Ordering::Relaxed);
         if bytes > 0 {
             o.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         if failed {
             o.errors.fetch_add(1, Ordering::Relaxed);
         }
-        o.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
-        // Rarely changed, so mostly only read.
-        if nanos > o.longest.load(Ordering::Relaxed) {
-            o.longest.fetch_max(nanos, Ordering::Relaxed);
-        }
+        o.latency.record(nanos);
     }
 
     /// The totals of every operation that happened.
     pub fn totals(&self) -> Vec<OpTotals> {
         let mut all = Vec::new();
         for (i, o) in self.ops.iter().enumerate() {
-            let count = o.count.load(Ordering::Relaxed);
+            let latency = o.latency.counts();
+            let count = latency.count();
             if count == 0 {
                 continue;
             }
-            let buckets: Vec<u64> = o.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
-            let longest = o.longest.load(Ordering::Relaxed);
-            let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|q| percentile(&buckets, q).min(longest));
+            let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|q| latency.quantile(q));
             all.push(OpTotals {
                 name: OpIndex(i).name(),
                 count,
                 errors: o.errors.load(Ordering::Relaxed),
                 bytes: o.bytes.load(Ordering::Relaxed),
-                latency_ns: [p50, p95, p99, longest],
+                latency_ns: [p50, p95, p99, latency.max()],
             });
         }
         all
     }
 }
 
-fn bucket(nanos: u64) -> usize {
-    let v = nanos.max(FINE as u64);
-    let e = 63 - v.leading_zeros() as usize;
-    let sub = (v >> (e - FINE_BITS)) as usize & (FINE - 1);
-    ((e - FINE_BITS) * FINE + sub).min(BUCKETS - 1)
-}
-
-/// The middle of a bucket.
-fn middle(bucket: usize) -> u64 {
-    let (power, sub) = (bucket / FINE, (bucket % FINE) as u64);
-    let width = 1u64 << power;
-    (FINE as u64 + sub) * width + width / 2
-}
-
-fn percentile(buckets: &[u64], q: f64) -> u64 {
-    let total: u64 = buckets.iter().sum();
-    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
-    let mut seen = 0;
-    for (i, n) in buckets.iter().enumerate() {
-        seen += n;
-        if seen >= rank {
-            return middle(i);
-        }
-    }
-    0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_cover() {
-        let mut last = 0;
-        for v in [1u64, 4, 5, 7, 32, 33, 100, 1000, 20_000, 1 << 30, (1 << 42) - 1, u64::MAX] {
-            let b = bucket(v);
-            assert!(b >= last);
-            last = b;
-            if (32..1 << 42).contains(&v) {
-                assert!(middle(b).abs_diff(v) <= v / 32, "{v} {b} {}", middle(b));
-            }
-        }
-    }
 
     #[test]
     fn the_largest_is_the_largest_and_nothing_is_above_it() {

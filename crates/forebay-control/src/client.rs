@@ -132,6 +132,12 @@ impl Client {
         self.call_for(method, path, body, Duration::ZERO)
     }
 
+    /// What the first of the addresses answers, whoever leads: status and text.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<(u16, String), Unanswered> {
+        let url = self.urls.first().map_or("", String::as_str);
+        self.exchange(url, method, path, body, self.patience)
+    }
+
     /// Asks the one that answered last, then the others, and whoever is named as the leader meanwhile.
     fn call_for(
         &self,
@@ -178,7 +184,26 @@ impl Client {
         body: Option<&str>,
         patience: Duration,
     ) -> Result<String, (Unanswered, Option<String>)> {
-        let away = |e: &dyn std::fmt::Display| (Unanswered::Away(e.to_string()), None);
+        let (status, text) = self.exchange(url, method, path, body, patience).map_err(|e| (e, None))?;
+        if (200..300).contains(&status) {
+            return Ok(text);
+        }
+        let mut problem = serde_json::from_str::<Problem>(&text)
+            .unwrap_or_else(|_| Problem { error: format!("status {status}"), leader: None });
+        let leader = problem.leader.take().filter(|l| l.starts_with("http://"));
+        Err((Unanswered::new(status, problem), leader))
+    }
+
+    /// One question and one arbiter's answer: status and text.
+    fn exchange(
+        &self,
+        url: &str,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+        patience: Duration,
+    ) -> Result<(u16, String), Unanswered> {
+        let away = |e: &dyn std::fmt::Display| Unanswered::Away(e.to_string());
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         if let Some(secret) = &self.secret {
             request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
@@ -188,18 +213,11 @@ impl Client {
         }
         let request = request
             .body(body.unwrap_or_default().to_owned())
-            .map_err(|e| (Unanswered::Refused(e.to_string()), None))?;
+            .map_err(|e| Unanswered::Refused(e.to_string()))?;
         let request = self.agent.configure_request(request).timeout_global(Some(patience)).build();
         let mut answer = self.agent.run(request).map_err(|e| away(&e))?;
-        let status = answer.status();
         let text = answer.body_mut().with_config().limit(ANSWER).read_to_string().map_err(|e| away(&e))?;
-        if status.is_success() {
-            return Ok(text);
-        }
-        let mut problem = serde_json::from_str::<Problem>(&text)
-            .unwrap_or_else(|_| Problem { error: status.to_string(), leader: None });
-        let leader = problem.leader.take().filter(|l| l.starts_with("http://"));
-        Err((Unanswered::new(status.as_u16(), problem), leader))
+        Ok((answer.status().as_u16(), text))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The control plane's words: what I/O nodes, jobs and tools say to the arbiter, and what they hear
 //! from it. JSON over HTTP, and over one WebSocket per I/O node ([`NODE_PATH`]). Types only, but for the
-//! client of the HTTP API (feature `client`).
+//! client of the HTTP API (feature `client`) and the I/O nodes' end of the WebSocket (feature `socket`).
 //!
 //! | module | who talks |
 //! |---|---|
@@ -20,6 +20,8 @@ pub mod council;
 pub mod job;
 pub mod limit;
 pub mod node;
+#[cfg(feature = "socket")]
+pub mod socket;
 pub mod status;
 pub mod view;
 

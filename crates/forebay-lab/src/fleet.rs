@@ -1,18 +1,17 @@
 //! I/O nodes and an arbiter as processes of their own, for what is measured on real ones: training and
 //! experiments.
 
-use crate::api::Api;
 use crate::machine::program;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Address, Client, Config, ExportMap};
+use forebay_control::client::Client as Api;
 use forebay_control::job::JobGrant;
 use forebay_control::view::{NodeState, NodeView};
 use forebay_embed::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeProcess, NodeSpec, RunDir, Transport};
 use forebay_explore::run::Standing;
 use forebay_node::control::{Command as Order, Reply};
-use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::Nanos;
+use forebay_types::{Interval, Nanos, Secret};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -189,7 +188,7 @@ impl Arbiter {
     }
 
     fn await_nodes(&self, count: usize) -> Result<()> {
-        let api = self.api();
+        let api = self.api()?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let nodes: Vec<NodeView> = api.get("/v1/nodes")?;
@@ -204,8 +203,8 @@ impl Arbiter {
     }
 
     /// The way to it.
-    pub(crate) fn api(&self) -> Api {
-        Api::new(self.port, &self.secret)
+    pub(crate) fn api(&self) -> Result<Api> {
+        Ok(Api::new(&format!("http://127.0.0.1:{}", self.port), Secret::from_hex(&self.secret))?)
     }
 
     /// Where it listens.

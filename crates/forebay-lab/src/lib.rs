@@ -2,7 +2,6 @@
 //! trained on, benches and storage profiles. Everything here takes plain settings, tells its
 //! [`Progress`], and returns what it found; arguments and printing are the command line's.
 
-mod api;
 pub mod bench;
 pub mod experiment;
 mod fleet;

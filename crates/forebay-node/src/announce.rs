@@ -5,23 +5,18 @@
 use crate::node::Node;
 use crate::stats::Latencies;
 use crate::{probe, sys};
-use forebay_control::job::Problem;
+use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
-use forebay_control::{CONTROL_VERSION, NODE_PATH};
+use forebay_control::socket::SocketError;
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, Nanos};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::http::header::AUTHORIZATION;
-use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
 
-/// How long to wait for a connection and for each step of the handshake.
-const CONNECT: Duration = Duration::from_secs(2);
 /// How often reports are looked for while the arbiter says nothing.
 const TICK: Duration = Duration::from_millis(20);
 /// How long the answer to a probe is waited for before anything else is done.
@@ -32,24 +27,12 @@ const SILENCE: Duration = Duration::from_secs(2);
 const NAP: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How much more than this thread's, in steps of the system's priorities, those count that serve requests.
 const NICE: i32 = 5;
-/// The largest message: a mapping of very many jobs.
-const MAX_MESSAGE: usize = 64 << 20;
-/// Cleared before each read: most messages are short.
-const BUFFER: usize = 8 << 10;
 
 /// Why a connection to an arbiter ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("the address is not of the form http://HOST:PORT")]
-    Address,
-    #[error("cannot connect: {0}")]
-    Connect(std::io::Error),
-    #[error("{0}")]
-    Socket(Box<Error>),
-    #[error("it refused this node: {0}")]
-    Refused(String),
-    #[error("it says nothing any more")]
-    Silent,
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     #[error("it sent what this node does not understand: {0}")]
     Nonsense(serde_json::Error),
     #[error("it wants a scheduler that this node does not have: {0}")]
@@ -58,17 +41,7 @@ enum Ended {
 
 impl From<Error> for Ended {
     fn from(e: Error) -> Ended {
-        let text = |body: &[u8]| match serde_json::from_slice::<Problem>(body) {
-            Ok(problem) => problem.error,
-            Err(_) => String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
-        };
-        match e {
-            Error::Http(response) => Ended::Refused(match response.body() {
-                Some(body) if !body.is_empty() => text(body),
-                _ => response.status().to_string(),
-            }),
-            other => Ended::Socket(Box::new(other)),
-        }
+        SocketError::from(e).into()
     }
 }
 
@@ -161,43 +134,11 @@ fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut b
 }
 
 fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), Ended> {
-    let host = url.strip_prefix("http://").ok_or(Ended::Address)?.trim_end_matches('/');
-    let addresses = host.to_socket_addrs().map_err(Ended::Connect)?;
-    let mut last = Ended::Address;
-    for address in addresses {
-        let stream = match TcpStream::connect_timeout(&address, CONNECT) {
-            Ok(stream) => stream,
-            Err(e) => {
-                last = Ended::Connect(e);
-                continue;
-            }
-        };
-        let set = |s: &TcpStream| {
-            s.set_nodelay(true)?;
-            s.set_read_timeout(Some(CONNECT))?;
-            s.set_write_timeout(Some(CONNECT))
-        };
-        set(&stream).map_err(Ended::Connect)?;
-        let here = stream.local_addr().map_err(Ended::Connect)?.ip();
-        let mut request = format!("ws://{host}{NODE_PATH}").into_client_request()?;
-        if let Some(secret) = &node.config.secret
-            && let Ok(bearer) = format!("Bearer {}", secret.to_hex()).parse()
-        {
-            request.headers_mut().insert(AUTHORIZATION, bearer);
-        }
-        let mut limits = WebSocketConfig::default();
-        limits.max_message_size = Some(MAX_MESSAGE);
-        limits.max_frame_size = Some(MAX_MESSAGE);
-        limits.read_buffer_size = BUFFER;
-        let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
-        let (socket, _) = shaken.map_err(|e| match e {
-            tungstenite::HandshakeError::Failure(e) => Ended::from(e),
-            tungstenite::HandshakeError::Interrupted(_) => Ended::Silent,
-        })?;
-        socket.get_ref().set_read_timeout(Some(TICK)).map_err(Ended::Connect)?;
-        return Ok((socket, here));
-    }
-    Err(last)
+    let socket = forebay_control::socket::connect(url, node.config.secret.as_ref())?;
+    let stream = socket.get_ref();
+    stream.set_read_timeout(Some(TICK)).map_err(SocketError::Connect)?;
+    let here = stream.local_addr().map_err(SocketError::Connect)?.ip();
+    Ok((socket, here))
 }
 
 fn hello(node: &Arc<Node>, listening: &[Address], here: IpAddr) -> NodeHello {
@@ -257,7 +198,7 @@ impl Conversation<'_> {
                 Err(e) => return Err(e.into()),
             }
             if self.heard.elapsed() > SILENCE {
-                return Err(Ended::Silent);
+                return Err(SocketError::Silent.into());
             }
             // Most probes are done at once: the arbiter sees how long the node takes, not this loop.
             let wait = if std::mem::take(&mut self.asked) { AT_ONCE } else { Duration::ZERO };
@@ -286,7 +227,7 @@ impl Conversation<'_> {
                 *self.welcomed = true;
                 tracing::info!("the arbiter at {} (term {term}) knows this node", self.url);
             }
-            ToNode::Sorry { reason } => return Err(Ended::Refused(reason)),
+            ToNode::Sorry { reason } => return Err(SocketError::Refused(reason).into()),
             ToNode::Mapping { term, complete, jobs, ended } => {
                 let done = self.node.remap(term, complete, &jobs, &ended);
                 self.answer_to(term, done)?;
@@ -351,15 +292,18 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_once() {
         let mut complaints = Complaints::default();
-        let refused = |why: &str| Ended::Refused(why.to_owned());
+        let refused = |why: &str| Ended::from(SocketError::Refused(why.to_owned()));
         assert!(complaints.note("http://a", &refused("standby"), false).is_none());
-        let all = complaints.note("http://b", &Ended::Silent, true).unwrap();
+        let all = complaints.note("http://b", &SocketError::Silent.into(), true).unwrap();
         assert!(all.contains("http://a") && all.contains("standby") && all.contains("http://b"), "{all}");
         for _ in 0..3 {
             assert!(complaints.note("http://a", &refused("standby"), false).is_none());
-            assert!(complaints.note("http://b", &Ended::Silent, true).is_none(), "nothing new");
+            assert!(complaints.note("http://b", &SocketError::Silent.into(), true).is_none(), "nothing new");
         }
         complaints.note("http://a", &refused("another secret"), false);
-        assert!(complaints.note("http://b", &Ended::Silent, true).is_some(), "something else is wrong now");
+        assert!(
+            complaints.note("http://b", &SocketError::Silent.into(), true).is_some(),
+            "something else is wrong now"
+        );
     }
 }

@@ -3,9 +3,8 @@
 use crate::node::Node;
 use crate::stats::NodeStatistics;
 use forebay_control::node::{JobMapping, Term};
-use forebay_pattern::Interval;
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, Nanos, NodeId};
+use forebay_types::{Address, Interval, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

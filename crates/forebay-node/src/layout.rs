@@ -145,7 +145,10 @@ mod tests {
     }
 
     fn skip(why: impl Display) {
-        eprintln!("SKIPPED: a real GlusterFS volume was not asked: {why}");
+        forebay_testkit::skipped(
+            "a_real_gluster_volume_has_its_data_where_the_layout_says",
+            &why.to_string(),
+        );
     }
 
     fn holds(path: &Path) -> bool {

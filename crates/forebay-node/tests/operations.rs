@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use forebay_testkit::skipped;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Opcode, flag};
 use forebay_wire::message::*;
@@ -254,7 +255,7 @@ fn extended_attributes() {
         let set = Meta::Setxattr { target: t, name: name.as_bytes(), value: &big, flags: 0 };
         match c.done(&set) {
             Err(libc::EOPNOTSUPP) => {
-                return eprintln!("skipped: the temporary directory's file system has no user attributes");
+                return skipped("extended_attributes", "the temporary directory's file system has none");
             }
             other => other.unwrap(),
         }
@@ -332,7 +333,7 @@ fn direct_io() {
     let node = TestNode::start();
     let mut c = node.client();
     let Ok(h) = c.open("f", RW | OpenFlags::CREATE | OpenFlags::DIRECT) else {
-        return eprintln!("skipped: the temporary directory's file system has no direct I/O");
+        return skipped("direct_io", "the temporary directory's file system has none");
     };
     let data: Vec<u8> = (0..8192u32).map(|i| i as u8).collect();
     assert_eq!(c.write(h, 0, &data), Ok(8192));

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use forebay_node::config::EmulatedServers;
 use forebay_sched::emulate::{ServerModel, StorageModel};
+use forebay_testkit::skipped;
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, Opcode, flag};
@@ -190,7 +191,7 @@ fn an_inode_number_is_no_identity() {
         same
     });
     if !reused {
-        println!("SKIPPED: this file system does not use inode numbers again");
+        skipped("an_inode_number_is_no_identity", "this file system does not use inode numbers again");
     }
     assert_eq!(c.meta(&again), Err(libc::ESTALE), "after {others} others");
 }

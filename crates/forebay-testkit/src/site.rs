@@ -2,17 +2,22 @@
 
 use crate::{ArbiterProcess, ArbiterSpec, NodeProcess, NodeSpec, RunDir, program};
 use forebay_client::{Client, Config, ExportMap};
+use forebay_control::JOBS_PATH;
+use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_control::view::{HealthView, MappingView, NodeView};
 use forebay_embed::{Launcher, Log};
+use forebay_types::Secret;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How long an arbiter has for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A directory with a secret, where everything happens.
 pub struct Site {
     launcher: Launcher,
-    agent: ureq::Agent,
     dir: RunDir,
 }
 
@@ -28,11 +33,7 @@ impl Site {
         let dir = RunDir::in_memory().expect("a directory");
         std::fs::create_dir(dir.path().join("data")).expect("the data");
         let launcher = Launcher::new(&program(), dir.path(), Log::Files).expect("a secret");
-        let config = ureq::Agent::config_builder()
-            .proxy(None)
-            .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_secs(5)));
-        Site { launcher, agent: config.build().into(), dir }
+        Site { launcher, dir }
     }
 
     /// Where everything happens.
@@ -92,8 +93,13 @@ impl Site {
 
     /// Status and body of an answer; `None` if there is none.
     pub fn get(&self, url: &str, path: &str) -> Option<(u16, String)> {
-        let mut answer = self.agent.get(format!("{url}{path}")).call().ok()?;
-        Some((answer.status().as_u16(), answer.body_mut().read_to_string().ok()?))
+        self.ask(url, "GET", path, None)
+    }
+
+    /// What this arbiter answers, whoever leads.
+    fn ask(&self, url: &str, method: &str, path: &str, body: Option<&str>) -> Option<(u16, String)> {
+        let arbiter = Arbiter::new(url, Secret::from_hex(self.secret())).expect("an address");
+        arbiter.with_patience(PATIENCE).ask(method, path, body).ok()
     }
 
     fn read<T: DeserializeOwned>(&self, url: &str, path: &str) -> Option<T> {
@@ -134,11 +140,8 @@ impl Site {
             explore: false,
             pattern: None,
         };
-        let post = self.agent.post(format!("{url}/v1/jobs"));
-        let mut answer =
-            post.header("Authorization", format!("Bearer {}", self.secret())).send_json(&job).ok()?;
-        let status = answer.status().as_u16();
-        let body = answer.body_mut().read_to_string().ok()?;
+        let job = serde_json::to_string(&job).expect("JSON");
+        let (status, body) = self.ask(url, "POST", JOBS_PATH, Some(&job))?;
         Some(if status == 200 {
             Ok(serde_json::from_str(&body).expect("a grant"))
         } else {

@@ -1,25 +1,34 @@
 //! Distributions of latencies and sizes: logarithmic buckets, eight to a power of two, so that a
-//! quantile is right to within an eighth of itself at the cost of a shift and an addition a value.
+//! quantile is right to within an eighth of itself at the cost of a shift and an addition a value; or 32,
+//! where there are few histograms and people read them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Buckets to a power of two, as a power of two.
-const SUB_BITS: u32 = 3;
-const SUBS: u64 = 1 << SUB_BITS;
-/// How many buckets there are; values from 2^42 on share the last.
-pub const BUCKETS: usize = 40 << SUB_BITS;
+/// So many powers of two are told apart; values from 2^42 on share the last bucket.
+const POWERS: usize = 40;
+
+/// Eight buckets to a power of two.
+pub type Histogram = LogHistogram<{ POWERS << 3 }>;
+
+/// 32 buckets to a power of two: quantiles are right to within a thirty-second.
+pub type FineHistogram = LogHistogram<{ POWERS << 5 }>;
+
+/// How many buckets a power of two has, as a power of two.
+const fn sub_bits(buckets: usize) -> u32 {
+    (buckets / POWERS).ilog2()
+}
 
 /// A histogram that any number of threads, and of processes that map it, add to. It is made of atomic
 /// integers alone: every bit pattern is a value of it, and all zero is the empty one.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Histogram {
+pub struct LogHistogram<const BUCKETS: usize> {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
     max: AtomicU64,
 }
 
-/// What a [`Histogram`] held at some time, or gained between two times.
+/// What a histogram held at some time, or gained between two times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     buckets: Vec<u64>,
@@ -27,9 +36,9 @@ pub struct Counts {
     max: u64,
 }
 
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram {
+impl<const BUCKETS: usize> Default for LogHistogram<BUCKETS> {
+    fn default() -> Self {
+        LogHistogram {
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
             sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
@@ -37,9 +46,9 @@ impl Default for Histogram {
     }
 }
 
-impl Clone for Histogram {
-    fn clone(&self) -> Histogram {
-        Histogram {
+impl<const BUCKETS: usize> Clone for LogHistogram<BUCKETS> {
+    fn clone(&self) -> Self {
+        LogHistogram {
             buckets: std::array::from_fn(|i| AtomicU64::new(self.buckets[i].load(Relaxed))),
             sum: AtomicU64::new(self.sum.load(Relaxed)),
             max: AtomicU64::new(self.max.load(Relaxed)),
@@ -47,11 +56,11 @@ impl Clone for Histogram {
     }
 }
 
-impl Histogram {
+impl<const BUCKETS: usize> LogHistogram<BUCKETS> {
     /// One value more.
     #[inline]
     pub fn record(&self, value: u64) {
-        self.buckets[bucket(value)].fetch_add(1, Relaxed);
+        self.buckets[bucket(value, BUCKETS)].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
         if value > self.max.load(Relaxed) {
             self.max.fetch_max(value, Relaxed);
@@ -61,7 +70,7 @@ impl Histogram {
     /// One value more, where nobody else can be adding: no atomic operation.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        *self.buckets[bucket(value)].get_mut() += 1;
+        *self.buckets[bucket(value, BUCKETS)].get_mut() += 1;
         let sum = self.sum.get_mut();
         *sum = sum.wrapping_add(value);
         let max = self.max.get_mut();
@@ -70,7 +79,7 @@ impl Histogram {
 
     /// Empty again.
     pub fn clear(&mut self) {
-        *self = Histogram::default();
+        *self = Self::default();
     }
 
     /// What it holds now.
@@ -85,7 +94,7 @@ impl Histogram {
 
 impl Default for Counts {
     fn default() -> Counts {
-        Counts { buckets: vec![0; BUCKETS], sum: 0, max: 0 }
+        Histogram::default().counts()
     }
 }
 
@@ -119,12 +128,13 @@ impl Counts {
     /// The value that `q` (0 to 1) of the values do not exceed: the middle of its bucket, and never more
     /// than the largest. 0 of nothing.
     pub fn quantile(&self, q: f64) -> u64 {
+        let floor = |i| floor(i, self.buckets.len());
         self.bucket_of(q).map_or(0, |i| u64::midpoint(floor(i), floor(i + 1) - 1).min(self.max))
     }
 
     /// The same by the lower edge of the bucket: exact for powers of two, which request sizes mostly are.
     pub fn quantile_floor(&self, q: f64) -> u64 {
-        self.bucket_of(q).map_or(0, floor)
+        self.bucket_of(q).map_or(0, |i| floor(i, self.buckets.len()))
     }
 
     fn bucket_of(&self, q: f64) -> Option<usize> {
@@ -136,7 +146,7 @@ impl Counts {
         })
     }
 
-    /// Those of `other` as well.
+    /// Those of `other`, of a histogram of the same kind, as well.
     pub fn merge(&mut self, other: &Counts) {
         for (sum, n) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += n;
@@ -156,27 +166,35 @@ impl Counts {
 
     /// The smallest value of each bucket that is not empty, and how many fell into it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.buckets.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (floor(i), *n))
+        self.buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(i, n)| (floor(i, self.buckets.len()), *n))
     }
 }
 
+/// The bucket that a value falls into, of so many.
 #[inline]
-fn bucket(value: u64) -> usize {
-    if value < SUBS {
+fn bucket(value: u64, buckets: usize) -> usize {
+    let sub_bits = sub_bits(buckets);
+    let subs = 1 << sub_bits;
+    if value < subs {
         return value as usize;
     }
-    let shift = value.ilog2() - SUB_BITS;
-    let index = ((shift as usize + 1) << SUB_BITS) + ((value >> shift) - SUBS) as usize;
-    index.min(BUCKETS - 1)
+    let shift = value.ilog2() - sub_bits;
+    let index = ((shift as usize + 1) << sub_bits) + ((value >> shift) - subs) as usize;
+    index.min(buckets - 1)
 }
 
-/// The smallest value that falls into bucket `index`.
-fn floor(index: usize) -> u64 {
-    let subs = SUBS as usize;
+/// The smallest value that falls into bucket `index` of so many.
+fn floor(index: usize, buckets: usize) -> u64 {
+    let sub_bits = sub_bits(buckets);
+    let subs = 1 << sub_bits;
     if index < subs {
         return index as u64;
     }
-    let shift = (index >> SUB_BITS) - 1;
+    let shift = (index >> sub_bits) - 1;
     ((index & (subs - 1)) + subs) as u64 * (1 << shift)
 }
 
@@ -188,9 +206,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_value_lies_in_its_bucket(value in 0u64..1 << 42) {
-            let i = bucket(value);
-            prop_assert!(floor(i) <= value);
-            prop_assert!(i + 1 == BUCKETS || value < floor(i + 1));
+            for buckets in [POWERS << 3, POWERS << 5] {
+                let i = bucket(value, buckets);
+                prop_assert!(floor(i, buckets) <= value);
+                prop_assert!(i + 1 == buckets || value < floor(i + 1, buckets));
+            }
         }
 
         #[test]
@@ -206,6 +226,10 @@ mod tests {
             let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
             let (exact, got) = (values[rank - 1] as f64, own.counts().quantile(q) as f64);
             prop_assert!((got - exact).abs() <= exact / 8.0, "{got} for {exact}");
+            let fine = FineHistogram::default();
+            values.iter().for_each(|v| fine.record(*v));
+            let got = fine.counts().quantile(q) as f64;
+            prop_assert!((got - exact).abs() <= exact / 32.0, "{got} for {exact}");
             prop_assert_eq!(own.counts().max(), values[values.len() - 1]);
         }
     }

@@ -34,7 +34,7 @@ pub mod units;
 pub use access::{AccessPattern, IoMode, Layout, OpKind, Operation, Pattern, Spatiality};
 pub use address::{Address, AddressError};
 pub use bandwidth::Bandwidth;
-pub use histogram::Histogram;
+pub use histogram::{FineHistogram, Histogram};
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
 pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
 pub use ready::Ready;

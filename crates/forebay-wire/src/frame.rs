@@ -116,8 +116,8 @@ pub struct Header {
     body: U32,
     /// On a reply: errno, 0 for success.
     pub status: U32,
-    /// The flow, for fair sharing. Zero means the session's own.
-    pub flow: U32,
+    /// Fills the header up to a cache line; 0.
+    reserved: U32,
     /// On a replay: milliseconds since the request was first sent.
     pub age_ms: U32,
 }
@@ -136,7 +136,7 @@ impl Header {
             stamp: 0.into(),
             body: body.into(),
             status: 0.into(),
-            flow: 0.into(),
+            reserved: 0.into(),
             age_ms: 0.into(),
         }
     }

@@ -116,7 +116,7 @@ fn the_header() {
             "stamp" => &0x5152_5354_5556_5758u64.to_le_bytes(),
             "body" => &0x1112_1314u32.to_le_bytes(),
             "status" => &0x6162_6364u32.to_le_bytes(),
-            "flow" => &[0; 4],
+            "reserved" => &[0; 4],
             "age_ms" => &0x7172_7374u32.to_le_bytes(),
             other => panic!("the header has no field {other}"),
         };

@@ -2,7 +2,7 @@
 //! moments at which a client could be led to believe something that is not so. The schedules that
 //! cannot be had from outside are in `forebay-wire`'s `schedules`.
 
-use forebay_testkit::{AT, ClientOptions, Layer, Talker};
+use forebay_testkit::{AT, ClientOptions, Layer, Talker, skipped};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -149,8 +149,8 @@ fn an_open_file_is_the_same_file_or_none() {
         }
     }
     if !path.exists() {
-        println!("SKIPPED: this file system does not use inode numbers again");
-        return;
+        let why = "this file system does not use inode numbers again";
+        return skipped("an_open_file_is_the_same_file_or_none", why);
     }
     assert_eq!(a.ask("pwrite 0 10 0 2"), format!("-1 {}", libc::ESTALE));
     assert_eq!(std::fs::read_to_string(&path).expect("the other file"), "somebody else's");

@@ -5,6 +5,7 @@
 //! A script finds its directory in `$D`, a directory that is not forwarded in `$W`, its own sources in
 //! `$S` and what was built of them in `$B`. Its head says what it `needs` and how to `build` that.
 
+use forebay_testkit::{installed, skipped};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -72,9 +73,7 @@ fn compare(name: &str) {
         script.lines().filter_map(|l| l.strip_prefix(&key)).map(str::to_owned).collect()
     };
     if let Some(missing) = header("needs").iter().flat_map(|l| l.split(' ')).find(|tool| !installed(tool)) {
-        println!("SKIPPED: {name}: {missing} is not installed (see scripts/test-packages)");
-        eprintln!("SKIPPED: {name}: {missing} is not installed (see scripts/test-packages)");
-        return;
+        return skipped(name, &format!("{missing} is not installed (see scripts/test-packages)"));
     }
     let build = home.path().join("B");
     std::fs::create_dir(&build).unwrap();
@@ -97,7 +96,7 @@ fn compare(name: &str) {
         if mode == Mode::Mount
             && let Some((_, why)) = NOT_UNDER_THE_MOUNT.iter().find(|(n, _)| *n == name)
         {
-            forebay_testkit::skipped(name, &format!("through the mount, a known defect: {why}"));
+            skipped(name, &format!("through the mount, a known defect: {why}"));
             continue;
         }
         let through = run(home.path(), name, shell, &file, mode);
@@ -129,14 +128,9 @@ fn can_mount(name: &str) -> bool {
     let said = String::from_utf8_lossy(&looked.stdout).into_owned();
     let missing = said.lines().find(|l| l.starts_with("no  FUSE") || l.starts_with("no  namespaces"));
     if let Some(line) = missing {
-        forebay_testkit::skipped(name, &format!("through the mount: {line}"));
+        skipped(name, &format!("through the mount: {line}"));
     }
     missing.is_none()
-}
-
-fn installed(tool: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
 }
 
 fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outcome {

@@ -1,17 +1,13 @@
 //! Programs and calls that the preload library does not reach: what they write is never lost, and the
 //! report names them, whoever started them.
 
+use forebay_testkit::{needs, skipped};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A run that takes longer than this hangs.
 const LIMIT_S: &str = "300";
-
-fn installed(tool: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
-}
 
 /// Builds a C program in `home`; says so if that does not work here.
 fn build(home: &Path, test: &str, source: &str, name: &str, compiler: &[&str]) -> Option<PathBuf> {
@@ -23,8 +19,7 @@ fn build(home: &Path, test: &str, source: &str, name: &str, compiler: &[&str]) -
     let runs = built.is_ok_and(|b| b.status.success())
         && Command::new(&program).current_dir(home).status().is_ok_and(|s| s.code().is_some());
     if !runs {
-        println!("SKIPPED: {test}: {compiler} {} does not work here", flags.join(" "));
-        eprintln!("SKIPPED: {test}: {compiler} {} does not work here", flags.join(" "));
+        skipped(test, &format!("{compiler} {} does not work here", flags.join(" ")));
     }
     runs.then_some(program)
 }
@@ -78,8 +73,7 @@ fn a_static_binary_runs_and_is_reported() {
     std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"static\"); return 3; }\n").unwrap();
     let built = Command::new("gcc").args(["-static", "-o"]).arg(home.path().join("s")).arg(&source).output();
     if !built.is_ok_and(|b| b.status.success()) {
-        println!("SKIPPED: a_static_binary_runs_and_is_reported: gcc -static does not work here (libc6-dev)");
-        return;
+        return skipped("a_static_binary_runs_and_is_reported", "gcc -static does not work here (libc6-dev)");
     }
     for script in ["./s", "cp s \"$D/s\"; \"$D/s\""] {
         let (out, report) = reported(home.path(), &["sh", "-c", script]);
@@ -102,8 +96,7 @@ fn a_set_user_id_program_is_reported() {
 
 #[test]
 fn kernel_asynchronous_io_is_refused_clearly() {
-    if !installed("fio") {
-        println!("SKIPPED: kernel_asynchronous_io_is_refused_clearly: fio is not installed");
+    if !needs("kernel_asynchronous_io_is_refused_clearly", &["fio"]) {
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -114,7 +107,7 @@ fn kernel_asynchronous_io_is_refused_clearly() {
         let (out, report) = reported(home.path(), &["sh", "-c", &script]);
         let said = [out.stdout, out.stderr].concat();
         if String::from_utf8_lossy(&said).contains("not loadable") {
-            println!("SKIPPED: fio has no engine {engine}");
+            skipped("kernel_asynchronous_io_is_refused_clearly", &format!("fio has no engine {engine}"));
             continue;
         }
         assert_ne!(out.status.code(), Some(0), "{engine}: {}", String::from_utf8_lossy(&said));
@@ -215,9 +208,7 @@ fn cmd_itself_is_named() {
 /// A Go program makes its system calls itself, also where it has a dynamic linker.
 #[test]
 fn a_go_program_is_named() {
-    if !installed("go") {
-        println!("SKIPPED: a_go_program_is_named: go is not installed");
-        eprintln!("SKIPPED: a_go_program_is_named: go is not installed");
+    if !needs("a_go_program_is_named", &["go"]) {
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -259,9 +250,7 @@ int main(int n, char **v) { if (n < 3) return 0; if (chroot(v[1]) || chdir("/"))
     let (out, report) =
         reported(home.path(), &[program.to_str().unwrap(), jail.to_str().unwrap(), file.to_str().unwrap()]);
     if out.status.code() == Some(77) {
-        println!("SKIPPED: {test}: this user may not change the root directory");
-        eprintln!("SKIPPED: {test}: this user may not change the root directory");
-        return;
+        return skipped(test, "this user may not change the root directory");
     }
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(std::fs::read(inside.join("f")).unwrap(), b"inside\n");
@@ -309,8 +298,7 @@ int main(int n, char **v) {
 /// refused and reported, never silently wrong.
 #[test]
 fn a_shared_writable_mapping_without_the_file_is_refused() {
-    if !installed("python3") {
-        println!("SKIPPED: a_shared_writable_mapping_without_the_file_is_refused: python3 is not installed");
+    if !needs("a_shared_writable_mapping_without_the_file_is_refused", &["python3"]) {
         return;
     }
     let home = tempfile::tempdir().unwrap();

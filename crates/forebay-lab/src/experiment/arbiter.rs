@@ -10,13 +10,11 @@ use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_embed::RunDir;
-use forebay_explore::analysis::Facts;
-use forebay_explore::curves::{Curve, Curves, Level};
 use forebay_plot::{Axis, Gantt, Hold};
-use forebay_policy::PolicyKind;
+use forebay_policy::{CurveTable, Facts, Point, PolicyKind};
+use forebay_types::Bandwidth;
 use kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use queue::{JobResult, Played};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The I/O nodes carry out one request at a time on servers that answer after 20 ms: an I/O node moves
@@ -127,17 +125,17 @@ fn timeline(played: &[Played]) -> String {
 }
 
 /// Each kind alone, on 1 to 4 I/O nodes.
-fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<Curves> {
+fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<CurveTable> {
     let data = work.join("calibration");
     std::fs::create_dir(&data)?;
     let fleet = Fleet::start(&data, NODES as usize, SETTINGS)?;
-    let mut curves = Curves::default();
+    let mut curves = CurveTable::default();
     for kind in &KINDS {
-        let mut levels = BTreeMap::new();
+        let mut points = Vec::new();
         for count in COUNTS {
             progress.doing(&format!("curve of {}: {count} I/O nodes", kind.name));
             let mbs = queue::alone(&fleet, kind, count, scale)?;
-            levels.insert(count, Level { mean: mbs, low: mbs, high: mbs, std_dev: 0.0, samples: 1 });
+            points.push(Point { io_nodes: count, bandwidth: Bandwidth(mbs), spread: None });
             progress.advance(1);
         }
         let facts = Facts {
@@ -148,19 +146,17 @@ fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<Curves>
             request_kb: kind.request_kb,
             operation: kind.operation.into(),
         };
-        curves.curves.push(Curve { name: kind.name.into(), facts, levels });
+        curves.add(kind.name.into(), facts, points)?;
     }
     Ok(curves)
 }
 
-fn show_curves(found: &mut Outcome, curves: &Curves) {
+fn show_curves(found: &mut Outcome, curves: &CurveTable) {
     found.line("Bandwidth of each kind alone, MB/s, by I/O nodes:");
     let mut t = Table::new(["kind", "1", "2", "3", "4", "compute nodes", "bound by"]).words("bound by");
-    for (kind, curve) in KINDS.iter().zip(&curves.curves) {
+    for (kind, curve) in KINDS.iter().zip(&curves.scenarios) {
         let mut row = vec![kind.name.to_owned()];
-        row.extend(
-            COUNTS.iter().map(|n| curve.levels.get(n).map_or("?".into(), |l| format!("{:.1}", l.mean))),
-        );
+        row.extend(COUNTS.iter().map(|n| curve.curve.at(*n).map_or("?".into(), |b| format!("{:.1}", b.0))));
         row.extend([kind.compute_nodes.to_string(), kind.bound.to_owned()]);
         t.row(row);
     }

@@ -1,11 +1,10 @@
 //! An arbiter and its I/O nodes, for experiments that stop or kill them.
 
-use crate::api::Api;
 use crate::fleet::{Arbiter, Fleet};
 use anyhow::Result;
 use forebay_client::Client;
-use forebay_control::JOBS_PATH;
-use forebay_control::job::{JobGrant, JobRequest, PinRequest};
+use forebay_control::client::Client as Api;
+use forebay_control::job::{JobGrant, JobRequest};
 use forebay_control::view::NodeView;
 use forebay_embed::{RunDir, Transport};
 use forebay_types::{Epoch, NodeId};
@@ -32,12 +31,12 @@ impl Pool {
         let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]");
         let fleet = Fleet::listening(Transport::Tcp, data.path(), count, &settings)?;
         let arbiter = Arbiter::start(&fleet, port, SETTINGS)?;
-        Ok(Pool { api: arbiter.api(), arbiter: Some(arbiter), port, fleet, _data: data })
+        Ok(Pool { api: arbiter.api()?, arbiter: Some(arbiter), port, fleet, _data: data })
     }
 
     /// The nodes as the arbiter sees them.
     pub(super) fn nodes(&self) -> Result<Vec<NodeView>> {
-        self.api.get("/v1/nodes")
+        Ok(self.api.get("/v1/nodes")?)
     }
 
     /// Registers a job of one compute node, or renews its lease.
@@ -53,14 +52,12 @@ impl Pool {
             explore: false,
             pattern: None,
         };
-        self.api.send("POST", JOBS_PATH, &job)
+        Ok(self.api.register(&job)?)
     }
 
     /// Puts a job on these I/O nodes; the epoch of that mapping.
     pub(super) fn pin(&self, id: &str, nodes: &[u32]) -> Result<Epoch> {
-        let wanted = PinRequest { nodes: nodes.iter().map(|n| NodeId(*n)).collect() };
-        let path = format!("{JOBS_PATH}/{id}/nodes");
-        Ok(self.api.send::<JobGrant>("PUT", &path, &wanted)?.epoch)
+        Ok(self.api.pin(id, nodes.iter().map(|n| NodeId(*n)).collect())?.epoch)
     }
 
     /// Kills the arbiter at once, and starts another one where it was.

@@ -138,7 +138,7 @@ impl Experiment for Tuning {
             for (phase, what) in PHASES.iter().enumerate() {
                 progress.doing(&format!("tuned, {}", what.0));
                 played.push(bench.play(phase)?);
-                let view: CouncilView = arbiter.api().get(COUNCIL_PATH)?;
+                let view: CouncilView = arbiter.api()?.get(COUNCIL_PATH)?;
                 decisions.extend(view.decisions.into_iter().map(|d| (d.unix_ms, d)));
                 progress.advance(1);
             }

@@ -3,10 +3,11 @@
 use crate::fleet::Arbiter;
 use crate::machine::wall_clock;
 use anyhow::{Context, Result, bail};
+use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
-use forebay_control::{CONTROL_VERSION, NODE_PATH};
+use forebay_control::socket::connect as connect_to;
 use forebay_tune::Arms;
-use forebay_types::{FlowId, FlowMetrics, Interval, Load, Nanos, NodeId, SchedulerSpec};
+use forebay_types::{FlowId, FlowMetrics, Interval, Load, Nanos, NodeId, SchedulerSpec, Secret};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use std::collections::BTreeMap;
@@ -15,9 +16,6 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::http::header::AUTHORIZATION;
-use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, Utf8Bytes, WebSocket};
 
 /// Threads that the connections are divided among.
@@ -153,14 +151,9 @@ impl Crowd {
 }
 
 fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
-    let stream = TcpStream::connect(("127.0.0.1", arbiter.port())).context("cannot reach the arbiter")?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut request = format!("ws://127.0.0.1:{}{NODE_PATH}", arbiter.port()).into_client_request()?;
-    request.headers_mut().insert(AUTHORIZATION, format!("Bearer {}", arbiter.secret()).parse()?);
-    let limits = WebSocketConfig::default().read_buffer_size(4096);
-    let shaken = tungstenite::client::client_with_config(request, stream, Some(limits));
-    let (mut socket, _) = shaken.map_err(|e| anyhow::anyhow!("{e}"))?;
+    let secret = Secret::from_hex(arbiter.secret()).context("the arbiter's secret")?;
+    let mut socket = connect_to(&format!("http://127.0.0.1:{}", arbiter.port()), Some(&secret))?;
+    socket.get_ref().set_read_timeout(Some(Duration::from_secs(10)))?;
     let arms = Arms::twins_windows();
     let scheduler = SchedulerSpec::from(&arms.all()[arms.default_arm()]);
     let hello = NodeHello {

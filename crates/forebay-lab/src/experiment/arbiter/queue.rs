@@ -2,14 +2,13 @@
 
 use super::kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use crate::Progress;
-use crate::api::Api;
 use crate::fleet::{Arbiter, Fleet};
 use crate::machine::program;
 use anyhow::{Context, Result, bail};
+use forebay_control::client::Client as Api;
 use forebay_control::view::MappingView;
 use forebay_embed::{Layer, Process};
-use forebay_explore::curves::Curves;
-use forebay_policy::PolicyKind;
+use forebay_policy::{CurveTable, PolicyKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -137,7 +136,7 @@ struct Running {
 pub(super) fn run(
     state: &Path,
     policy: PolicyKind,
-    curves: &Curves,
+    curves: &CurveTable,
     settings: &str,
     scale: u64,
     progress: &dyn Progress,
@@ -158,7 +157,7 @@ pub(super) fn run(
             policy.name()
         ),
     )?;
-    let arbiter = process.api();
+    let arbiter = process.api()?;
     let mut q = Queue {
         url,
         secret,
