@@ -2,9 +2,9 @@
 //! and metadata alike; at most `depth` requests are outstanding (one under `sfq`).
 
 use crate::aggregate::Limits;
-use crate::tags::TagQueue;
+use crate::tags::{TagQueue, left_to_the_tags};
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
-use forebay_types::{FlowId, Nanos};
+use forebay_types::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The parameters of `sfq`.
@@ -80,25 +80,7 @@ impl Scheduler for Sfq {
         self.outstanding = self.outstanding.saturating_sub(batch.slots());
     }
 
-    fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn wants_metadata(&self) -> bool {
-        true
-    }
-
-    fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        self.queue.set_weight(flow, weight);
-    }
-
-    fn credit_remote(&mut self, flow: FlowId, bytes: u64) {
-        self.queue.credit_remote(flow, bytes);
-    }
-
-    fn forget(&mut self, flow: FlowId) {
-        self.queue.forget(flow);
-    }
+    left_to_the_tags!();
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
         let (depth, metadata_cost) = match &config.algorithm {

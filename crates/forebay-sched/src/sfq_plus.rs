@@ -4,9 +4,9 @@
 
 use crate::aggregate::Limits;
 use crate::slots::SlotCosts;
-use crate::tags::{Head, TagQueue};
+use crate::tags::{Head, TagQueue, left_to_the_tags};
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
-use forebay_types::{FlowId, Nanos, OpKind, RequestId};
+use forebay_types::{Nanos, OpKind, RequestId};
 use serde::{Deserialize, Serialize};
 
 /// The parameters of `sfq-d-plus`; `forebay profile` finds them for a storage system.
@@ -123,25 +123,7 @@ impl Scheduler for SfqPlus {
         self.used = self.used.saturating_sub(batch.slots());
     }
 
-    fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn wants_metadata(&self) -> bool {
-        true
-    }
-
-    fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        self.queue.set_weight(flow, weight);
-    }
-
-    fn credit_remote(&mut self, flow: FlowId, bytes: u64) {
-        self.queue.credit_remote(flow, bytes);
-    }
-
-    fn forget(&mut self, flow: FlowId) {
-        self.queue.forget(flow);
-    }
+    left_to_the_tags!();
 
     /// Requests wait by the slots they cost, so a change of the costs sorts them anew.
     fn retune(&mut self, config: &SchedulerConfig) -> bool {

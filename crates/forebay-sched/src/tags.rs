@@ -205,3 +205,29 @@ impl TagQueue {
         all
     }
 }
+
+/// What schedulers by tags leave to their `queue`: everything about flows.
+macro_rules! left_to_the_tags {
+    () => {
+        fn len(&self) -> usize {
+            self.queue.len()
+        }
+
+        fn wants_metadata(&self) -> bool {
+            true
+        }
+
+        fn set_weight(&mut self, flow: forebay_types::FlowId, weight: u32) {
+            self.queue.set_weight(flow, weight);
+        }
+
+        fn credit_remote(&mut self, flow: forebay_types::FlowId, bytes: u64) {
+            self.queue.credit_remote(flow, bytes);
+        }
+
+        fn forget(&mut self, flow: forebay_types::FlowId) {
+            self.queue.forget(flow);
+        }
+    };
+}
+pub(crate) use left_to_the_tags;

@@ -67,3 +67,84 @@ fn no_source_file_is_longer_than_a_reader_bears() {
         .collect();
     assert!(long.is_empty(), "a second room is wanted: {long:?}");
 }
+
+/// The lines of a source file that are product code: up to its unit tests, trimmed, none of them empty.
+fn product_lines(file: &Path) -> Vec<(usize, String)> {
+    let text = std::fs::read_to_string(file).expect("a source file");
+    let lines = text.lines().take_while(|l| *l != "#[cfg(test)]").enumerate();
+    lines.map(|(n, l)| (n + 1, l.trim().to_owned())).filter(|(_, l)| !l.is_empty()).collect()
+}
+
+/// The sources of a crate, or of all, without tests.
+fn product_sources(crates: &str) -> Vec<PathBuf> {
+    let mut sources = Vec::new();
+    files(&root().join(crates), &["rs"], &mut sources);
+    sources.retain(|f| {
+        let in_tests =
+            f.components().any(|c| ["tests", "benches", "examples"].iter().any(|d| c.as_os_str() == *d));
+        !in_tests && f.file_name().is_some_and(|n| n != "tests.rs")
+    });
+    sources
+}
+
+#[test]
+fn the_command_line_only_speaks() {
+    let sources = product_sources("crates/forebay/src");
+    let lines = sources.iter().map(|f| std::fs::read_to_string(f).expect("a source file").lines().count());
+    let lines: usize = lines.sum();
+    assert!(lines > 1000, "the sources were found");
+    assert!(lines <= 4500, "{lines} lines: what a command does belongs into the crate of that idea");
+}
+
+#[test]
+fn edges_that_should_not_be_there_are_not() {
+    let document = read("docs/ARCHITECTURE.md");
+    let uses = |who: &str, whom: &str| {
+        let line = document.lines().find(|l| l.split_whitespace().next() == Some(who) && l.contains('→'));
+        line.unwrap_or_else(|| panic!("{who} is not in the graph")).split_whitespace().any(|w| w == whom)
+    };
+    let unwanted = [
+        ("forebay-arbiter", "explore"),
+        ("forebay-control", "sched"),
+        ("forebay-control", "pattern"),
+        ("forebay-embed", "node"),
+        ("forebay-node", "arbiter"),
+    ];
+    for (who, whom) in unwanted {
+        assert!(!uses(who, whom), "{who} needs no forebay-{whom}");
+    }
+    assert!(uses("forebay-arbiter", "policy"), "the graph was read");
+    // An I/O node observes; it does not train.
+    assert!(!read("crates/forebay-node/Cargo.toml").contains("\"train\""));
+}
+
+/// So many lines in a row that stand in two places want to be one piece of code.
+const REPEATED: usize = 12;
+
+#[test]
+fn nothing_is_written_twice() {
+    let mut seen: std::collections::HashMap<Vec<String>, String> = std::collections::HashMap::new();
+    let mut repeats = Vec::new();
+    for file in product_sources("crates") {
+        let lines = product_lines(&file);
+        let mut covered = 0;
+        for (at, run) in lines.windows(REPEATED).enumerate() {
+            // Imports and closing braces are alike everywhere.
+            let says = |l: &str| l.len() > 3 && !l.starts_with("use ") && !l.starts_with("//");
+            if at < covered || run.iter().filter(|(_, l)| says(l)).count() < REPEATED / 2 {
+                continue;
+            }
+            let place = format!("{}:{}", file.strip_prefix(root()).unwrap_or(&file).display(), run[0].0);
+            let text: Vec<String> = run.iter().map(|(_, l)| l.clone()).collect();
+            match seen.get(&text) {
+                Some(first) => {
+                    repeats.push(format!("{first} and {place}"));
+                    covered = at + REPEATED;
+                }
+                None => drop(seen.insert(text, place)),
+            }
+        }
+    }
+    assert!(seen.len() > 10_000, "the sources were read");
+    assert!(repeats.is_empty(), "one piece of code can serve both: {repeats:#?}");
+}
