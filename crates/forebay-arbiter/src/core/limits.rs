@@ -6,8 +6,8 @@ use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, ToNode};
 use forebay_pattern::FlowMetrics;
-use forebay_sched::Algorithm;
 use forebay_sched::limit::{KINDS, Place, divide};
+use forebay_sched::{Algorithm, SchedulerConfig};
 use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -286,9 +286,8 @@ impl Core {
         let fair = |n: &super::Node| {
             let reported = n.report.as_ref().and_then(|r| r.scheduler.as_ref());
             let scheduler = reported.or(n.hello.as_ref().map(|h| &h.scheduler));
-            scheduler.is_some_and(|s| {
-                matches!(s.algorithm, Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_))
-            })
+            let algorithm = scheduler.and_then(|s| SchedulerConfig::try_from(s).ok()).map(|c| c.algorithm);
+            matches!(algorithm, Some(Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_)))
         };
         if !self.nodes.get(&id).is_some_and(fair) {
             return Vec::new();

@@ -1,16 +1,14 @@
 //! The I/O nodes and the arbiter that things are done to.
 
-use crate::api::Api;
 use crate::machine::program;
 use anyhow::{Context, Result};
 use forebay_client::{Config, ExportMap};
-use forebay_control::JOBS_PATH;
-use forebay_control::job::{JobGrant, PinRequest};
+use forebay_control::client::Client as Api;
 use forebay_control::view::{NodeState, NodeView};
 use forebay_embed::{
     ArbiterProcess, ArbiterSpec, Launcher, Log, NodeProcess, NodeSpec, PRELOAD, RunDir, write_config,
 };
-use forebay_types::NodeId;
+use forebay_types::{NodeId, Secret};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -96,8 +94,8 @@ impl Ground {
     }
 
     fn api(&self) -> Result<Api> {
-        let port = self.arbiter_listen.rsplit(':').next().context("a port")?.parse()?;
-        Ok(Api::new(port, self.launcher.secret()))
+        let url = format!("http://{}", self.arbiter_listen);
+        Ok(Api::new(&url, Secret::from_hex(self.launcher.secret()))?)
     }
 
     fn admitted(&self) -> Result<usize> {
@@ -160,8 +158,7 @@ impl Ground {
 
     /// Puts the job on these nodes.
     pub(super) fn pin(&self, nodes: &[usize]) -> Result<()> {
-        let wanted = PinRequest { nodes: nodes.iter().map(|n| NodeId(*n as u32)).collect() };
-        self.api()?.send::<JobGrant>("PUT", &format!("{JOBS_PATH}/{JOB}/nodes"), &wanted)?;
+        self.api()?.pin(JOB, nodes.iter().map(|n| NodeId(*n as u32)).collect())?;
         Ok(())
     }
 
