@@ -181,7 +181,11 @@ impl Client {
     }
 
     fn failed(&self, why: Why, call: &Call, last: String) -> Error {
-        self.nodes.note_failure();
+        // Only who waited for all of his time has found that no node is there: a close that cannot reach
+        // its node, or what cannot be told, ends earlier.
+        if why == Why::NoNode && sys::now() >= call.deadline() {
+            self.nodes.note_failure();
+        }
         match why {
             Why::NoNode => {
                 let deadline_ms = call.deadline().since(call.started()).0 / 1_000_000;

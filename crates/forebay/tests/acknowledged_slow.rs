@@ -66,6 +66,23 @@ fn no_call_fails_while_somebody_works_on_it() {
     a.finish();
 }
 
+/// A close that finds its node dead ends at once; what comes after it has all its time until the node is back.
+#[test]
+fn a_close_takes_no_time_from_what_comes_after_it() {
+    let mut layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 66"), "0 0");
+    assert_eq!(a.ask("pwrite 0 16 0 1"), "16 0");
+    layer.kill(0);
+    assert_eq!(a.ask("close 0"), "0 0");
+    a.send("stat file");
+    // Longer than calls are given that find all nodes gone.
+    std::thread::sleep(Duration::from_millis(1500));
+    layer.restart(0);
+    assert!(a.receive().starts_with("0 0"));
+    a.finish();
+}
+
 /// Nodes 0 and 2 are on one host, node 1 on another; both hosts' storage forgets.
 fn two_hosts() -> (Layer, PathBuf) {
     let mut layer = Layer::start(3, LEASE_MS, &ClientOptions::default());

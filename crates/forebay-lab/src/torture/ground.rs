@@ -152,6 +152,8 @@ impl Ground {
         let of: Vec<usize> = (NODES + 2 * host..NODES + 2 * host + 2).collect();
         of.iter().for_each(|&i| self.members[i].process = None);
         forebay_node::config::forget(&self.dir.path().join(format!("journals/host{host}")))?;
+        // Ledgers are in the host's memory.
+        std::fs::remove_dir_all(self.dir.path().join(format!("ledgers.d{host}-{}", self.boots[host])))?;
         self.boots[host] += 1;
         of.into_iter().try_for_each(|i| self.start_node(i, false))
     }

@@ -10,6 +10,9 @@ use std::path::Path;
 /// Lines of a timeline that are shown.
 const SHOWN: usize = 24;
 
+/// A call that ended earlier was not tried on a second node.
+const REPEATED_AFTER: u64 = 1_000_000;
+
 /// A promise that was broken.
 #[derive(Debug)]
 pub struct Violation {
@@ -28,6 +31,9 @@ pub struct Found {
     pub judged: u64,
     /// Objects.
     pub objects: u64,
+    /// Blocks that are linearizable only if a write that took long was carried out twice before it was
+    /// answered.
+    pub repeated: u64,
     /// Objects with too many possibilities.
     pub unjudged: u64,
     /// Promises that were broken.
@@ -70,7 +76,15 @@ pub(super) fn judge_all(entries: &[Entry], export: &Path, crashes: &[(u64, u64)]
         of.sort_by_key(|e| (e.begun, e.ended));
         let name = format!("{kind:?} {number}");
         let broken = match kind {
-            Kind::Block => linear::<Register>(&name, &0, &of, start, registers, &mut found.unjudged),
+            Kind::Block => {
+                let strictly = linear::<Register>(&name, &0, &of, start, registers, &mut found.unjudged);
+                strictly.and_then(|_| {
+                    found.repeated += 1;
+                    let broken = linear::<Register>(&name, &0, &of, start, repeated, &mut found.unjudged);
+                    found.repeated -= u64::from(broken.is_some());
+                    broken
+                })
+            }
             Kind::Links | Kind::Dirs | Kind::Files => {
                 linear::<Names>(&name, &[None, None], &of, start, names, &mut found.unjudged)
             }
@@ -103,7 +117,13 @@ where
         }
         Verdict::Broken(at) => {
             let small = shrink::<M>(initial, &calls, at);
-            let timeline = timeline(&small, of, start);
+            let mut timeline = timeline(&small, of, start);
+            // Who wrote what was read, however long ago.
+            let read = of.iter().find(|e| e.begun == calls[at].begun && calls[at].ended == Some(e.ended));
+            if let Some(Act::Read(value)) = read.map(|e| e.act) {
+                let writer = of.iter().find(|e| e.act == Act::Write(value)).map(|e| line(e, start));
+                timeline.splice(0..0, writer);
+            }
             let what = format!("no order of these explains what {:?} returned", calls[at].op);
             Some(Violation { object: name.to_owned(), what, timeline })
         }
@@ -138,20 +158,39 @@ fn registers(of: &[Entry]) -> Vec<Call<RegisterOp>> {
     }
     of.iter()
         .filter_map(|e| match (e.act, e.end) {
-            (Act::Read(value), End::Done) => {
-                Some(Call { begun: e.begun, ended: Some(e.ended), op: RegisterOp::Read(value) })
-            }
-            (Act::Write(value), End::Done) => {
-                Some(Call { begun: e.begun, ended: Some(e.ended), op: RegisterOp::Write(value) })
-            }
+            (Act::Read(value), End::Done) => Some(Call {
+                begun: e.begun,
+                ended: Some(e.ended),
+                optional: false,
+                op: RegisterOp::Read(value),
+            }),
+            (Act::Write(value), End::Done) => Some(Call {
+                begun: e.begun,
+                ended: Some(e.ended),
+                optional: false,
+                op: RegisterOp::Write(value),
+            }),
             (Act::Write(value), _) => first_read.get(&value).map(|&read| Call {
                 begun: e.begun,
+                optional: false,
                 ended: Some(read),
                 op: RegisterOp::Write(value),
             }),
             _ => None,
         })
         .collect()
+}
+
+/// The same, but a write that took long may have been carried out once more before it was answered: its node
+/// was killed after it had done it, and another one did it again.
+fn repeated(of: &[Entry]) -> Vec<Call<RegisterOp>> {
+    let mut calls = registers(of);
+    let long = |c: &&Call<RegisterOp>| {
+        matches!(c.op, RegisterOp::Write(_)) && c.ended.is_some_and(|end| end - c.begun > REPEATED_AFTER)
+    };
+    let again: Vec<_> = calls.iter().filter(long).map(|c| Call { optional: true, ..c.clone() }).collect();
+    calls.extend(again);
+    calls
 }
 
 fn names(of: &[Entry]) -> Vec<Call<NamesOp>> {
@@ -166,7 +205,7 @@ fn names(of: &[Entry]) -> Vec<Call<NamesOp>> {
                 _ => return None,
             };
             let open = matches!(e.end, End::Open(_));
-            Some(Call { begun: e.begun, ended: (!open).then_some(e.ended), op })
+            Some(Call { begun: e.begun, ended: (!open).then_some(e.ended), optional: false, op })
         })
         .collect()
 }
@@ -176,7 +215,7 @@ fn counters(of: &[Entry]) -> Vec<Call<u64>> {
         .filter_map(|e| match e.act {
             Act::Add(was) => {
                 let open = matches!(e.end, End::Open(_));
-                Some(Call { begun: e.begun, ended: (!open).then_some(e.ended), op: was })
+                Some(Call { begun: e.begun, ended: (!open).then_some(e.ended), optional: false, op: was })
             }
             _ => None,
         })

@@ -31,6 +31,8 @@ pub(super) struct Call<O> {
     pub(super) begun: u64,
     /// When it returned; `None` if nobody knows whether it took effect, or will.
     pub(super) ended: Option<u64>,
+    /// It may as well have had no effect by then.
+    pub(super) optional: bool,
     /// What it was.
     pub(super) op: O,
 }
@@ -70,6 +72,15 @@ pub(super) fn judge<M: Model>(start: &M::State, calls: &[Call<M::Op>]) -> Verdic
             continue;
         }
         let Some(place) = places.iter().position(|p| *p == Some(i)) else { continue };
+        if calls[i].optional {
+            let Some(with) = effective::<M>(&configs, calls, &places, place) else {
+                return Verdict::Unjudged;
+            };
+            configs.retain(|(_, effect)| effect & 1 << place == 0);
+            configs.extend(with);
+            places[place] = None;
+            continue;
+        }
         let Some(next) = effective::<M>(&configs, calls, &places, place) else { return Verdict::Unjudged };
         if next.is_empty() {
             return Verdict::Broken(i);
@@ -147,11 +158,11 @@ mod tests {
     use RegisterOp::{Read, Write};
 
     fn call<O>(begun: u64, ended: u64, op: O) -> Call<O> {
-        Call { begun, ended: Some(ended), op }
+        Call { begun, ended: Some(ended), optional: false, op }
     }
 
     fn lost<O>(begun: u64, op: O) -> Call<O> {
-        Call { begun, ended: None, op }
+        Call { begun, ended: None, optional: false, op }
     }
 
     fn register(calls: &[Call<RegisterOp>]) -> Verdict {
@@ -211,6 +222,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_optional_has_effect_by_its_end_or_never() {
+        let twice = |ended| Call { optional: true, ..call(0, ended, Write(1)) };
+        let history = |ended| {
+            [
+                call(0, ended, Write(1)),
+                twice(ended),
+                call(1, 2, Read(1)),
+                call(3, 4, Write(2)),
+                call(5, 6, Read(2)),
+                call(7, 8, Read(1)),
+            ]
+        };
+        assert_eq!(register(&history(10)), Verdict::Linearizable, "carried out twice while under way");
+        assert!(matches!(register(&history(4)), Verdict::Broken(5)), "not after it was answered");
+        let none = [call(0, 1, Write(1)), twice(1), call(3, 4, Write(2)), call(5, 6, Read(2))];
+        assert_eq!(register(&none), Verdict::Linearizable);
+    }
+
+    #[test]
     fn two_cannot_make_the_same_name() {
         let make = |value| NamesOp::Make { name: 0, value, made: true };
         let both = [call(0, 5, make(1)), call(1, 6, make(2))];
@@ -258,7 +288,7 @@ mod tests {
                     let op = if random(2) == 0 { Write(i + 1) } else { Read(random(6)) };
                     let writes = matches!(op, Write(_));
                     let ended = (!writes || random(5) > 0).then(|| begun + 1 + random(12));
-                    Call { begun, ended, op }
+                    Call { begun, ended, optional: false, op }
                 })
                 .collect();
             let expected = by_force::<Register>(&0, &calls, (1 << calls.len()) - 1);

@@ -110,9 +110,15 @@ impl fmt::Display for Report {
         for (what, count) in &self.faults {
             writeln!(f, "  {what:<28}  {count}")?;
         }
-        let Found { judged, objects, unjudged, violations } = &self.found;
+        let Found { judged, objects, repeated, unjudged, violations } = &self.found;
         writeln!(f, "calls               {:>9}", self.calls)?;
         writeln!(f, "operations judged   {judged:>9} on {objects} objects")?;
+        if *repeated > 0 {
+            writeln!(
+                f,
+                "writes repeated     {repeated:>9} objects (carried out twice before they were answered)"
+            )?;
+        }
         if *unjudged > 0 {
             writeln!(f, "objects not judged  {unjudged:>9} (too many possibilities)")?;
         }

@@ -120,7 +120,7 @@ impl Nemesis {
                 }
             }
             84..90 => {
-                let spared = self.rng.random_range(0..=NODES);
+                let spared = self.rng.random_range(0..2 * NODES);
                 for n in (0..NODES).filter(|n| *n != spared) {
                     if self.subjects[n].state == State::Up {
                         self.kill(

@@ -71,7 +71,7 @@ impl Client {
             stopped_until: Nanos::ZERO,
             locked: None,
             next_id: 0,
-            left: 4 + w.random.below(8),
+            left: 6 + w.random.below(20),
         };
         client.arm(w, w.now + Nanos::from_millis(10));
         client

@@ -81,9 +81,9 @@ impl Plan {
         // Nothing that lasts: what can be done again is.
         let gentle = !slow && r.one_in(4);
         let nodes = if slow { 2 * hosts } else { 2 + r.below(3) as usize };
-        let span = Nanos::from_secs(40);
+        let span = if r.one_in(2) { Nanos::from_secs(40) } else { Nanos::from_secs(8) };
         let at = |r: &mut Random| Nanos(r.below(span.0));
-        let faults = (0..r.below(7))
+        let mut faults: Vec<(Nanos, Fault)> = (0..r.below(7))
             .map(|_| {
                 let when = at(&mut r);
                 // With slow storage, the first node of each host stays as it is.
@@ -114,6 +114,19 @@ impl Plan {
                 (when, fault)
             })
             .collect();
+        // What fences are for: a node stands still for about as long as its lease lasts, and whoever waits
+        // for it may lose the connection.
+        if !slow && !gentle && r.one_in(2) {
+            for _ in 0..1 + r.below(3) {
+                let (when, node) = (at(&mut r), r.below(nodes as u64) as usize);
+                let long = Nanos::from_millis(100) + Nanos(r.below(LEASE.0 * 2));
+                faults.push((when, Fault::Freeze(node, long)));
+                if r.one_in(2) {
+                    let later = Nanos(r.below(long.0));
+                    faults.push((when + later, Fault::Reset(r.below(clients as u64) as usize, node)));
+                }
+            }
+        }
         let longest_call = if slow { Nanos::from_secs(60) } else { Nanos::from_millis(400) };
         Plan { seed, clients, nodes, hosts, longest_call, gentle, faults }
     }
