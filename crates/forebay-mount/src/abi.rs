@@ -68,6 +68,7 @@ pub(crate) mod fattr {
 
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1;
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 pub(crate) const GETATTR_FH: u32 = 1;
 pub(crate) const LK_FLOCK: u32 = 1;

@@ -6,6 +6,7 @@ mod dirs;
 mod files;
 mod fresh;
 mod handles;
+mod kept;
 mod locks;
 mod names;
 
@@ -15,6 +16,7 @@ use crate::tree::Tree;
 use forebay_client::{Answer, Attr, Client, Error, ExportId, Meta, Path, Target};
 use fresh::Fresh;
 use handles::{Handles, Held};
+use kept::{FOR_EVER, Kept};
 use locks::Locks;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zerocopy::IntoBytes;
@@ -27,6 +29,9 @@ pub enum Contract {
     Strict,
     /// The kernel keeps pages and attributes; a file is looked at anew when it is opened.
     CloseToOpen,
+    /// Nothing changes: names, missing names and contents are fetched once and kept. Nothing can be
+    /// written, and what was changed elsewhere is refused.
+    Immutable,
 }
 
 /// What a mount shows, and to whom.
@@ -89,6 +94,7 @@ pub(crate) struct Fs {
     handles: Handles,
     locks: Locks,
     fresh: Fresh,
+    kept: Kept,
     defaults: attrs::DefaultAcls,
 }
 
@@ -119,6 +125,7 @@ impl Fs {
             handles: Handles::default(),
             locks: Locks::default(),
             fresh: Fresh::default(),
+            kept: Kept::default(),
             defaults: attrs::DefaultAcls::default(),
         }
     }
@@ -189,6 +196,7 @@ impl Fs {
         match self.contract {
             Contract::Strict => (0, 0),
             Contract::CloseToOpen => (u64::from(attr.mode & libc::S_IFMT == libc::S_IFDIR), 1),
+            Contract::Immutable => (FOR_EVER, FOR_EVER),
         }
     }
 
@@ -237,6 +245,7 @@ impl Fs {
     /// The last words: everything open is closed, so that the nodes know at once.
     pub(crate) fn end(&self) {
         self.locks.clear();
+        self.kept.clear();
         self.handles.clear();
         self.client.leave();
     }

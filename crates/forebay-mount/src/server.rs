@@ -189,6 +189,13 @@ impl Server {
         let InHeader { unique, nodeid: node, uid, gid, pid, .. } = *header;
         let who = &Asked { unique, node, uid, gid, pid };
         let args = Args(body);
+        let open_flags = match opcode {
+            Opcode::Open => args.head::<abi::OpenIn>()?.0.flags,
+            _ => 0,
+        };
+        if fs.refuses(opcode, open_flags) {
+            return Err(libc::EROFS);
+        }
         fs.something_else(who, opcode);
         match opcode {
             Opcode::Init => self.init(&args.head()?.0),

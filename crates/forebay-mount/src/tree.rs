@@ -253,6 +253,11 @@ impl Tree {
         self.nodes.get(&id).map(|n| &n.attr)
     }
 
+    /// The node of that file, if it is known.
+    pub(crate) fn of(&self, attr: &Attr) -> Option<u64> {
+        self.by_key.get(&Key::of(attr)).copied()
+    }
+
     /// New attributes of a node: false if they are another file's.
     pub(crate) fn update(&mut self, id: u64, attr: &Attr) -> bool {
         let Some(node) = self.nodes.get_mut(&id) else { return false };

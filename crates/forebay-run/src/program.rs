@@ -10,6 +10,7 @@ use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta,
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
+use forebay_mount::Contract;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -66,6 +67,8 @@ pub struct Program {
     pub at: Vec<Forward>,
     /// How the program's calls are caught.
     pub via: Via,
+    /// What may be kept of the files; anything but `Strict` under the mount alone.
+    pub contract: Contract,
     /// The longest a single call may take.
     pub deadline: Duration,
     /// What a call does when no I/O node answers.
@@ -110,7 +113,7 @@ pub fn name(command: &[OsString]) -> String {
 impl Program {
     /// Runs it to its end. What was started for it ends with it.
     pub fn run(&self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
-        let route = Route::choose(self.via, &self.command, self.fallback == Fallback::Direct)?;
+        let route = Route::choose(self.via, &self.command, self.fallback == Fallback::Direct, self.contract)?;
         let (mut layer, registered) = self.start(io_nodes)?;
         let started = Instant::now();
         let mut mounts = None;
@@ -234,7 +237,7 @@ impl Program {
 
     fn spawn(&self, layer: &Layer, route: &Route, mounts: &mut Option<Mounts>) -> Result<Child> {
         if route.mount {
-            let (child, served) = route::spawn(layer, &self.command)?;
+            let (child, served) = route::spawn(layer, &self.command, self.contract)?;
             *mounts = Some(served);
             return Ok(child);
         }

@@ -32,10 +32,18 @@ pub(crate) struct Route {
 
 impl Route {
     /// Decides. `direct`: calls are to go to the machine's own files when no I/O node answers.
-    pub(crate) fn choose(via: Via, command: &[OsString], direct: bool) -> Result<Route> {
+    pub(crate) fn choose(via: Via, command: &[OsString], direct: bool, contract: Contract) -> Result<Route> {
         let preload = |why: String| Route { mount: false, why };
         let mount = |why: String| Route { mount: true, why };
+        let kept = contract != Contract::Strict;
         Ok(match via {
+            Via::Preload if kept => bail!(
+                "the library keeps nothing, so there only is --contract strict: use --via mount, whose kernel does"
+            ),
+            Via::Auto if kept && direct => {
+                bail!("a --contract other than strict needs the mount, which has no --fallback direct")
+            }
+            Via::Auto if kept => mount("the contract is the mount's".into()),
             Via::Preload => preload("as asked".into()),
             Via::Mount if direct => {
                 bail!("--fallback direct is not possible under the mount: use --via preload")
@@ -80,7 +88,7 @@ impl Drop for Mounts {
 }
 
 /// Starts the program in a namespace in which the layer's directories are mounted.
-pub(crate) fn spawn(layer: &Layer, command: &[OsString]) -> Result<(Child, Mounts)> {
+pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> Result<(Child, Mounts)> {
     let config = layer.config();
     let places = places(config);
     let dirs: Vec<PathBuf> = places.iter().map(|(_, map)| map.dir.clone()).collect();
@@ -104,7 +112,7 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString]) -> Result<(Child, Mount
         let mut order: Vec<&(u16, _)> = places.iter().collect();
         order.sort_by_key(|(_, map): &&(u16, forebay_client::ExportMap)| map.dir.components().count());
         for (export, _) in order {
-            let options = Options { export: *export, contract: Contract::Strict, ids: ids() };
+            let options = Options { export: *export, contract, ids: ids() };
             mounts.mounted.push(Mounted::serve(guest.next()?, Arc::clone(&client), options)?);
         }
         anyhow::Ok(())

@@ -76,6 +76,70 @@ fn calls(dir: &Path) -> Option<PathBuf> {
     built.is_ok_and(|b| b.status.success()).then_some(calls)
 }
 
+/// `E` as `M`, immutable, for a shell script that sees both.
+fn immutable(home: &Path, script: &str) -> (Output, serde_json::Value) {
+    let (export, mounted, report) = (home.join("E"), home.join("M"), home.join("report.json"));
+    std::fs::create_dir_all(&mounted).expect("a directory");
+    let at = format!("{}={}", mounted.display(), export.display());
+    let out = Command::new("timeout")
+        .args(["-k", "5", "300"])
+        .arg(program())
+        .args(["run", "--via", "mount", "--contract", "immutable", "--report"])
+        .arg(&report)
+        .args(["--at", &at, "--", "sh", "-c", script])
+        .current_dir(home)
+        .output()
+        .expect("forebay run runs");
+    let report = std::fs::read(report).ok().and_then(|r| serde_json::from_slice(&r).ok());
+    (out, report.unwrap_or_default())
+}
+
+#[test]
+fn what_does_not_change_is_fetched_once() {
+    if !can_mount("what_does_not_change_is_fetched_once") {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(home.path().join("E")).expect("a directory");
+    std::fs::write(home.path().join("E/a"), "the same for everybody").expect("a file");
+    let script = "for i in $(seq 60); do [ \"$(cat M/a)\" = 'the same for everybody' ] || exit 1; \
+                  [ ! -e M/missing ] || exit 2; ls M > /dev/null || exit 3; done; \
+                  ! (echo no > M/a) 2>/dev/null && ! mkdir M/d 2>/dev/null && ! rm -f M/a 2>/dev/null";
+    let (out, report) = immutable(home.path(), script);
+    assert!(out.status.success(), "{:?} {}", out.status, text(&out.stderr));
+    let operations = report["operations"].as_array().expect("operations");
+    let count: u64 = operations.iter().filter_map(|o| o["count"].as_u64()).sum();
+    // Directly it would be sixty times half a dozen.
+    assert!(count <= 30, "{count} operations: {operations:?}");
+    assert_eq!(std::fs::read(home.path().join("E/a")).expect("still there"), b"the same for everybody");
+}
+
+#[test]
+fn a_change_of_what_does_not_change_is_told_and_never_mixed() {
+    if !can_mount("a_change_of_what_does_not_change_is_told_and_never_mixed") {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(home.path().join("E")).expect("a directory");
+    std::fs::write(home.path().join("E/large"), vec![b'o'; 32 << 20]).expect("a file");
+    let script = "head -c 4096 M/large > /dev/null || exit 1; \
+                  tr o n < E/large > new && cat new > E/large || exit 2; \
+                  cat M/large > seen 2> why && exit 3; \
+                  ! grep -q n seen || exit 4; cat why";
+    let (out, _) = immutable(home.path(), script);
+    assert!(out.status.success(), "{:?} {}", out.status, text(&out.stderr));
+    assert!(text(&out.stderr).contains("was changed"), "{}", text(&out.stderr));
+}
+
+/// A contract that the library cannot keep is refused before anything starts.
+#[test]
+fn the_library_keeps_nothing() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (out, _) = run(home.path(), &["--contract", "close-to-open"], &["true"]);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("--via mount"), "{}", text(&out.stderr));
+}
+
 /// Mappings, unnamed files, locks, sockets, moving directories: the kernel's business, in a program
 /// that no library reaches. `auto` takes the mount for it, and says so.
 #[test]

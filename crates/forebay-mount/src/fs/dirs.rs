@@ -2,7 +2,7 @@
 
 use super::handles::{Held, Open};
 use super::{Asked, Fs, Outcome, Reply, errno};
-use crate::abi::{Dirent, OpenOut};
+use crate::abi::{self, Dirent, OpenOut};
 use forebay_client::{Answer, Meta, OpenFlags};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +28,18 @@ struct Entry {
 
 impl Fs {
     pub(crate) fn opendir(&self, who: &Asked) -> Outcome<Reply> {
+        let held = match self.opened_before(who) {
+            Some(held) => held,
+            None => self.open_directory(who)?,
+        };
+        let page = Some(Arc::new(Mutex::new(Page::default())));
+        let fh = self.handles.enter(Open { node: who.node, held, shared: false, page });
+        let keeps = abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR;
+        let open_flags = if self.is_immutable() { keeps } else { 0 };
+        Ok(Reply::of(&OpenOut { fh, open_flags, backing: 0 }))
+    }
+
+    fn open_directory(&self, who: &Asked) -> Outcome<Arc<Held>> {
         let _paths = self.paths_hold();
         let rel = self.tree().path(who.node).ok_or(libc::ENOENT)?;
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
@@ -36,9 +48,10 @@ impl Fs {
         if !self.tree_mut().update(who.node, &attr) {
             return Err(libc::ESTALE);
         }
-        let page = Some(Arc::new(Mutex::new(Page::default())));
-        let fh = self.handles.enter(Open { node: who.node, held, shared: false, page });
-        Ok(Reply::of(&OpenOut { fh, open_flags: 0, backing: 0 }))
+        if self.is_immutable() {
+            self.kept.keep(who.node, &held);
+        }
+        Ok(held)
     }
 
     pub(crate) fn readdir(&self, fh: u64, offset: u64, size: u32) -> Outcome<Reply> {

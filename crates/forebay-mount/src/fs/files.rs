@@ -26,7 +26,7 @@ impl Fs {
         match self.contract {
             Contract::Strict => abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES,
             // Whoever opens it has looked the name up just now: pages that are too old are gone.
-            Contract::CloseToOpen => abi::FOPEN_KEEP_CACHE,
+            Contract::CloseToOpen | Contract::Immutable => abi::FOPEN_KEEP_CACHE,
         }
     }
 
@@ -36,6 +36,9 @@ impl Fs {
     }
 
     pub(crate) fn open(&self, who: &Asked, open: &OpenIn) -> Outcome<Reply> {
+        if let Some(held) = self.opened_before(who) {
+            return Ok(Reply::of(&self.opened(who.node, held, true)));
+        }
         let _paths = self.paths_hold();
         let flags = node_flags(open.flags);
         let Some(rel) = self.tree().path(who.node) else {
@@ -46,8 +49,13 @@ impl Fs {
             other => other,
         })?;
         let held = Held::new(file, &self.client);
+        self.unchanged(who.node, &attr)?;
         if !self.tree_mut().update(who.node, &attr) {
             return Err(libc::ESTALE);
+        }
+        if self.is_immutable() {
+            self.kept.keep(who.node, &held);
+            return Ok(Reply::of(&self.opened(who.node, held, true)));
         }
         if flags.has(OpenFlags::TRUNC) {
             self.changed();
@@ -119,7 +127,9 @@ impl Fs {
     pub(crate) fn read(&self, read: &TransferIn, into: &mut [u8]) -> Outcome<Reply> {
         let open = self.handles.get(read.fh)?;
         let into = into.get_mut(..read.size as usize).ok_or(libc::EINVAL)?;
-        self.client.pread(&open.held.file, into, read.offset).map(Reply::Lent).map_err(errno)
+        let n = self.client.pread(&open.held.file, into, read.offset).map_err(errno)?;
+        self.read_unchanged(open.node, &open.held)?;
+        Ok(Reply::Lent(n))
     }
 
     pub(crate) fn write(&self, who: &Asked, write: &TransferIn, data: &[u8]) -> Outcome<Reply> {

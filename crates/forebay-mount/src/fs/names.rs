@@ -13,7 +13,14 @@ impl Fs {
     pub(crate) fn lookup(&self, who: &Asked, name: &[u8]) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let changes = self.fresh.changes();
-        let attr = self.stat_path(&self.child(who.node, name)?)?;
+        let attr = match self.stat_path(&self.child(who.node, name)?) {
+            Err(libc::ENOENT) if self.is_immutable() => return Ok(self.missing()),
+            other => other?,
+        };
+        let known = self.tree().of(&attr);
+        if let Some(node) = known {
+            self.unchanged(node, &attr)?;
+        }
         let entry = self.entry(who.node, name, &attr);
         self.fresh.told(who.pid, entry.nodeid, &attr, changes);
         Ok(Reply::of(&entry))

@@ -34,7 +34,10 @@ Contracts:
   strict          what one process has written, all processes on all hosts see; nothing is kept
   close-to-open   the kernel keeps pages, and attributes for a second; a file is looked at anew when it
                   is opened. What another host writes to a file that is open here may be seen late.
-                  Writes are never held back.")]
+                  Writes are never held back.
+  immutable       for software and input data: names, missing names and contents are fetched once and
+                  kept. Nothing can be written (EROFS); what was changed elsewhere is refused (ESTALE)
+                  and told, never mixed.")]
 pub(crate) struct Mount {
     /// Mount here what the I/O nodes export as EXPORT (by default the directory of the same name).
     /// May be repeated.
@@ -72,6 +75,8 @@ pub(crate) enum Keep {
     Strict,
     /// Until a file is opened again.
     CloseToOpen,
+    /// For ever: what is there does not change.
+    Immutable,
 }
 
 impl From<Keep> for Contract {
@@ -79,6 +84,7 @@ impl From<Keep> for Contract {
         match keep {
             Keep::Strict => Contract::Strict,
             Keep::CloseToOpen => Contract::CloseToOpen,
+            Keep::Immutable => Contract::Immutable,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! the program does.
 
 use super::args;
+use super::mount::Keep;
 use crate::arbiter::{SecretFile, from_environment};
 use crate::output::{complain, sentence};
 use anyhow::Result;
@@ -106,6 +107,10 @@ pub(crate) struct Run {
     /// program, and the mount where it does not (static, Go, 32-bit…).
     #[arg(long, value_enum, default_value_t = CaughtBy::Preload)]
     via: CaughtBy,
+    /// What may be kept of the files. With anything but `strict` the calls are caught by the mount
+    /// (`--via mount` or `auto`); see `forebay mount --help`.
+    #[arg(long, value_enum, default_value_t = Keep::Strict)]
+    contract: Keep,
     /// How the program reaches the I/O nodes.
     #[arg(long, value_enum, default_value_t = Over::Unix)]
     transport: Over,
@@ -190,6 +195,7 @@ impl Run {
                 CaughtBy::Mount => Via::Mount,
                 CaughtBy::Auto => Via::Auto,
             },
+            contract: self.contract.into(),
             deadline: self.deadline,
             fallback: match self.fallback {
                 OnFailure::Error => Fallback::Error,
