@@ -45,6 +45,11 @@ impl Mounted {
         self.server.wait(limit)
     }
 
+    /// The files that were changed, though the contract is [`Contract::Immutable`].
+    pub fn changed_files(&self) -> Vec<Vec<u8>> {
+        self.server.changed_files()
+    }
+
     /// Closes what is still open on the I/O nodes. Requests that come after this fail.
     pub fn leave(&self) {
         self.server.leave();

@@ -65,6 +65,11 @@ impl Server {
         true
     }
 
+    /// The files that were changed, though the contract is immutable.
+    pub(crate) fn changed_files(&self) -> Vec<Vec<u8>> {
+        self.fs.changed_files()
+    }
+
     /// Closes what is open on the I/O nodes.
     pub(crate) fn leave(&self) {
         self.fs.end();

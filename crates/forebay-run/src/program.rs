@@ -125,12 +125,14 @@ impl Program {
         let watcher = self.watch.map(|say| Watcher::start(layer.counters(), &layer.config().job, say));
         let status = signals.wait(&mut child)?;
         drop(watcher);
+        let changed = mounts.as_ref().map(Mounts::notes).unwrap_or_default();
         drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let nodes = layer.stop();
         drop(registered);
         let mut notes = layer.notes();
+        notes.extend(changed);
         if !route.mount {
             notes.extend(self.uncovered());
         }

@@ -3,7 +3,7 @@
 use crate::mount::places;
 use anyhow::{Context, Result, bail};
 use forebay_client::Client;
-use forebay_embed::Layer;
+use forebay_embed::{Layer, Note};
 use forebay_mount::place::doorway::Doorway;
 use forebay_mount::place::{self, namespace};
 use forebay_mount::{Contract, Ids, Mounted, Options};
@@ -79,6 +79,21 @@ pub(crate) fn probe() -> Result<()> {
 pub(crate) struct Mounts {
     mounted: Vec<Mounted>,
     _made: namespace::TemporaryDirs,
+}
+
+impl Mounts {
+    /// What the contract says does not change, and did.
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        let note = |name: Vec<u8>| Note {
+            kind: "changed".into(),
+            path: String::from_utf8_lossy(&name).into_owned(),
+            why: "was changed while it was in use, though the contract is immutable: refused with ESTALE"
+                .into(),
+            program: String::new(),
+            count: 1,
+        };
+        self.mounted.iter().flat_map(Mounted::changed_files).map(note).collect()
+    }
 }
 
 impl Drop for Mounts {

@@ -34,6 +34,7 @@ fn bytes(answer: Answer<'_>) -> Option<Vec<u8>> {
 
 impl Fs {
     fn attr_out(&self, node: u64, attr: &Attr) -> Outcome<Reply> {
+        self.unchanged(node, attr)?;
         if !self.tree_mut().update(node, attr) {
             return Err(libc::ESTALE);
         }

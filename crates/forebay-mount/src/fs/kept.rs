@@ -5,7 +5,7 @@ use super::handles::Held;
 use super::{Asked, At, Contract, Fs, Outcome, Reply};
 use crate::abi::{EntryOut, Opcode};
 use forebay_client::{Attr, OpenFlags};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::FromZeros;
 
@@ -14,13 +14,16 @@ pub(super) const FOR_EVER: u64 = 1 << 30;
 /// So many files are kept open; one more, and it begins anew.
 const MOST: usize = 4096;
 
-/// Files that are open on the node, by their number.
+/// Files that are open on the node, by their number, and the names of those that were changed.
 #[derive(Default)]
-pub(super) struct Kept(Mutex<HashMap<u64, Arc<Held>, foldhash::fast::RandomState>>);
+pub(super) struct Kept {
+    open: Mutex<HashMap<u64, Arc<Held>, foldhash::fast::RandomState>>,
+    changed: Mutex<BTreeSet<Vec<u8>>>,
+}
 
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Held>, foldhash::fast::RandomState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, node: u64) -> Option<Arc<Held>> {
@@ -82,10 +85,13 @@ impl Fs {
         Reply::of(&EntryOut { entry_valid: FOR_EVER, ..EntryOut::new_zeroed() })
     }
 
-    /// What is known of `node` is still so, as `attr` has it.
+    /// The file `node` still has what it had, as `attr` tells. (Of a directory the names are kept.)
     pub(super) fn unchanged(&self, node: u64, attr: &Attr) -> Outcome<()> {
+        if !self.is_immutable() || attr.mode & libc::S_IFMT != libc::S_IFREG {
+            return Ok(());
+        }
         let known = self.tree().attr(node).map(version);
-        if !self.is_immutable() || known == Some(version(attr)) {
+        if known == Some(version(attr)) {
             return Ok(());
         }
         let name = self.tree().path(node).unwrap_or_default();
@@ -93,7 +99,16 @@ impl Fs {
             "{} was changed, though the contract is immutable: it is refused from here on",
             String::from_utf8_lossy(&name)
         );
+        let mut changed = self.kept.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.len() < MOST {
+            changed.insert(name);
+        }
         Err(libc::ESTALE)
+    }
+
+    /// The files that were changed, though they should not.
+    pub(crate) fn changed_files(&self) -> Vec<Vec<u8>> {
+        self.kept.changed.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// What was just read of an open file is what it had when it was first seen.
