@@ -124,7 +124,8 @@ pub enum Verdict {
 /// Why a call fails for which no node has an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// No node took it in time; it was not carried out.
+    /// No node took it in time. What must be done once was not carried out; what can be done again may have
+    /// been, by a process that is gone.
     NoNode,
     /// Whether that process carried it out cannot be told.
     Unknown(Process),
