@@ -61,7 +61,7 @@ fn greeting(stream: &mut UnixStream) -> Greeting {
 fn shake_hands(stream: &mut UnixStream, greeting: &Greeting) {
     let session = SessionId([1; 16]);
     let proof = prove(&Secret::new(SECRET), &greeting.challenge, session, "fuzz");
-    let hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, proof, epoch: Epoch(0), lifeline: false };
+    let hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, rank: None, proof, epoch: Epoch(0), lifeline: false };
     let mut body = Vec::new();
     encode_into(&hello, &mut body);
     let header = Header::request(Opcode::Hello, 1, body.len() as u32);

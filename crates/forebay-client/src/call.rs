@@ -385,6 +385,7 @@ impl Client {
             secret: &self.secret,
             job: &self.config.job,
             host: &self.host,
+            rank: self.task.map(|t| (t.rank, t.ranks)),
             epoch: self.nodes.epoch(),
             lifeline,
             tick: PING_AFTER.min(self.config.deadline() / 2).max(Duration::from_millis(1)),

@@ -1,7 +1,7 @@
 //! The client: which node, which connection, and what to do when the answer does not come.
 
 use crate::call::{Body, On, Request, TURN};
-use crate::config::{Config, ConfigError, Spread};
+use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::File;
@@ -9,15 +9,16 @@ use crate::lifeline::Lifelines;
 use crate::pool::Pool;
 use crate::sys;
 use crate::transfer::Data;
-use forebay_types::{Address, Epoch, Secret};
+use forebay_types::{Address, Epoch, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
 use forebay_wire::session::call::Kind;
-use forebay_wire::session::nodes::{Nodes, Turn};
+use forebay_wire::session::nodes::Nodes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Closes of clean files that wait for the next request to travel with.
 const MAX_PENDING: usize = 16;
@@ -28,6 +29,7 @@ pub struct Client {
     pub(crate) secret: Secret,
     pub(crate) session: SessionId,
     pub(crate) host: String,
+    pub(crate) task: Option<Task>,
     pub(crate) pool: Pool,
     pub(crate) next_id: AtomicU64,
     pub(crate) nodes: Nodes<&'static Address>,
@@ -61,21 +63,19 @@ impl Client {
     /// A client for this process. It connects when it is first needed.
     pub fn new(config: Config, counters: Option<&'static Counters>) -> Result<Client, ConfigError> {
         let secret = config.check()?;
-        let turn = match config.spread {
-            Spread::Process => process_turn(),
-            Spread::Host => sys::hostname()
-                .bytes()
-                .fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(usize::from(b)))
-                .into(),
-        };
-        let nodes = Nodes::new(config.epoch, &known(&config.nodes), &known(&config.spare), turn);
+        let host = sys::hostname();
+        let env = |name: &str| std::env::var(name).ok().filter(|_| !config.outside);
+        let task = Task::find(config.starter, env);
+        let seat = config.seat(&host, task).unwrap_or(Seat::Turn(sys::pid() as usize));
+        let nodes = Nodes::new(config.epoch, &known(&config.nodes), &known(&config.spare), seat);
         for address in &known(&config.down) {
             nodes.mark_down(nodes.index(address), sys::now());
         }
         Ok(Client {
             secret,
             session: SessionId(sys::random16()),
-            host: sys::hostname(),
+            host,
+            task,
             pool: Pool::new(),
             next_id: AtomicU64::new(1),
             nodes,
@@ -100,11 +100,39 @@ impl Client {
         unsafe { self.pool.forget() };
         let mut child = Client::new(self.config.clone(), self.counters).expect("the parent checked it");
         child.nodes = self.nodes.clone();
-        if self.config.spread == Spread::Process {
+        // Where hosts have their I/O nodes, workers stay with their host's.
+        if self.config.hosts.is_empty() {
             child.nodes.fork(self.forks.load(Ordering::Relaxed));
         }
         child.lifelines = self.lifelines.inherit();
         child
+    }
+
+    /// Makes the process known to an I/O node, which counts it even if it never opens a file. Nothing is
+    /// lost if none answers: calls look for one again.
+    pub fn announce(&self, patience: Duration) -> bool {
+        let until = sys::now() + patience.into();
+        for _ in 0..self.nodes.len() {
+            let node = self.nodes.pick(sys::now());
+            let Some(mut taken) = self.pool.take(node, until) else { return false };
+            if taken.conn().is_some() {
+                return true;
+            }
+            match self.connect(node, until, false) {
+                Ok(conn) => {
+                    taken.put_conn(node, conn);
+                    return true;
+                }
+                Err(failure) => self.lost_connection(node, true, &failure),
+            }
+            drop(taken);
+        }
+        false
+    }
+
+    /// Which process of a parallel program this is.
+    pub fn task(&self) -> Option<Task> {
+        self.task
     }
 
     /// The configuration it was made with.
@@ -429,19 +457,4 @@ impl Client {
 /// A node once known is known until the process ends.
 fn known(addresses: &[Address]) -> Vec<&'static Address> {
     addresses.iter().map(|a| &*Box::leak(Box::new(a.clone()))).collect()
-}
-
-/// Which process of a parallel program this is: its rank where a launcher gives one, of how many if it
-/// says so; else the process id.
-fn process_turn() -> Turn {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-    [
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMI_RANK", "PMI_SIZE"),
-        ("PMIX_RANK", "PMIX_SIZE"),
-        ("SLURM_PROCID", "SLURM_NTASKS"),
-    ]
-    .iter()
-    .find_map(|(rank, size)| Some(Turn { number: number(rank)?, of: number(size), forks: 0 }))
-    .unwrap_or_else(|| (sys::pid() as usize).into())
 }

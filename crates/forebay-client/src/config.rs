@@ -1,8 +1,9 @@
 //! What a client must know: where the I/O nodes are, which directories they serve, the job's name
 //! and secret. `forebay run` writes it as JSON; the processes of the job read it.
 
-use forebay_types::{Address, Epoch, Secret};
+use forebay_types::{Address, Epoch, Seat, Secret, Starter, Task, same_host};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,17 +31,6 @@ pub enum Fallback {
     Direct,
 }
 
-/// Which I/O node serves a process, while no arbiter says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Spread {
-    /// All processes of a compute node share one I/O node.
-    Host,
-    /// Processes take turns: for I/O nodes on the compute node itself.
-    #[default]
-    Process,
-}
-
 /// A client's configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,9 +52,23 @@ pub struct Config {
     pub epoch: Epoch,
     /// The forwarded directories.
     pub exports: Vec<ExportMap>,
-    /// Which node serves which process.
+    /// The compute nodes that the job runs on, neighbours beside each other; empty if not known. Blocks
+    /// of them share an I/O node.
     #[serde(default)]
-    pub spread: Spread,
+    pub hosts: Vec<String>,
+    /// A site's fixed map: by compute node, its I/O node.
+    #[serde(default)]
+    pub fixed: BTreeMap<String, Address>,
+    /// What tells the job's processes their ranks, if it is known.
+    #[serde(default)]
+    pub starter: Option<Starter>,
+    /// This client is none of the job's processes, whatever the environment says.
+    #[serde(skip)]
+    pub outside: bool,
+    /// Where the job was started. On other hosts a process keeps what it shares with its neighbours in a
+    /// directory of its host's name beside this file.
+    #[serde(default)]
+    pub origin: Option<String>,
     /// Large requests of a process are spread over all of the job's nodes, by their place in the file: for
     /// nodes that see each other's writes at once.
     #[serde(default)]
@@ -91,7 +95,11 @@ impl Config {
             down: Vec::new(),
             epoch: Epoch::default(),
             exports: Vec::new(),
-            spread: Spread::default(),
+            hosts: Vec::new(),
+            fixed: BTreeMap::new(),
+            starter: None,
+            outside: false,
+            origin: None,
             stripe: false,
             deadline_ms: default_deadline_ms(),
             fallback: Fallback::default(),
@@ -134,6 +142,15 @@ impl Config {
             return Err(ConfigError::Value("job: the name is longer than 255 bytes"));
         }
         Secret::from_hex(&self.secret).ok_or(ConfigError::Value("secret: 64 hexadecimal digits are needed"))
+    }
+
+    /// Where a process sits among those that share the job's I/O nodes, if anything is known of it.
+    pub fn seat(&self, host: &str, task: Option<Task>) -> Option<Seat> {
+        let fixed = self.fixed.iter().find(|(name, _)| same_host(name, host));
+        match fixed.and_then(|(_, own)| self.nodes.iter().position(|node| node == own)) {
+            Some(at) => Some(Seat::Turn(at)),
+            None => Seat::of(host, &self.hosts, task, self.nodes.len()),
+        }
     }
 
     /// The deadline as a duration.

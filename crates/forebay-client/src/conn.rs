@@ -45,6 +45,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) secret: &'a Secret,
     pub(crate) job: &'a str,
     pub(crate) host: &'a str,
+    pub(crate) rank: Option<(u32, u32)>,
     pub(crate) epoch: Epoch,
     /// The connection is not for requests, but for children to hold the session by.
     pub(crate) lifeline: bool,
@@ -163,6 +164,7 @@ impl Conn {
             job: who.job,
             host: who.host,
             pid: sys::pid(),
+            rank: who.rank,
             proof: prove(who.secret, &greeting.challenge, who.session, who.job),
             epoch: who.epoch,
             lifeline: who.lifeline,

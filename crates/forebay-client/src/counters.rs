@@ -77,6 +77,14 @@ impl Counters {
         Counters::map(&file)
     }
 
+    /// Opens the file, and makes it if no process has yet.
+    pub fn open_or_create(path: &Path) -> std::io::Result<&'static Counters> {
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        // Whoever else does it at the same time makes it as long as this.
+        file.set_len(size_of::<Counters>() as u64)?;
+        Counters::map(&file)
+    }
+
     /// Opens the file that another process made.
     pub fn open(path: &Path) -> std::io::Result<&'static Counters> {
         let fd = rustix::fs::open(
@@ -118,11 +126,18 @@ impl Counters {
         o.latency.record(nanos);
     }
 
-    /// The totals of every operation that happened.
-    pub fn totals(&self) -> Vec<OpTotals> {
+    /// The totals of every operation that happened, those of several files together.
+    pub fn totals(files: &[&Counters]) -> Vec<OpTotals> {
         let mut all = Vec::new();
-        for (i, o) in self.ops.iter().enumerate() {
-            let latency = o.latency.counts();
+        for i in 0..OPS {
+            let ops = || files.iter().map(|c| &c.ops[i]);
+            let sum = |of: fn(&Op) -> &AtomicU64| ops().map(|o| of(o).load(Ordering::Relaxed)).sum::<u64>();
+            let Some(latency) = ops().map(|o| o.latency.counts()).reduce(|mut all, one| {
+                all.merge(&one);
+                all
+            }) else {
+                continue;
+            };
             let count = latency.count();
             if count == 0 {
                 continue;
@@ -131,8 +146,8 @@ impl Counters {
             all.push(OpTotals {
                 name: OpIndex(i).name(),
                 count,
-                errors: o.errors.load(Ordering::Relaxed),
-                bytes: o.bytes.load(Ordering::Relaxed),
+                errors: sum(|o| &o.errors),
+                bytes: sum(|o| &o.bytes),
                 latency_ns: [p50, p95, p99, latency.max()],
             });
         }
@@ -152,7 +167,7 @@ mod tests {
             counters.add(OpIndex::READ, micros * 1000, 1, false);
         }
         counters.add(OpIndex::WRITE, 1001, 1, false);
-        let totals = counters.totals();
+        let totals = Counters::totals(&[counters]);
         let [p50, p95, p99, max] = totals[0].latency_ns;
         assert_eq!(max, 1_234_567_000);
         assert!(p50.abs_diff(10_000) <= 10_000 / 32, "{p50}");

@@ -27,14 +27,14 @@ mod transfer;
 mod whereabouts;
 
 pub use client::Client;
-pub use config::{Config, ConfigError, ExportMap, Fallback, Spread};
+pub use config::{Config, ConfigError, ExportMap, Fallback};
 pub use counters::{Counters, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
-pub use forebay_types::Address;
+pub use forebay_types::{Address, Starter, Task};
 pub use locks::LockWait;
 pub use spin::may_spin;
-pub use sys::high_descriptor;
+pub use sys::{high_descriptor, hostname};
 
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{

@@ -41,7 +41,7 @@ pub(crate) fn pid() -> u32 {
 }
 
 /// This machine's name.
-pub(crate) fn hostname() -> String {
+pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -1,12 +1,12 @@
 //! Starting I/O nodes and arbiters: one program, one directory, one secret.
 
-use crate::EmbedError;
 use crate::process::Process;
+use crate::{Agent, EmbedError};
 use forebay_client::Address;
 use forebay_types::{Ready, Secret};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long one may take to listen.
@@ -105,10 +105,17 @@ impl Launcher {
         self.dir.join(format!("node{id}.ready"))
     }
 
-    /// The arguments that make the program this node, wherever it is started.
+    /// The arguments that make the program this node, as long as whoever starts it lives.
     pub fn node_args(&self, node: &NodeSpec) -> Vec<String> {
+        let mut args = self.node_args_anywhere(node);
+        let ledgers = self.dir.join("ledgers").to_string_lossy().into_owned();
+        args.extend(["--die-with-parent".to_owned(), "--ledger-dir".to_owned(), ledgers]);
+        args
+    }
+
+    fn node_args_anywhere(&self, node: &NodeSpec) -> Vec<String> {
         let text = |p: &Path| p.to_string_lossy().into_owned();
-        let mut args: Vec<String> = vec!["node".into(), "--die-with-parent".into()];
+        let mut args: Vec<String> = vec!["node".into()];
         let mut give = |key: &str, value: String| args.extend([key.to_owned(), value]);
         give("--id", node.id.to_string());
         let socket = || format!("unix:{}", self.dir.join(format!("node{}.sock", node.id)).display());
@@ -117,7 +124,6 @@ impl Launcher {
         give("--secret-file", text(&self.secret_file()));
         give("--ready-file", text(&self.ready_file(node.id)));
         give("--stats-file", text(&self.stats_file(node.id)));
-        give("--ledger-dir", text(&self.dir.join("ledgers")));
         args.extend(node.more.iter().cloned());
         args
     }
@@ -133,14 +139,32 @@ impl Launcher {
 
     /// Starts a node; [`NodeProcess::await_ready`] waits until it listens.
     pub fn node(&self, spec: NodeSpec) -> Result<NodeProcess, EmbedError> {
-        let name = format!("I/O node {}", spec.id);
-        let _ = std::fs::remove_file(self.ready_file(spec.id));
-        let _ = std::fs::remove_file(self.stats_file(spec.id));
         let mut command = Command::new(&self.program);
-        command.args(self.node_args(&spec)).stdout(Stdio::null());
-        let process = self.start(&name, &format!("node{}", spec.id), command)?;
-        let (ready, stats) = (self.ready_file(spec.id), self.stats_file(spec.id));
-        Ok(NodeProcess { process, id: spec.id, ready, stats, addresses: Vec::new() })
+        command.args(self.node_args(&spec)).stdin(Stdio::null());
+        self.start_node(spec.id, command)
+    }
+
+    /// As [`Launcher::node`] on another host, which must see this program and the directory. It ends with
+    /// its standard input, so with this process, whatever happens to what is between them.
+    pub fn node_on(&self, agent: &Agent, host: &str, spec: &NodeSpec) -> Result<NodeProcess, EmbedError> {
+        let mut args = self.node_args_anywhere(spec);
+        let ledgers = self.dir.join(format!("ledgers-{host}"));
+        args.extend(["--end-with-input".to_owned(), "--ledger-dir".to_owned()]);
+        args.push(ledgers.to_string_lossy().into_owned());
+        let mut command = agent.command(host, &self.program, &args);
+        command.stdin(Stdio::piped());
+        let mut node = self.start_node(spec.id, command)?;
+        node.input = node.process.input();
+        Ok(node)
+    }
+
+    fn start_node(&self, id: u32, mut command: Command) -> Result<NodeProcess, EmbedError> {
+        let (ready, stats) = (self.ready_file(id), self.stats_file(id));
+        let _ = std::fs::remove_file(&ready);
+        let _ = std::fs::remove_file(&stats);
+        command.stdout(Stdio::null());
+        let process = self.start(&format!("I/O node {id}"), &format!("node{id}"), command)?;
+        Ok(NodeProcess { process, id, ready, stats, addresses: Vec::new(), input: None })
     }
 
     /// Starts nodes and waits until all listen.
@@ -163,7 +187,8 @@ impl Launcher {
         }
         command.args(["arbiter", "--die-with-parent", "--listen", &spec.listen]);
         command.arg("--config").arg(&config).arg("--secret-file").arg(self.secret_file());
-        command.arg("--state").arg(self.dir.join(&spec.name)).args(&spec.more).stdout(output);
+        command.arg("--state").arg(self.dir.join(&spec.name)).args(&spec.more);
+        command.stdin(Stdio::null()).stdout(output);
         let mut process = self.start("the arbiter", &spec.name, command)?;
         let url = listening(
             "the arbiter",
@@ -179,7 +204,7 @@ impl Launcher {
     }
 
     fn start(&self, what: &str, name: &str, mut command: Command) -> Result<Process, EmbedError> {
-        command.stdin(Stdio::null()).env_remove("LD_PRELOAD").env_remove("FOREBAY_CONFIG");
+        command.env_remove("LD_PRELOAD").env_remove("FOREBAY_CONFIG");
         match self.log {
             Log::Here => {}
             Log::Errors => drop(command.env("FOREBAY_LOG", "error")),
@@ -203,6 +228,8 @@ pub struct NodeProcess {
     ready: PathBuf,
     stats: PathBuf,
     addresses: Vec<Address>,
+    /// Of one on another host: it lives while this is open.
+    input: Option<ChildStdin>,
 }
 
 /// How a node ended.
@@ -229,9 +256,16 @@ impl NodeProcess {
 
     /// Asks all to end, waits for them, and says how they did.
     pub fn end_all(nodes: &mut [NodeProcess]) -> Vec<NodeEnd> {
-        nodes.iter_mut().for_each(|n| n.process.ask_to_end());
+        nodes.iter_mut().for_each(NodeProcess::ask_to_end);
         let deadline = Instant::now() + STOP_LIMIT;
         nodes.iter_mut().map(|n| n.end(deadline.saturating_duration_since(Instant::now()))).collect()
+    }
+
+    fn ask_to_end(&mut self) {
+        match self.input.take() {
+            Some(open) => drop(open),
+            None => self.process.ask_to_end(),
+        }
     }
 
     fn end(&mut self, patience: Duration) -> NodeEnd {

@@ -1,5 +1,6 @@
 //! Starting, describing and stopping the I/O nodes of a run.
 
+use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::rundir::RunDir;
@@ -7,6 +8,7 @@ use crate::{EmbedError, write_config};
 use forebay_client::{Config, Counters, ExportMap, Fallback, OpTotals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// No run starts more I/O nodes than this.
 const MOST: usize = 256;
+/// Of so many hosts is read what their processes left.
+const MOST_HOSTS: usize = 1 << 17;
 
 /// `DIR[=EXPORT]`: a path that programs use, and the directory that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +70,21 @@ pub struct LayerConfig {
     pub node_args: Vec<String>,
     /// The job's name.
     pub job: String,
+    /// The job runs on other hosts as well.
+    pub across: Option<Across>,
+}
+
+/// What a job on several hosts needs.
+#[derive(Clone, Debug)]
+pub struct Across {
+    /// A directory that all of them see.
+    pub share: PathBuf,
+    /// The address of this host by which the others reach it.
+    pub here: IpAddr,
+    /// Where the I/O nodes run, one a host: its name and address. Empty: all of them here.
+    pub io_hosts: Vec<(String, IpAddr)>,
+    /// What starts them there.
+    pub agent: Agent,
 }
 
 /// Running I/O nodes. Dropping it stops them and removes their directory.
@@ -115,31 +134,48 @@ impl Layer {
             return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to {MOST}", config.io_nodes)));
         }
         let exports = exports(&config.at)?;
-        let run_dir = RunDir::create(&std::env::temp_dir())?;
+        let base = config.across.as_ref().map_or_else(std::env::temp_dir, |a| a.share.clone());
+        let run_dir = RunDir::create(&base)?;
         let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
         let mut more = vec!["--job".into(), config.job.clone(), "--drain-timeout".into(), "1".into()];
         more.extend(config.node_args.iter().cloned());
-        let nodes = launcher.nodes((0..config.io_nodes as u32).map(|id| NodeSpec {
+        let spec = |id: u32, at: Option<IpAddr>| NodeSpec {
             id,
-            listen: (config.transport == Transport::Tcp).then(|| "tcp:127.0.0.1:0".into()),
+            listen: at.map(|at| format!("tcp:{}", SocketAddr::new(at, 0))),
             exports: exports.iter().map(|e| e.export.clone()).collect(),
             more: more.clone(),
-        }))?;
+        };
+        let start = |id: u32| match &config.across {
+            Some(Across { io_hosts, agent, .. }) if !io_hosts.is_empty() => {
+                let (host, at) = &io_hosts[id as usize % io_hosts.len()];
+                launcher.node_on(agent, host, &spec(id, Some(*at)))
+            }
+            Some(across) => launcher.node(spec(id, Some(across.here))),
+            None => {
+                let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                launcher.node(spec(id, (config.transport == Transport::Tcp).then_some(loopback)))
+            }
+        };
+        let mut nodes = (0..config.io_nodes as u32).map(start).collect::<Result<Vec<_>, EmbedError>>()?;
+        nodes.iter_mut().try_for_each(NodeProcess::await_ready)?;
         let addresses = nodes.iter().filter_map(|n| n.addresses().first().cloned()).collect();
         let config = Config {
             exports,
             deadline_ms: config.deadline.as_millis() as u64,
             fallback: config.fallback,
             // All of them are on this machine: one kernel, which has one view of every file.
-            stripe: config.io_nodes > 1,
+            // On hosts of their own they see each other's writes when their file system says so.
+            stripe: config.io_nodes > 1 && config.across.as_ref().is_none_or(|a| a.io_hosts.is_empty()),
             ..Config::new(&config.job, launcher.secret(), addresses)
         };
         Layer::prepare(run_dir, nodes, config)
     }
 
     /// For I/O nodes that run already: everything that clients need but nodes.
-    pub fn attach(config: Config) -> Result<Layer, EmbedError> {
-        Layer::prepare(RunDir::create(&std::env::temp_dir())?, Vec::new(), config)
+    /// `share`: in a directory that all of the job's hosts see.
+    pub fn attach(config: Config, share: Option<&Path>) -> Result<Layer, EmbedError> {
+        let base = share.map_or_else(std::env::temp_dir, Path::to_owned);
+        Layer::prepare(RunDir::create(&base)?, Vec::new(), config)
     }
 
     /// The run's directory, with counters, notes and the clients' configuration.
@@ -181,14 +217,29 @@ impl Layer {
         self.counters
     }
 
-    /// What the clients on this machine counted so far.
+    /// What the clients counted so far, on this machine and on the job's other hosts.
     pub fn operations(&self) -> Vec<OpTotals> {
-        self.counters.totals()
+        let there = self.host_dirs().into_iter().filter_map(|dir| Counters::open(&dir.join("counters")).ok());
+        let all: Vec<&Counters> = std::iter::once(self.counters).chain(there).collect();
+        Counters::totals(&all)
+    }
+
+    /// What the processes of other hosts share there.
+    fn host_dirs(&self) -> Vec<PathBuf> {
+        let hosts = std::fs::read_dir(self.run_dir.path().join("hosts"));
+        hosts.map_or(Vec::new(), |all| all.flatten().take(MOST_HOSTS).map(|e| e.path()).collect())
+    }
+
+    /// Changes what clients are told; for those that start from now on.
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut Config)) -> Result<(), EmbedError> {
+        change(&mut self.config);
+        write_config(&self.client_config(), &self.config)
     }
 
     /// What was not forwarded, the same things counted together.
     pub fn notes(&self) -> Vec<Note> {
-        let text = std::fs::read_to_string(self.run_dir.path().join("notes")).unwrap_or_default();
+        let dirs = std::iter::once(self.run_dir.path().to_owned()).chain(self.host_dirs());
+        let text: String = dirs.filter_map(|d| std::fs::read_to_string(d.join("notes")).ok()).collect();
         let mut seen: BTreeMap<Note, u64> = BTreeMap::new();
         for line in text.lines() {
             if let Ok(note) = serde_json::from_str::<Note>(line) {

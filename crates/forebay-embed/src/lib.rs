@@ -3,6 +3,7 @@
 //! nodes of one run and what their clients need to find them. What is started and made here goes with
 //! the program that started it.
 
+mod agent;
 mod balance;
 mod error;
 mod files;
@@ -15,12 +16,13 @@ mod process;
 mod rundir;
 mod sys;
 
+pub use agent::Agent;
 pub use balance::{Imbalance, Totals, imbalance};
 pub use error::EmbedError;
 pub use files::write_config;
 pub use interrupt::{tidy_and_exit, tidy_when_interrupted};
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
-pub use layer::{At, Layer, LayerConfig, NodeOutcome, Note, Transport};
+pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::PRELOAD;
 pub use process::Process;

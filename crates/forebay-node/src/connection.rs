@@ -98,10 +98,12 @@ impl Connection {
         }
         let (job, admin) = self.node.jobs.authenticate(&challenge, &hello)?;
         let (version, lifeline) = (hello.version, hello.lifeline);
+        let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
         let who = Arrival {
             job,
             id: hello.session,
             pid: hello.pid,
+            client,
             admin,
             stamp: header.stamp.get(),
             lease: self.node.config.lease.into(),
@@ -268,7 +270,7 @@ impl Connection {
         let file = match found {
             Ok(file) => file,
             Err(failure) => {
-                session.job.stats.record(data_op(opcode), 0, Nanos::ZERO, true);
+                session.record(data_op(opcode), 0, Nanos::ZERO, true);
                 return self.refuse(session, opcode, header.id.get(), &failure);
             }
         };
@@ -454,7 +456,7 @@ impl Connection {
             Body::Here(at, len) => self.rx.bytes(*at, *len),
             Body::Own(buffer) => buffer.payload(header.body_len()),
         };
-        let answer = control::answer(&self.node, session.admin, bytes);
+        let answer = control::answer(&self.node, session, bytes);
         let json = serde_json::to_vec(&answer).unwrap_or_default();
         let status = if answer.error.is_some() { libc::EINVAL as u32 } else { 0 };
         let reply =

@@ -1,10 +1,11 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
 use crate::node::Node;
+use crate::session::Session;
 use crate::stats::NodeStatistics;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, Interval, Nanos, NodeId};
+use forebay_types::{Address, ClientReport, Interval, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub enum Command {
     /// Are you there?
     Ping,
+    /// Which ranks and hosts of my own job have you seen?
+    Clients,
     /// What have you done?
     Stats,
     /// The access pattern's metrics of the intervals that ended after this time (Unix epoch, in
@@ -72,6 +75,9 @@ pub struct Reply {
     /// What was wrong with the command, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// To [`Command::Clients`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<ClientReport>>,
     /// To [`Command::Stats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Box<NodeStatistics>>,
@@ -83,19 +89,20 @@ pub struct Reply {
     pub scheduler: Option<SchedulerConfig>,
 }
 
-pub(crate) fn answer(node: &Arc<Node>, admin: bool, body: &[u8]) -> Reply {
+pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply {
     let command: Command = match serde_json::from_slice(body) {
         Ok(command) => command,
         Err(e) => return Reply { error: Some(format!("no such command: {e}")), ..Reply::default() },
     };
-    let harmless = matches!(command, Command::Ping);
-    if !admin && !harmless {
+    let harmless = matches!(command, Command::Ping | Command::Clients);
+    if !session.admin && !harmless {
         let error = Some("only sessions under the node's own secret may control it".to_owned());
         return Reply { error, ..Reply::default() };
     }
     let mut reply = Reply::default();
     match command {
         Command::Ping => {}
+        Command::Clients => reply.clients = Some(session.job.clients.report()),
         Command::Stats => reply.stats = Some(Box::new(node.report())),
         Command::Intervals { after } => reply.intervals = Some(node.engine.intervals(after)),
         Command::Scheduler { set } => {

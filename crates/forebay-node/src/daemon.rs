@@ -19,6 +19,8 @@ pub struct Told {
     pub ready_fd: Option<i32>,
     /// At the end, the statistics as JSON go here.
     pub stats_file: Option<PathBuf>,
+    /// Its standard input tells it to end, by its own end: for one that was started from another host.
+    pub until_input_ends: bool,
 }
 
 /// Why a node's process ends early.
@@ -58,6 +60,14 @@ pub fn run(config: NodeConfig, told: &Told, ready: impl FnOnce(&Ready)) -> Resul
         std::process::exit(130);
     });
     waiting.map_err(StartError::Thread)?;
+    if told.until_input_ends {
+        let node = Arc::clone(running.node());
+        let reading = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            node.begin_drain();
+        });
+        reading.map_err(StartError::Thread)?;
+    }
     running.wait();
     let node = Arc::clone(running.node());
     running.drain();

@@ -1,6 +1,7 @@
 //! One job as this node sees it: what its processes share here.
 
 use crate::buffer::Account;
+use crate::clients::Clients;
 use crate::file::Handles;
 use crate::stats::FlowStats;
 use crate::waits::Waits;
@@ -11,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// One job: its flow, its counters and its open files.
 pub(crate) struct Job {
     pub(crate) stats: FlowStats,
+    /// Who its processes are.
+    pub(crate) clients: Clients,
     pub(crate) handles: Handles,
     epoch: AtomicU64,
     /// The addresses of its I/O nodes, as of `epoch`.
@@ -25,6 +28,7 @@ impl Job {
     pub(crate) fn new(flow: FlowId, name: &str) -> Job {
         Job {
             stats: FlowStats::new(flow, name.to_owned()),
+            clients: Clients::default(),
             handles: Handles::default(),
             epoch: AtomicU64::new(0),
             nodes: Mutex::new(Arc::from([])),

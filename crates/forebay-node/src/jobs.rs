@@ -191,7 +191,7 @@ impl Jobs {
     }
 
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
-        self.with_all(|jobs| flow_reports(jobs.map(|j| &j.stats)))
+        self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, &j.clients))))
     }
 
     /// How long reads and writes have taken since the start.
@@ -261,6 +261,7 @@ mod tests {
             job,
             host: "h",
             pid: 1,
+            rank: None,
             proof,
             epoch: forebay_types::Epoch(0),
             lifeline: false,

@@ -7,6 +7,7 @@
 
 mod announce;
 mod buffer;
+mod clients;
 pub mod config;
 mod connection;
 pub mod control;

@@ -106,7 +106,7 @@ impl Node {
             session.end(id, tried.then_some(&alone.as_bytes()[..]));
         }
         let bytes = moved.as_ref().map_or(0, |m| m.0 as u64);
-        session.job.stats.record(data_op(opcode), bytes, sys::now().since(received), moved.is_err());
+        session.record(data_op(opcode), bytes, sys::now().since(received), moved.is_err());
         DataReply { header, body }
     }
 }

@@ -260,7 +260,7 @@ impl Node {
         frame: &mut Vec<u8>,
     ) {
         let failed = self.meta_once(link, session, header, meta, frame);
-        session.job.stats.record(Op::meta(meta), 0, sys::now().since(received), failed);
+        session.record(Op::meta(meta), 0, sys::now().since(received), failed);
     }
 
     /// As [`Node::run_meta`], unless it was done before: then the answer it had. Whether it failed.

@@ -1,10 +1,12 @@
 //! Sessions: what one client process holds on this node, across its connections.
 
+use crate::clients::Client;
 use crate::fail::{Failure, Outcome};
 use crate::file::{LockFile, OpenFile};
 use crate::job::Job;
 use crate::link::Link;
 use crate::path;
+use crate::stats::Op;
 use crate::sys;
 use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
@@ -31,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) pid: u32,
     /// The process, as the pattern metrics tell processes apart.
     pub(crate) client: ClientId,
+    /// Its rank, or its host.
+    counted: Arc<Client>,
     /// May change the node's parameters.
     pub(crate) admin: bool,
     state: Mutex<State>,
@@ -79,6 +83,7 @@ impl Session {
             job: Arc::clone(&who.job),
             pid: who.pid,
             client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
+            counted: Arc::clone(&who.client),
             admin: who.admin,
             state: Mutex::new(State {
                 lease: Lease::new(who.lease, now, Nanos(who.stamp)),
@@ -103,6 +108,13 @@ impl Session {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operation of it was answered: `bytes` moved, in `latency` from receipt to answer.
+    pub(crate) fn record(&self, op: Op, bytes: u64, latency: Nanos, failed: bool) {
+        self.job.stats.record(op, bytes, latency, failed);
+        let (read, written) = if op == Op::READ { (bytes, 0) } else { (0, bytes) };
+        self.counted.record(read, written, latency, failed);
     }
 
     /// A frame stamped `stamp` came at `now`.
@@ -385,6 +397,7 @@ pub(crate) struct Arrival {
     pub(crate) job: Arc<Job>,
     pub(crate) id: SessionId,
     pub(crate) pid: u32,
+    pub(crate) client: Arc<Client>,
     pub(crate) admin: bool,
     pub(crate) stamp: u64,
     pub(crate) lease: Nanos,
@@ -414,6 +427,7 @@ impl Sessions {
         }
         drop(s);
         if !resumed {
+            session.counted.began();
             table.insert(key, Arc::clone(&session));
         }
         (session, resumed)

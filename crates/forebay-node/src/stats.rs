@@ -2,8 +2,9 @@
 //! the sizes of requests as they came and as they went to storage. Recording is a few relaxed atomic
 //! additions; reading gives a [`NodeStatistics`] that goes out as JSON.
 
+use crate::clients::Clients;
 use forebay_types::histogram::Counts;
-use forebay_types::{FlowId, Histogram, Nanos};
+use forebay_types::{ClientReport, FlowId, Histogram, Nanos};
 use forebay_wire::message::Meta;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -176,7 +177,7 @@ impl FlowStats {
                     .insert(Op(i).name().to_owned(), OpReport { count: report.latency_ns.count, ..report });
             }
         }
-        FlowReport { flow: self.flow, job: self.job.clone(), operations }
+        FlowReport { flow: self.flow, job: self.job.clone(), operations, clients: Vec::new() }
     }
 }
 
@@ -219,6 +220,9 @@ pub struct FlowReport {
     pub job: String,
     /// By the operation's name.
     pub operations: BTreeMap<String, OpReport>,
+    /// Its ranks and hosts.
+    #[serde(default)]
+    pub clients: Vec<ClientReport>,
 }
 
 /// The counters of the whole node that are not a flow's.
@@ -274,8 +278,12 @@ pub struct NodeStatistics {
     pub intervals: Vec<forebay_pattern::Interval>,
 }
 
-pub(crate) fn flow_reports<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Vec<FlowReport> {
-    let mut all: Vec<FlowReport> = flows.into_iter().map(FlowStats::report).collect();
+pub(crate) fn flow_reports<'a>(
+    flows: impl IntoIterator<Item = (&'a FlowStats, &'a Clients)>,
+) -> Vec<FlowReport> {
+    let report =
+        |(stats, clients): (&FlowStats, &Clients)| FlowReport { clients: clients.report(), ..stats.report() };
+    let mut all: Vec<FlowReport> = flows.into_iter().map(report).collect();
     all.sort_by_key(|f| f.flow);
     all
 }

@@ -1,10 +1,14 @@
 //! Start-up, before the program's `main`.
 
-use crate::state::{Export, State};
+use crate::state::{self, Export, State};
 use crate::sys::{self, sys};
 use crate::{cwd, hooks, notes, patch, path, place, table};
 use forebay_client::{Config, Counters};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+/// How long a rank may look for an I/O node before its program starts.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(5);
 
 unsafe extern "C" {
     fn pthread_atfork(
@@ -35,8 +39,7 @@ extern "C" fn start() {
 /// Whether the kernel's working directory is a stand-in of the run with this configuration.
 fn in_stand_in(config_path: &[u8]) -> bool {
     let mut buf = [0u8; libc::PATH_MAX as usize];
-    let stand_ins = [run_dir(config_path), b"/cwd"].concat();
-    sys::getcwd_into(&mut buf).is_some_and(|cwd| path::below(cwd, &stand_ins).is_some())
+    sys::getcwd_into(&mut buf).is_some_and(|cwd| path::below(cwd, run_dir(config_path)).is_some())
 }
 
 fn run_dir(config_path: &[u8]) -> &[u8] {
@@ -51,8 +54,24 @@ fn complain(why: &str) {
 fn set_up(config_path: &[u8]) -> Result<(), String> {
     let shown = String::from_utf8_lossy(config_path).into_owned();
     let json = sys::read_file(config_path, 1 << 20).ok_or_else(|| format!("cannot read {shown}"))?;
-    let config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
-    let run_dir = run_dir(config_path);
+    let mut config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
+    let run_dir = match elsewhere(&config) {
+        None => run_dir(config_path).to_vec(),
+        Some(host) => {
+            config.placeholder = None;
+            // Another host's own directory of this name need not be the same one.
+            for map in &mut config.exports {
+                map.local = map.local.take().filter(|dir| sys::is_shared(dir.as_os_str().as_bytes()));
+            }
+            let dir = [run_dir(config_path), b"/hosts/", host.as_bytes()].concat();
+            sys::mkdirs(&dir);
+            sys::close(
+                sys::open(&[&dir, &b"/notes"[..]].concat(), libc::O_CREAT | libc::O_CLOEXEC, 0o600) as i32
+            );
+            dir
+        }
+    };
+    let run_dir = run_dir.as_slice();
     let exports: Vec<Export> = config
         .exports
         .iter()
@@ -63,10 +82,15 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
         })
         .collect();
     let counters_path = std::ffi::OsStr::from_bytes(run_dir).to_owned();
-    let counters = Counters::open(&std::path::Path::new(&counters_path).join("counters")).ok();
+    let counters_path = std::path::Path::new(&counters_path).join("counters");
+    let counters = match config.origin {
+        None => Counters::open(&counters_path),
+        Some(_) => Counters::open_or_create(&counters_path),
+    };
+    let counters = counters.ok();
     let library = sys::own_file().ok_or("cannot find this library's own file")?;
     let entered = sys::env(cwd::VARIABLE).and_then(|v| std::str::from_utf8(v).ok()?.parse().ok());
-    State::install(config, exports, run_dir, library, config_path.to_vec(), counters, entered);
+    let state = State::install(config, exports, run_dir, library, config_path.to_vec(), counters, entered);
     hooks::limit::refresh();
     find_inherited();
     restore_environment();
@@ -75,7 +99,37 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     patch::install(hooks::all().as_slice()).map_err(|e| {
         notes::note("process", b"", "libc's functions could not be replaced");
         format!("cannot replace libc's functions: {e}")
-    })
+    })?;
+    announce(state);
+    Ok(())
+}
+
+/// The host's name, if it is not the one that the job was started on.
+fn elsewhere(config: &Config) -> Option<String> {
+    let origin = config.origin.as_ref()?;
+    let host = forebay_client::hostname();
+    let plain = !host.is_empty() && !host.contains('/') && !host.starts_with('.');
+    (host != *origin && plain).then_some(host)
+}
+
+/// The first process of a rank makes itself known, so that every rank is accounted for, also one that never
+/// opens a file.
+fn announce(state: &'static state::State) {
+    let Some(task) = forebay_client::Task::find(state.starter(), |name| {
+        Some(String::from_utf8_lossy(sys::env(name.as_bytes())?).into_owned())
+    }) else {
+        return;
+    };
+    let rank = task.rank.to_string();
+    if sys::env(b"FOREBAY_ANNOUNCED").is_some_and(|known| known == rank.as_bytes()) {
+        return;
+    }
+    if !state.client().announce(ANNOUNCE_LIMIT) {
+        notes::note("rank", b"", &format!("rank {rank} reached no I/O node when it started"));
+    }
+    let rank = sys::cstring(rank.as_bytes());
+    // SAFETY: before `main`, with one thread; C strings.
+    unsafe { libc::setenv(c"FOREBAY_ANNOUNCED".as_ptr(), rank.as_ptr().cast(), 1) };
 }
 
 /// What was put aside for the time of `exec` comes back before the program looks.

@@ -199,6 +199,11 @@ impl State {
         self.config.fallback == Fallback::Direct
     }
 
+    /// What tells the job's processes their ranks.
+    pub(crate) fn starter(&self) -> Option<forebay_client::Starter> {
+        self.config.starter
+    }
+
     /// Whether the kernel's working directory may be a stand-in (see [`crate::cwd`]).
     pub(crate) fn has_stand_ins(&self) -> bool {
         self.exports.iter().any(|e| e.local.as_ref() != Some(&e.dir))

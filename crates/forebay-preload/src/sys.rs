@@ -354,3 +354,24 @@ impl CancelPoint {
         }
     }
 }
+
+/// File systems of which every host sees the same: NFS, Lustre, GPFS, BeeGFS, CephFS, PanFS, OrangeFS, CIFS, SMB2.
+const SHARED: [u64; 9] = [
+    0x6969,
+    0x0BD0_0BD0,
+    0x4750_4653,
+    0x1983_0326,
+    0x00C3_6400,
+    0xAAD7_AAEA,
+    0x2003_0528,
+    0xFF53_4D42,
+    0xFE53_4D42,
+];
+
+/// Whether what is at `path` is the same on every host, as far as the kind of its file system tells.
+pub(crate) fn is_shared(path: &[u8]) -> bool {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    let failed = sys!(statfs, cstring(path).as_ptr(), &raw mut found) != 0;
+    !failed && SHARED.contains(&(found.f_type as u64 & 0xFFFF_FFFF))
+}

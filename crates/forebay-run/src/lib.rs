@@ -3,6 +3,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | `program` | [`Program::run`]: I/O nodes or a job at the arbiter, the program, its end |
+//! | [`launch`] | parallel programs on several hosts: who starts them, where, and whether all came |
+//! | `join` | a process of a job on a host that sees nothing of the first one |
 //! | `registration` | a job at the arbiter for as long as the program runs |
 //! | `route` | preload library or mount, and starting the program behind it |
 //! | `watch` | what the program does, while it runs |
@@ -12,6 +14,8 @@
 //! | [`doctor`] | what works here, before anything is run |
 
 pub mod doctor;
+mod join;
+pub mod launch;
 pub mod mount;
 mod program;
 mod registration;
@@ -22,6 +26,7 @@ mod signals;
 mod sys;
 mod watch;
 
+pub use join::{job_secret, join};
 pub use program::{Ended, Forward, IoNodes, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;

@@ -1,6 +1,8 @@
 //! One run of a program: what it needs is made, the program is started, waited for, and everything is
 //! ended again.
 
+use crate::join;
+use crate::launch::{self, Account, Plan, Seen, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
 use crate::watch::Watcher;
@@ -61,8 +63,10 @@ pub enum IoNodes {
 
 /// A program to run with its I/O forwarded.
 pub struct Program {
-    /// The program and its arguments: at least one.
-    pub command: Vec<OsString>,
+    /// The program and its arguments, at least one, and where it runs.
+    pub plan: Plan,
+    /// What is asked of it on several hosts.
+    pub several: Several,
     /// What is forwarded.
     pub at: Vec<Forward>,
     /// How the program's calls are caught.
@@ -112,14 +116,16 @@ pub fn name(command: &[OsString]) -> String {
 
 impl Program {
     /// Runs it to its end. What was started for it ends with it.
-    pub fn run(&self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
-        let route = Route::choose(self.via, &self.command, self.fallback == Fallback::Direct, self.contract)?;
+    pub fn run(mut self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
+        let direct = self.fallback == Fallback::Direct;
+        let route = Route::choose(self.via, &self.plan.command, direct, self.contract)?;
         let (mut layer, registered) = self.start(io_nodes)?;
+        let before = if self.several.strict { self.look_first(&layer)? } else { Vec::new() };
         let started = Instant::now();
         let mut mounts = None;
         let mut child = signals.start(|| self.spawn(&layer, &route, &mut mounts)).map_err(|e| NotRun {
             code: if route.mount { 125 } else { 127 },
-            why: e.context(format!("cannot run {}", self.command[0].display())),
+            why: e.context(format!("cannot run {}", self.plan.command[0].display())),
         })?;
         // The job's own name: the arbiter may have made it up.
         let watcher = self.watch.map(|say| Watcher::start(layer.counters(), &layer.config().job, say));
@@ -129,6 +135,7 @@ impl Program {
         drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
+        let ranks = self.account(&layer, registered.as_ref(), &before);
         let nodes = layer.stop();
         drop(registered);
         let mut notes = layer.notes();
@@ -136,13 +143,15 @@ impl Program {
         if !route.mount {
             notes.extend(self.uncovered());
         }
-        let report = RunReport::new(&self.command, status, seconds, layer.config(), operations, nodes, notes)
-            .through(if route.mount { "mount" } else { "preload" }, route.why);
+        let report =
+            RunReport::new(&self.plan.command, status, seconds, layer.config(), operations, nodes, notes)
+                .through(if route.mount { "mount" } else { "preload" }, route.why)
+                .by(ranks);
         Ok(Ended { report, code: exit_code(status) })
     }
 
     /// What the program needs, and the job if there is an arbiter.
-    fn start(&self, io_nodes: IoNodes) -> Result<(Layer, Option<Registered>)> {
+    fn start(&mut self, io_nodes: IoNodes) -> Result<(Layer, Option<Registered>)> {
         if let Some(outer) = std::env::var_os("FOREBAY_CONFIG").filter(|v| !v.is_empty()) {
             bail!(
                 "this is run by another `forebay run` already ({}), and two cannot both forward: give every \
@@ -150,12 +159,15 @@ impl Program {
                 outer.display()
             );
         }
-        let (layer, registered) = match io_nodes {
+        let number = if let IoNodes::Own { number, .. } = &io_nodes { *number } else { 0 };
+        let across = self.plan.across(&self.several, number)?;
+        let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {
                 let registered = Registered::new(arbiter, request, patience)?;
                 let config = self.client_config(&registered.grant)?;
                 self.try_exports(&config)?;
-                let layer = Layer::attach(config)?;
+                let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;
+                self.tell_hosts(&mut layer, across.is_some())?;
                 let (file, config) = (layer.client_config(), layer.config().clone());
                 registered.when_changed(move |grant, down| {
                     let mut config = Config { down: down.to_vec(), ..config.clone() };
@@ -177,12 +189,80 @@ impl Program {
                     fallback: self.fallback,
                     node_args,
                     job: self.job.clone(),
+                    across: across.clone(),
                 })?;
                 (layer, None)
             }
         };
+        if registered.is_none() {
+            self.tell_hosts(&mut layer, across.is_some())?;
+        }
         layer.write_preload()?;
         Ok((layer, registered))
+    }
+
+    /// The job's processes learn where they are among its hosts.
+    fn tell_hosts(&self, layer: &mut Layer, several: bool) -> Result<()> {
+        layer.reconfigure(|config| {
+            config.starter = self.plan.launch.starter;
+            if several {
+                config.hosts.clone_from(&self.plan.hosts);
+                config.origin = Some(self.plan.here.clone());
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Has the launcher start a shell in place of every rank: all must come to an I/O node. Whom those had
+    /// seen then.
+    fn look_first(&self, layer: &Layer) -> Result<Seen> {
+        let (library, config) = (layer.dir().join("libforebay.so"), layer.client_config());
+        let command = launch::preflight(&self.plan.launch, &self.plan.command, &library, &config);
+        let out = self.forwarded(layer, &command).stdin(std::process::Stdio::null()).output();
+        let out = out.with_context(|| format!("--strict: cannot run {}", command[0].display()))?;
+        let probed = launch::read_probe(&String::from_utf8_lossy(&out.stdout));
+        let (seen, failed) = launch::clients(layer.config(), &layer.config().nodes);
+        if let Some(why) = failed.first() {
+            bail!("--strict: {why}");
+        }
+        let said = String::from_utf8_lossy(&out.stderr);
+        if probed.started.is_empty() {
+            bail!("--strict: {} started nothing: {}", self.plan.command[0].display(), said.trim());
+        }
+        let missing = probed.missing(&seen, &library, &config);
+        if !missing.is_empty() {
+            let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            bail!("--strict: the program was not started: {}", all.join("; "));
+        }
+        Ok(seen)
+    }
+
+    /// Who came to the I/O nodes, against who should have.
+    fn account(&self, layer: &Layer, registered: Option<&Registered>, before: &Seen) -> Option<Account> {
+        let plan = &self.plan;
+        if plan.launch.starter.is_none() && plan.hosts.is_empty() {
+            return None;
+        }
+        let mut nodes = layer.config().nodes.clone();
+        for address in registered.map_or(Vec::new(), Registered::used) {
+            if !nodes.contains(&address) {
+                nodes.push(address);
+            }
+        }
+        let (mut seen, failed) = launch::clients(layer.config(), &nodes);
+        failed.iter().for_each(|why| (self.warn)(why));
+        launch::since(&mut seen, before);
+        let library = layer.dir().join("libforebay.so");
+        let why = format!(
+            "no process there reached an I/O node: {} cannot be read there, or the I/O nodes are not reached \
+             from there (--strict looks before the program runs)",
+            library.display()
+        );
+        let account = launch::account(plan.ranks, &plan.hosts, &seen, &why);
+        for missing in &account.missing {
+            (self.warn)(&missing.to_string());
+        }
+        Some(account)
     }
 
     fn client_config(&self, grant: &JobGrant) -> Result<Config> {
@@ -208,7 +288,7 @@ impl Program {
     /// not be found by the program, call by call.
     fn try_exports(&self, config: &Config) -> Result<()> {
         let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
-        let client = Client::new(Config { deadline_ms, ..config.clone() }, None)?;
+        let client = Client::new(Config { deadline_ms, outside: true, ..config.clone() }, None)?;
         for (i, map) in config.exports.iter().enumerate() {
             let root = Path { export: ExportId(i as u16), rel: b"" };
             let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
@@ -226,31 +306,45 @@ impl Program {
 
     /// The program itself is started from here, where no library looks at what it is.
     fn uncovered(&self) -> Option<Note> {
-        let found = forebay_program::inspect(&self.command[0]).ok()?;
+        let found = forebay_program::inspect(&self.plan.command[0]).ok()?;
         let (file, reason) = (found.interpreter.unwrap_or(found.path), found.uncovered?);
         Some(Note {
             kind: reason.kind().into(),
             path: file.display().to_string(),
             why: reason.why().into(),
-            program: name(&self.command),
+            program: name(&self.plan.command),
             count: 1,
         })
     }
 
     fn spawn(&self, layer: &Layer, route: &Route, mounts: &mut Option<Mounts>) -> Result<Child> {
         if route.mount {
-            let (child, served) = route::spawn(layer, &self.command, self.contract)?;
+            let (child, served) = route::spawn(layer, &self.plan.command, self.contract)?;
             *mounts = Some(served);
             return Ok(child);
         }
+        Ok(self.forwarded(layer, &self.plan.command).spawn()?)
+    }
+
+    /// A command whose processes find the library and the configuration, on whatever host.
+    fn forwarded(&self, layer: &Layer, command: &[OsString]) -> Command {
         let mut preload = layer.dir().join("libforebay.so").into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
             preload.push(":");
             preload.push(others);
         }
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).env("LD_PRELOAD", preload);
-        Ok(command.env("FOREBAY_CONFIG", layer.client_config()).spawn()?)
+        let words = self.plan.launch.passing(command, &["LD_PRELOAD", "FOREBAY_CONFIG", join::VARIABLE]);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("LD_PRELOAD", preload);
+        // A batch script has a rank of its own, which its launcher has not.
+        if self.plan.launch.starter.is_some() {
+            command.env_remove("SLURM_PROCID");
+        }
+        command.env("FOREBAY_CONFIG", layer.client_config());
+        if let Some(ticket) = join::ticket(layer.config()) {
+            command.env(join::VARIABLE, ticket);
+        }
+        command
     }
 }
 
@@ -263,7 +357,7 @@ fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     Ok(())
 }
 
-fn exit_code(status: ExitStatus) -> u8 {
+pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128u8.wrapping_add(signal as u8),

@@ -27,6 +27,9 @@ const REACH: Duration = Duration::from_millis(300);
 /// So many I/O nodes are tried.
 const MOST_PROBED: usize = 64;
 
+/// So many are remembered.
+const MOST_USED: usize = 1024;
+
 /// A registered job. Dropping it ends the job.
 pub(crate) struct Registered {
     arbiter: Arc<Client>,
@@ -49,6 +52,8 @@ struct Current {
 struct State {
     grant: Option<JobGrant>,
     down: Vec<Address>,
+    /// All that the job has had.
+    used: Vec<Address>,
     changed: Option<Changed>,
 }
 
@@ -57,7 +62,7 @@ impl Current {
     fn update(&self, change: impl FnOnce(&mut State) -> bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if change(&mut state)
-            && let State { grant: Some(grant), down, changed: Some(tell) } = &*state
+            && let State { grant: Some(grant), down, changed: Some(tell), .. } = &*state
             && !grant.addresses.is_empty()
         {
             tell(grant, down);
@@ -71,6 +76,11 @@ impl Current {
             };
             let news = !state.grant.as_ref().is_some_and(known);
             if news {
+                for address in grant.addresses.iter().filter_map(|a| a.parse().ok()) {
+                    if state.used.len() < MOST_USED && !state.used.contains(&address) {
+                        state.used.push(address);
+                    }
+                }
                 state.grant = Some(grant.clone());
             }
             news
@@ -87,6 +97,11 @@ impl Current {
 }
 
 impl Registered {
+    /// All I/O nodes that the job has had.
+    pub(crate) fn used(&self) -> Vec<Address> {
+        self.current.state.lock().unwrap_or_else(PoisonError::into_inner).used.clone()
+    }
+
     /// Tells whenever the job is found on other I/O nodes than before, or one of them cannot be reached
     /// any more, or again. Running processes hear of moves from their nodes; this is for those that
     /// start later.

@@ -1,5 +1,6 @@
 //! The report at the end of a run: for a person, and as JSON.
 
+use crate::launch::Account;
 use forebay_client::{Config, OpTotals};
 use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
@@ -33,6 +34,8 @@ pub struct RunReport {
     /// One of them moved more than twice what another did, and why.
     imbalance: Option<Imbalance>,
     not_forwarded: Vec<Note>,
+    /// Ranks and hosts of a parallel program.
+    ranks: Option<Account>,
 }
 
 /// An access pattern, and how much was read and written in it.
@@ -109,11 +112,17 @@ impl RunReport {
             imbalance: imbalance(&io_nodes),
             io_nodes,
             not_forwarded,
+            ranks: None,
         }
     }
 }
 
 impl RunReport {
+    /// These were its ranks and hosts.
+    pub(crate) fn by(self, ranks: Option<Account>) -> RunReport {
+        RunReport { ranks, ..self }
+    }
+
     /// The run had this front end, for this reason.
     pub(crate) fn through(self, front_end: &'static str, because: String) -> RunReport {
         RunReport { front_end, because, ..self }
@@ -228,6 +237,9 @@ impl fmt::Display for RunReport {
                 s.share * 100.0
             )?;
         }
+        if let Some(ranks) = self.ranks.as_ref().filter(|r| !r.hosts.is_empty() || !r.missing.is_empty()) {
+            write_ranks(f, ranks)?;
+        }
         for n in &self.io_nodes {
             write!(f, "  I/O node {}  ", n.node)?;
             match n.totals() {
@@ -269,4 +281,38 @@ impl fmt::Display for RunReport {
         }
         writeln!(f, "{line}")
     }
+}
+
+/// So many hosts are shown; all are in the JSON.
+const HOSTS_SHOWN: usize = 32;
+
+fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account) -> fmt::Result {
+    match account.ranks {
+        Some(ranks) => writeln!(f, "  ranks      {} of {ranks} forwarded", account.forwarded)?,
+        None => writeln!(f, "  ranks      {} seen", account.forwarded)?,
+    }
+    for missing in &account.missing {
+        writeln!(f, "  error      {missing}")?;
+    }
+    let head = ["host", "ranks", "requests", "read", "written", "at I/O nodes", "by"];
+    let row = |c: [&str; 7]| {
+        format!("  {:<16} {:>9} {:>9} {:>10} {:>10} {:>13}  {}", c[0], c[1], c[2], c[3], c[4], c[5], c[6])
+    };
+    writeln!(f, "{}", row(head))?;
+    for host in account.hosts.iter().take(HOSTS_SHOWN) {
+        let (requests, nodes) = (host.requests.to_string(), host.nodes.iter().cloned().collect::<Vec<_>>());
+        let (read, written, seconds) = (amount(host.read), amount(host.written), time(host.seconds * 1e6));
+        let by = nodes.join(", ");
+        writeln!(f, "{}", row([&host.host, &host.ranks_text(), &requests, &read, &written, &seconds, &by]))?;
+    }
+    if account.hosts.len() > HOSTS_SHOWN {
+        writeln!(f, "  … and {} more hosts (see --report)", account.hosts.len() - HOSTS_SHOWN)?;
+    }
+    for (what, spread) in [("rank", &account.per_rank), ("host", &account.per_host)] {
+        if let Some(s) = spread {
+            let [min, median, max] = [s.min, s.median, s.max].map(|seconds| time(seconds * 1e6));
+            writeln!(f, "  per {what}   {min} least, {median} median, {max} most ({})", s.slowest)?;
+        }
+    }
+    writeln!(f)
 }

@@ -21,7 +21,7 @@ impl Watcher {
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
             let (begin, mut then, mut before) = (Instant::now(), Instant::now(), Done::default());
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let (now, done) = (Instant::now(), Done::of(&counters.totals()));
+                let (now, done) = (Instant::now(), Done::of(&Counters::totals(&[counters])));
                 let seconds = now.duration_since(then).as_secs_f64();
                 say(&done.line(&before, &job, begin.elapsed().as_secs(), seconds));
                 (then, before) = (now, done);

@@ -2,6 +2,7 @@
 //! every byte, connections that break, and tools that may be missing. For tests only.
 
 mod etcd;
+mod hosts;
 mod layer;
 mod proxy;
 mod site;
@@ -11,6 +12,7 @@ mod workers;
 
 pub use etcd::Cluster;
 pub use forebay_embed::{ArbiterProcess, ArbiterSpec, NodeProcess, NodeSpec, Process, RunDir};
+pub use hosts::{Hosts, SHARED, SSH};
 pub use layer::{AT, ClientOptions, Layer, Talker, compile};
 pub use proxy::Proxy;
 pub use rustix::process::Signal;

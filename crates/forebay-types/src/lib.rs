@@ -11,6 +11,7 @@
 //! | `ready` | what an I/O node tells whoever started it |
 //! | `metrics` | what one interval of a flow looked like on one I/O node |
 //! | `scheduler` | a request scheduler as text, for messages |
+//! | `task` | which process of a parallel program, and which I/O node is its own |
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
@@ -28,6 +29,7 @@ mod ready;
 mod scheduler;
 mod secret;
 pub mod stats;
+mod task;
 mod time;
 pub mod units;
 
@@ -40,5 +42,6 @@ pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
 pub use ready::Ready;
 pub use scheduler::SchedulerSpec;
 pub use secret::{Secret, SecretError};
+pub use task::{ClientReport, Seat, Starter, Task, same_host};
 pub use time::Nanos;
 pub use units::{UnitError, rate, size, span};

@@ -49,6 +49,8 @@ pub struct Hello<'a> {
     pub host: &'a str,
     /// The client's process id there.
     pub pid: u32,
+    /// Which process of a parallel program it is, as `(rank, ranks)`; `ranks` is 0 if not known.
+    pub rank: Option<(u32, u32)>,
     /// Keyed hash of challenge, session and job under the job's secret.
     pub proof: [u8; 32],
     /// The newest mapping the client knows.
@@ -123,6 +125,7 @@ mod tests {
             job: "j",
             host: "h",
             pid: 1,
+            rank: None,
             proof: prove(&secret, &challenge, session, "j"),
             epoch: Epoch(0),
             lifeline: false,

@@ -224,6 +224,7 @@ impl Ground {
             deadline: Duration::from_secs(30),
             fallback: Fallback::Error,
             node_args: Vec::new(),
+            across: None,
             job: "everyday".into(),
         })?;
         let library = layer.write_preload()?;

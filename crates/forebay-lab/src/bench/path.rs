@@ -372,6 +372,7 @@ fn start_layer(program: &Path, dir: &Path, transport: Transport) -> Result<Layer
         deadline: Duration::from_secs(30),
         fallback: Fallback::Error,
         node_args: Vec::new(),
+        across: None,
         job: "bench".into(),
     })?)
 }

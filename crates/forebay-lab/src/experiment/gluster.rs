@@ -84,6 +84,7 @@ impl Way {
                 node_args: ["--scheduler", &args.scheduler, "--dispatchers", &args.dispatchers.to_string()]
                     .map(str::to_owned)
                     .to_vec(),
+                across: None,
                 job: "gluster".into(),
             })?)
         };

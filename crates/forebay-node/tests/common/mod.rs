@@ -167,7 +167,8 @@ impl Client {
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let proof = prove(&Secret::new(*secret), &g.challenge, session, job);
         let pid = pid(session);
-        let hello = Hello { version, session, job, host: "here", pid, proof, epoch: Epoch(0), lifeline };
+        let hello =
+            Hello { version, session, job, host: "here", pid, rank: None, proof, epoch: Epoch(0), lifeline };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);

@@ -3,7 +3,7 @@
 //! may be here. A node once known keeps its index until the process ends.
 
 use crate::hello::HostBoot;
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Epoch, Nanos, Seat};
 use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -31,6 +31,15 @@ pub struct Turn {
 impl From<usize> for Turn {
     fn from(number: usize) -> Turn {
         Turn { number, of: None, forks: 0 }
+    }
+}
+
+impl From<Seat> for Turn {
+    fn from(seat: Seat) -> Turn {
+        match seat {
+            Seat::Turn(number) => number.into(),
+            Seat::Row { at, of } => Turn { number: at as usize, of: Some(of as usize), forks: 0 },
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod explore;
 #[cfg(feature = "lab")]
 mod interrupt;
 mod jobs;
+mod join;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(feature = "lab")]
@@ -50,6 +51,7 @@ use std::process::ExitCode;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Join(join::Join),
     Mount(mount::Mount),
     Doctor(doctor::Doctor),
     #[command(hide = true)]
@@ -76,6 +78,7 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(c) => c.run(),
+            Command::Join(c) => c.run(),
             Command::Mount(c) => c.run(),
             Command::Doctor(c) => c.run(),
             Command::MountWatch(c) => c.run(),

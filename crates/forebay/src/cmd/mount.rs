@@ -132,6 +132,7 @@ impl Mount {
                 deadline: self.deadline,
                 fallback: forebay_client::Fallback::Error,
                 node_args: Vec::new(),
+                across: None,
                 job: self.job.clone(),
             })?);
         }
@@ -142,11 +143,12 @@ impl Mount {
             let (dir, export) = text.split_once('=').unwrap_or((text, text));
             ExportMap { dir: dir.into(), export: export.into(), local: None }
         };
-        Ok(Layer::attach(Config {
+        let config = Config {
             exports: self.at.iter().map(export).collect(),
             deadline_ms: self.deadline.as_millis() as u64,
             ..Config::new(&self.job, secret.trim(), self.node.clone())
-        })?)
+        };
+        Ok(Layer::attach(config, None)?)
     }
 }
 

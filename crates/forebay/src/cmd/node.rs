@@ -97,6 +97,9 @@ pub(crate) struct NodeArgs {
     /// End when the process that started this one ends.
     #[arg(long)]
     die_with_parent: bool,
+    /// End when standard input does: for a node that is started on another host.
+    #[arg(long)]
+    end_with_input: bool,
 }
 
 impl NodeArgs {
@@ -110,9 +113,16 @@ impl NodeArgs {
         }
         super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
-        let told = Told { ready_file: self.ready_file, ready_fd: self.ready_fd, stats_file: self.stats_file };
-        let (nobody_told, stands_alone) =
-            (told.ready_file.is_none() && told.ready_fd.is_none(), !self.die_with_parent);
+        let told = Told {
+            ready_file: self.ready_file,
+            ready_fd: self.ready_fd,
+            stats_file: self.stats_file,
+            until_input_ends: self.end_with_input,
+        };
+        let (nobody_told, stands_alone) = (
+            told.ready_file.is_none() && told.ready_fd.is_none(),
+            !self.die_with_parent && !self.end_with_input,
+        );
         daemon::run(config, &told, |ready| {
             if nobody_told {
                 eprintln!("listening on {}", ready.addresses.join(", "));

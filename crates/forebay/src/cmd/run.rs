@@ -11,6 +11,7 @@ use forebay_client::Fallback;
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
 use forebay_embed::Transport;
+use forebay_run::launch::{IoHosts, Plan, Several};
 use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals, Via};
 use forebay_sched::SchedulerConfig;
 use std::ffi::OsString;
@@ -39,6 +40,8 @@ Examples:
   forebay run --io-nodes 2 --at /scratch -- mpirun -n 4 ./app
   forebay run --io-nodes 2 --at /data=/mnt/pfs/project -- make -j4 -C /data/src
   forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
+  forebay run --at /scratch --strict -- mpirun --host c1,c2,c3 -n 6 ./app
+  forebay run --io-nodes 2 --io-hosts dedicated --at /scratch -- srun -n 64 ./app
   forebay run --arbiter http://login1:7410 --secret-file secret --at /scratch -- mpirun -n 8 ./app
 
 Environment:
@@ -58,6 +61,22 @@ pub(crate) struct Run {
     /// How many I/O nodes to start [default: 1].
     #[arg(long, value_name = "N", conflicts_with = "arbiter", value_parser = clap::value_parser!(u16).range(1..=256))]
     io_nodes: Option<u16>,
+    /// Start them on other hosts: `dedicated` ones of the allocation, which CMD then does not use, hosts
+    /// `shared` with CMD, or these (`io1,io[2-4]`).
+    #[arg(long, value_name = "WHERE", conflicts_with = "arbiter")]
+    io_hosts: Option<IoHosts>,
+    /// What starts them there: `AGENT HOST COMMAND` [default: srun in a Slurm job, else what the launcher
+    /// is told to use, else ssh].
+    #[arg(long, value_name = "AGENT", requires = "io_hosts")]
+    agent: Option<String>,
+    /// For CMD on several hosts: a directory that all of them see, in which a private one is made, and
+    /// removed at the end [default: ~/.forebay, where CMD names other hosts].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    share: Option<PathBuf>,
+    /// Do not start CMD if a rank of it would not be forwarded: the launcher starts a shell in place of each
+    /// first.
+    #[arg(long)]
+    strict: bool,
     /// Forward what is done below this directory. May be repeated; of directories within each other the
     /// innermost counts.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
@@ -72,12 +91,13 @@ pub(crate) struct Run {
     /// program's name].
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
-    /// With an arbiter: the compute nodes that the job runs on.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    compute_nodes: u32,
-    /// With an arbiter: the processes of the job.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    processes: u32,
+    /// With an arbiter: the compute nodes that the job runs on [default: as the launcher's options or the
+    /// batch system say].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    compute_nodes: Option<u32>,
+    /// With an arbiter: the processes of the job [default: likewise].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    processes: Option<u32>,
     /// With an arbiter: what a MB/s of this job counts against one of another.
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     weight: u32,
@@ -187,8 +207,17 @@ impl Run {
 
     fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
         let report_file = self.report.as_deref().map(ReportFile::open).transpose()?;
+        let plan = Plan::of(&self.command);
+        let app = plan.app();
+        let io_nodes = self.io_nodes(&plan)?;
         let program = Program {
-            command: self.command.clone(),
+            plan,
+            several: Several {
+                share: self.share.clone(),
+                io_hosts: self.io_hosts.clone(),
+                agent: self.agent.clone(),
+                strict: self.strict,
+            },
             at: self.at.clone(),
             via: match self.via {
                 CaughtBy::Preload => Via::Preload,
@@ -201,14 +230,14 @@ impl Run {
                 OnFailure::Error => Fallback::Error,
                 OnFailure::Direct => Fallback::Direct,
             },
-            job: self.job.clone().unwrap_or_else(|| forebay_run::name(&self.command)),
+            job: self.job.clone().unwrap_or(app),
             warn: complain,
             watch: self.watch.then_some(complain),
         };
-        Ok((program.run(self.io_nodes()?, signals)?, report_file))
+        Ok((program.run(io_nodes, signals)?, report_file))
     }
 
-    fn io_nodes(&self) -> Result<IoNodes> {
+    fn io_nodes(&self, plan: &Plan) -> Result<IoNodes> {
         let environment = || from_environment().filter(|_| self.io_nodes.is_none());
         let Some(urls) = self.arbiter.clone().or_else(environment) else {
             return Ok(IoNodes::Own {
@@ -217,19 +246,24 @@ impl Run {
                 scheduler: self.scheduler.as_ref().map(ToString::to_string),
             });
         };
-        let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+        let batch = &plan.batch;
+        let user = batch.user.clone().unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+        // Several programs of one batch job are jobs of their own.
+        let id = || batch.id.as_ref().map(|id| format!("{id}.{}", std::process::id())).unwrap_or_default();
+        let (site, id) = (self.secret.read()?, self.job.clone().unwrap_or_else(id));
         let request = JobRequest {
-            id: self.job.clone().unwrap_or_default(),
-            app: self.app.clone().unwrap_or_else(|| forebay_run::name(&self.command)),
+            // One that `forebay join` can make too.
+            secret: (!id.is_empty()).then(|| forebay_run::job_secret(&site, &id).to_hex()),
+            id,
+            app: self.app.clone().unwrap_or_else(|| plan.app()),
             user,
-            compute_nodes: self.compute_nodes,
-            processes: self.processes,
+            compute_nodes: self.compute_nodes.unwrap_or(plan.hosts.len().max(1) as u32),
+            processes: self.processes.or(plan.ranks).unwrap_or(1).max(1),
             weight: self.weight,
-            secret: None,
             explore: true,
             pattern: self.pattern.clone(),
         };
-        let arbiter = Arbiter::new(&urls, Some(self.secret.read()?))?;
+        let arbiter = Arbiter::new(&urls, Some(site))?;
         Ok(IoNodes::Arbiter { arbiter, request, patience: self.wait })
     }
 }

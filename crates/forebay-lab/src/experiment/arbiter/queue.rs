@@ -85,7 +85,7 @@ pub(super) fn alone(fleet: &Fleet, kind: &Kind, count: u32, scale: u64) -> Resul
     prepare(fleet.data(), &dir, kind, scale)?;
     let mut config = fleet.config(kind.name, Path::new(SEEN));
     config.nodes.truncate(count as usize);
-    let mut layer = Layer::attach(config)?;
+    let mut layer = Layer::attach(config, None)?;
     let library = layer.write_preload()?;
     let started = Instant::now();
     let mut command = Command::new("sh");

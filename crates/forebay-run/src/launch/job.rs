@@ -1,0 +1,76 @@
+//! What the batch system says of the job that this runs in.
+
+use super::hostlist;
+use std::path::Path;
+
+/// The job of a batch system, as its variables tell it. What they do not tell is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchJob {
+    /// Its number, with the array's index where it is one of many.
+    pub id: Option<String>,
+    /// Whose it is.
+    pub user: Option<String>,
+    /// The hosts it has.
+    pub hosts: Vec<String>,
+    /// How many tasks it was given.
+    pub tasks: Option<u32>,
+}
+
+impl BatchJob {
+    /// From the environment; `read` reads a file.
+    pub fn of(env: impl Fn(&str) -> Option<String>, read: impl Fn(&Path) -> Option<String>) -> BatchJob {
+        let first = |names: &[&str]| names.iter().find_map(|n| env(n).filter(|v| !v.is_empty()));
+        let array = first(&["SLURM_ARRAY_JOB_ID"]).zip(first(&["SLURM_ARRAY_TASK_ID"]));
+        let file = first(&["PBS_NODEFILE", "OAR_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE"]);
+        let hosts = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"]).and_then(|list| hostlist::expand(&list));
+        BatchJob {
+            id: match array {
+                Some((job, task)) => Some(format!("{job}_{task}")),
+                None => first(&["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID"]),
+            },
+            user: first(&["SLURM_JOB_USER", "PBS_O_LOGNAME", "USER", "LOGNAME"]),
+            hosts: hosts.or_else(|| Some(hostlist::lines(&read(Path::new(&file?))?))).unwrap_or_default(),
+            tasks: first(&["SLURM_NTASKS", "PBS_NP", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+                .and_then(|n| n.parse().ok()),
+        }
+    }
+
+    /// From this process's own environment.
+    pub fn here() -> BatchJob {
+        // A file of hosts is short; what is longer is something else.
+        let read = |path: &Path| {
+            let small = std::fs::metadata(path).is_ok_and(|m| m.len() < 16 << 20);
+            std::fs::read_to_string(path).ok().filter(|_| small)
+        };
+        BatchJob::of(|name| std::env::var(name).ok(), read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(given: &[(&str, &str)]) -> BatchJob {
+        let env = |name: &str| given.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        BatchJob::of(env, |path| (path == Path::new("/nodes")).then(|| "c1\nc1\nc2\n".to_owned()))
+    }
+
+    #[test]
+    fn batch_systems() {
+        let slurm = of(&[
+            ("SLURM_JOB_ID", "12"),
+            ("SLURM_JOB_NODELIST", "c[1-2]"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_JOB_USER", "ada"),
+            ("USER", "other"),
+        ]);
+        let hosts = vec!["c1".to_owned(), "c2".to_owned()];
+        let (id, user) = (Some("12".to_owned()), Some("ada".to_owned()));
+        assert_eq!(slurm, BatchJob { id, user, hosts: hosts.clone(), tasks: Some(4) });
+        let array = of(&[("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")]);
+        assert_eq!(array.id.as_deref(), Some("12_2"));
+        let pbs = of(&[("PBS_JOBID", "7.server"), ("PBS_NODEFILE", "/nodes"), ("PBS_NP", "x")]);
+        assert_eq!((pbs.id.as_deref(), pbs.hosts, pbs.tasks), (Some("7.server"), hosts, None));
+        assert_eq!(of(&[("PBS_NODEFILE", "/gone")]), BatchJob::default());
+    }
+}

@@ -1,0 +1,52 @@
+//! Parallel programs on several hosts: what starts them, what the batch system says of the job, and
+//! whether all of their processes came to the I/O nodes.
+
+mod account;
+mod command;
+mod hostlist;
+mod job;
+mod plan;
+mod probe;
+
+pub use account::{Account, HostRow, Missing, Spread, account};
+pub use command::Launch;
+pub use job::BatchJob;
+pub use plan::{IoHosts, Plan, Several};
+pub use probe::{Probed, Seen, Started, clients, preflight, read_probe, since};
+
+use forebay_types::Starter;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Which launcher a program is, if it is one.
+pub fn recognise(program: &OsStr) -> Option<Starter> {
+    let path = find(Path::new(program))?;
+    let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    let name = |p: &Path| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for name in [name(&path), name(&real)] {
+        match name.as_str() {
+            "srun" => return Some(Starter::Slurm),
+            "orterun" | "prterun" | "mpirun.openmpi" | "mpiexec.openmpi" => return Some(Starter::OpenMpi),
+            "mpiexec.hydra" | "mpirun.mpich" | "mpiexec.mpich" => return Some(Starter::Hydra),
+            "mpirun" | "mpiexec" => {}
+            _ => return None,
+        }
+    }
+    let said =
+        Command::new(&path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    match () {
+        () if said.contains("Open MPI") || said.contains("OpenRTE") => Some(Starter::OpenMpi),
+        () if said.contains("HYDRA") || said.contains("Intel(R) MPI") => Some(Starter::Hydra),
+        () => None,
+    }
+}
+
+fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return Some(program.to_owned());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| p.is_file())
+}

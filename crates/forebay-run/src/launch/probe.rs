@@ -1,0 +1,170 @@
+//! Looking before the program runs: the launcher starts a shell in place of every rank, which says where it
+//! is and what it finds there; and asking the I/O nodes whom they have seen.
+
+use super::account::Missing;
+use super::command::Launch;
+use forebay_client::{Address, Client, Config};
+use forebay_types::{ClientReport, Starter};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// How long an I/O node may take to say whom it has seen.
+const ASK_MS: u64 = 5000;
+
+/// The line that every rank says.
+const MARK: &str = "forebay-rank";
+
+/// A rank, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Where.
+    pub host: String,
+    /// Which.
+    pub rank: u32,
+    /// The library and the configuration can be read there.
+    pub library: bool,
+    /// The configuration can be read there.
+    pub config: bool,
+}
+
+/// What a look brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    /// The ranks that the launcher started.
+    pub started: Vec<Started>,
+}
+
+/// The command that looks, in place of `command`: a shell at every rank.
+pub fn preflight(launch: &Launch, command: &[OsString], library: &Path, config: &Path) -> Vec<OsString> {
+    let rank = match launch.starter {
+        Some(Starter::OpenMpi) => "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}",
+        Some(Starter::Hydra) => "${PMI_RANK:-0}",
+        Some(Starter::Slurm) => "${SLURM_PROCID:-0}",
+        None => "0",
+    };
+    let quoted = |p: &Path| format!("'{}'", p.to_string_lossy().replace('\'', "'\\''"));
+    let script = format!(
+        "l=no; c=no; [ -r {} ] && l=yes; [ -r {} ] && c=yes; echo {MARK} \"$(uname -n)\" {rank} $l $c",
+        quoted(library),
+        quoted(config)
+    );
+    launch.with_program(command, &["/bin/sh".into(), "-c".into(), script.into()])
+}
+
+/// What the shells said.
+pub fn read_probe(said: &str) -> Probed {
+    let started = said.lines().filter_map(|line| {
+        // Some launchers write the rank in front.
+        let words = line.split_once(MARK)?.1.split_whitespace().collect::<Vec<_>>();
+        let [host, rank, library, config] = words.as_slice() else { return None };
+        Some(Started {
+            host: (*host).to_owned(),
+            rank: rank.parse().ok()?,
+            library: *library == "yes",
+            config: *config == "yes",
+        })
+    });
+    Probed { started: started.collect() }
+}
+
+impl Probed {
+    /// Who was started but did not come to an I/O node, by host, and why.
+    pub fn missing(
+        &self,
+        seen: &[(String, Vec<ClientReport>)],
+        library: &Path,
+        config: &Path,
+    ) -> Vec<Missing> {
+        let came = |s: &Started, alone: bool| {
+            let all = || seen.iter().flat_map(|(_, clients)| clients);
+            all().any(|c| c.host == s.host && (c.rank == Some(s.rank) || alone))
+        };
+        let alone = self.started.len() == 1;
+        let mut by_host: BTreeMap<(&str, String), Vec<u32>> = BTreeMap::new();
+        for s in self.started.iter().filter(|s| !(s.library && s.config && came(s, alone))) {
+            let why = match (s.library, s.config) {
+                (false, _) => format!("{} cannot be read there", library.display()),
+                (_, false) => format!("{} cannot be read there", config.display()),
+                _ => "the library was not loaded, or reached no I/O node from there".to_owned(),
+            };
+            by_host.entry((&s.host, why)).or_default().push(s.rank);
+        }
+        let missing = |((host, why), mut ranks): ((&str, String), Vec<u32>)| {
+            ranks.sort_unstable();
+            Missing { hosts: vec![host.to_owned()], ranks, why }
+        };
+        by_host.into_iter().map(missing).collect()
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    clients: Vec<ClientReport>,
+}
+
+/// By I/O node, whom it has seen.
+pub type Seen = Vec<(String, Vec<ClientReport>)>;
+
+/// Leaves of what was seen who came since `before`.
+pub fn since(seen: &mut Seen, before: &Seen) {
+    for (node, clients) in seen {
+        let old = before.iter().find(|(n, _)| n == node).map_or(&[][..], |(_, clients)| clients);
+        for client in clients.iter_mut() {
+            let same = old.iter().find(|o| (&o.host, o.rank) == (&client.host, client.rank));
+            let processes = same.map_or(0, |o| o.processes);
+            client.processes = client.processes.saturating_sub(processes);
+        }
+        clients.retain(|c| c.processes > 0);
+    }
+}
+
+/// Whom each of the job's I/O nodes has seen; and what those said that could not be asked.
+pub fn clients(config: &Config, nodes: &[Address]) -> (Seen, Vec<String>) {
+    let ask = |node: &Address| -> Result<Vec<ClientReport>, String> {
+        let deadline_ms = config.deadline_ms.min(ASK_MS);
+        let one = Config {
+            nodes: vec![node.clone()],
+            spare: Vec::new(),
+            deadline_ms,
+            outside: true,
+            ..config.clone()
+        };
+        let client = Client::new(one, None).map_err(|e| e.to_string())?;
+        let answer = client.control(0, br#"{"cmd":"clients"}"#).map_err(|e| e.to_string());
+        client.leave();
+        serde_json::from_slice::<Answer>(&answer?).map(|a| a.clients).map_err(|e| e.to_string())
+    };
+    let (mut seen, mut failed) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match ask(node) {
+            Ok(clients) => seen.push((node.to_string(), clients)),
+            Err(e) => failed.push(format!("{node} could not be asked whom it has seen: {e}")),
+        }
+    }
+    (seen, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_says_who_and_why() {
+        let said = "noise\nforebay-rank c1 0 yes yes\n3: forebay-rank c2 3 no yes\nforebay-rank c2 2 no yes\nforebay-rank c3 4 yes yes\nforebay-rank x";
+        let probed = read_probe(said);
+        assert_eq!(probed.started.len(), 4);
+        let client = ClientReport { host: "c1".into(), rank: Some(0), ..ClientReport::default() };
+        let missing = probed.missing(&[("n".into(), vec![client])], Path::new("/l.so"), Path::new("/c"));
+        let said: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "ranks 2-3 of host c2 not forwarded: /l.so cannot be read there",
+                "rank 4 of host c3 not forwarded: the library was not loaded, or reached no I/O node from there"
+            ]
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! A cluster: three compute hosts, two I/O hosts and an arbiter's host in namespaces of one machine, with
+//! parallel programs under each launcher. Every rank is forwarded or named.
+
+#[path = "cluster/site.rs"]
+mod site;
+
+use serde_json::Value;
+use site::{Mpi, RANKS, Site, said};
+
+/// The ranks of each host, and who served it.
+fn rows(report: &Value) -> Vec<(String, Vec<u64>, Vec<String>)> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let row = |h: &Value| {
+        let ranks = h["ranks"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        (text(&h["host"]), ranks, h["nodes"].as_array().unwrap().iter().map(text).collect())
+    };
+    report["ranks"]["hosts"].as_array().map_or(Vec::new(), |all| all.iter().map(row).collect())
+}
+
+fn all_forwarded(report: &Value, said: &str) {
+    assert_eq!(report["ranks"]["ranks"], RANKS, "{said}");
+    assert_eq!(report["ranks"]["forwarded"], RANKS, "{said}");
+    assert_eq!(report["ranks"]["missing"].as_array().map(Vec::len), Some(0), "{said}");
+    let hosts: Vec<(String, Vec<u64>)> = rows(report).into_iter().map(|(h, r, _)| (h, r)).collect();
+    let expected = [("c1", [0, 1]), ("c2", [2, 3]), ("c3", [4, 5])].map(|(h, r)| (h.to_owned(), r.to_vec()));
+    assert_eq!(hosts, expected, "{said}");
+    assert!(said.contains("6 of 6 forwarded"), "{said}");
+    assert!(report["ranks"]["per_rank"]["slowest"].as_str().unwrap().starts_with("rank "), "{said}");
+}
+
+fn through_the_arbiter(test: &str, mpi: Mpi) {
+    let Some(mut site) = Site::up(test, &mpi.tools()) else { return };
+    site.compile(mpi);
+    site.serve();
+    let (out, report) = site.through_arbiter("--strict", &format!("{} /mnt/ranks /fwd 4", mpi.line()));
+    let said = said(&out);
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("6 ranks, every byte verified"), "{said}");
+    site.check_bytes(4);
+    all_forwarded(&report, &said);
+    // The arbiter gave it one.
+    let nodes: Vec<Vec<String>> = rows(&report).into_iter().map(|(_, _, nodes)| nodes).collect();
+    assert!(
+        nodes.iter().all(|n| n.len() == 1 && *n == nodes[0] && n[0].starts_with("tcp:10.77.0.")),
+        "{said}"
+    );
+    let left: Vec<_> = std::fs::read_dir(site.hosts.shared().join("home/.forebay")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn openmpi_on_three_hosts() {
+    through_the_arbiter("openmpi_on_three_hosts", Mpi::Open);
+}
+
+#[test]
+fn mpich_on_three_hosts() {
+    through_the_arbiter("mpich_on_three_hosts", Mpi::Mpich);
+}
+
+#[test]
+fn srun_on_three_hosts_and_io_nodes_on_two_of_their_own() {
+    let tools = ["mpicc.openmpi", "srun", "slurmctld", "slurmd", "munged"];
+    let Some(mut site) = Site::up("srun_on_three_hosts", &tools) else { return };
+    site.compile(Mpi::Open);
+    site.serve();
+    site.slurm();
+    let srun = "srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2 /mnt/ranks /fwd 4";
+    let (out, report) = site.through_arbiter("--strict", srun);
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(4);
+    all_forwarded(&report, &text);
+    // In an allocation of five hosts, of which the last two serve.
+    std::fs::remove_dir_all(site.data()).unwrap();
+    std::fs::create_dir(site.data()).unwrap();
+    let run =
+        "run --report /mnt/report.json --io-nodes 2 --io-hosts dedicated --at /fwd=/mnt/data --strict --";
+    let line = format!("salloc -Q -N 5 --ntasks-per-node=2 -p all {} {run} {srun}", site::FOREBAY);
+    let (out, report) = site.shell(&line);
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(4);
+    all_forwarded(&report, &text);
+    let nodes: Vec<Vec<String>> = rows(&report).into_iter().map(|(_, _, nodes)| nodes).collect();
+    assert!(
+        nodes.iter().flatten().all(|n| n.starts_with("tcp:10.77.0.4:") || n.starts_with("tcp:10.77.0.5:")),
+        "{text}"
+    );
+    assert_eq!((nodes[0] == nodes[1], nodes[1] == nodes[2]), (true, false), "{text}");
+}
+
+#[test]
+fn a_host_without_the_library_is_named() {
+    let mpi = Mpi::Mpich;
+    let Some(mut site) = Site::up("a_host_without_the_library_is_named", &mpi.tools()) else { return };
+    site.compile(mpi);
+    site.serve();
+    // The program finds the directory there, so that it runs all the same.
+    site.hosts.ok("c1", "mkdir -p /mnt/home/.forebay /mnt/hidden");
+    site.hosts.ok("c3", "mount --bind /mnt/hidden /mnt/home/.forebay");
+    let line = format!("{} sh -c 'echo x > /mnt/data/by-$PMI_RANK'", mpi.line());
+    let forward = "--arbiter http://10.77.0.6:7410 --secret-file /mnt/secret --at /mnt/data=data";
+    let (out, _) = site.run(&format!("{forward} --strict"), &line);
+    let text = said(&out);
+    assert_eq!(out.status.code(), Some(125), "{text}");
+    assert!(
+        text.contains("ranks 4-5 of host c3 not forwarded") && text.contains("cannot be read there"),
+        "{text}"
+    );
+    assert!(!site.data().join("by-0").exists(), "the program ran: {text}");
+    let (out, report) = site.run(forward, &line);
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    assert!(text.contains("4 of 6 forwarded"), "{text}");
+    assert!(
+        text.contains("ranks 4-5 of host c3 not forwarded: no process there reached an I/O node"),
+        "{text}"
+    );
+    assert_eq!(report["ranks"]["missing"][0]["hosts"], serde_json::json!(["c3"]), "{text}");
+    assert!((0..RANKS).all(|r| site.data().join(format!("by-{r}")).exists()), "{text}");
+}
+
+#[test]
+fn hosts_that_share_no_directory_join() {
+    let mpi = Mpi::Open;
+    let Some(mut site) = Site::up("hosts_that_share_no_directory_join", &mpi.tools()) else { return };
+    site.compile(mpi);
+    site.serve();
+    let join = format!("{} join --secret-file /mnt/secret --", site::FOREBAY);
+    let command = format!("{} {join} /mnt/ranks /fwd 4", mpi.line());
+    // Every host has a /tmp of its own.
+    let (out, report) = site.through_arbiter("--share /tmp --job joined", &command);
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(4);
+    all_forwarded(&report, &text);
+    for host in ["c1", "c2", "c3"] {
+        assert_eq!(site.hosts.ok(host, "ls -d /tmp/forebay-* 2> /dev/null || true"), "", "left on {host}");
+    }
+    let alone = site.hosts.sh("c1", &format!("{join} true"));
+    assert_eq!(alone.status.code(), Some(125));
+    assert!(said(&alone).contains("there is no job to join"), "{}", said(&alone));
+}
+
+#[test]
+fn io_nodes_on_demand() {
+    let mpi = Mpi::Open;
+    let Some(site) = Site::up("io_nodes_on_demand", &mpi.tools()) else { return };
+    site.compile(mpi);
+    let options = "--io-nodes 2 --io-hosts io1,io2 --at /fwd=/mnt/data --strict";
+    let (out, report) = site.run(options, &format!("{} /mnt/ranks /fwd 4", mpi.line()));
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(4);
+    all_forwarded(&report, &text);
+    // Neighbouring hosts share an I/O node, and no host is torn apart.
+    let nodes: Vec<Vec<String>> = rows(&report).into_iter().map(|(_, _, nodes)| nodes).collect();
+    let by = |host: usize, node: &str| nodes[host].len() == 1 && nodes[host][0].starts_with(node);
+    assert!(by(0, "tcp:10.77.0.4:") && by(1, "tcp:10.77.0.4:") && by(2, "tcp:10.77.0.5:"), "{text}");
+    let served: u64 =
+        (0..2).map(|n| report["io_nodes"][n]["stats"]["inline_requests"].as_u64().unwrap()).sum();
+    assert!(served > 0, "their statistics came back: {text}");
+    for host in ["io1", "io2"] {
+        let left = site.hosts.ok(host, "ps ax -o args | grep '[n]ode --id' || true");
+        assert_eq!(left, "", "an I/O node is left on {host}");
+    }
+}
+
+#[test]
+fn a_cut_link_is_not_noticed() {
+    let mpi = Mpi::Mpich;
+    let Some(mut site) = Site::up("a_cut_link_is_not_noticed", &mpi.tools()) else { return };
+    site.compile(mpi);
+    site.serve();
+    let (rounds, cut) = (60, forebay_testkit::setting("FOREBAY_CUT_SECONDS", 5));
+    let line = format!("{} /mnt/ranks /fwd {rounds} 100", mpi.line());
+    let (out, _) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| site.through_arbiter("--deadline 120", &line));
+        let first = site.data().join("file-0");
+        let begun = || std::fs::metadata(&first).is_ok_and(|m| m.len() > 1 << 18);
+        forebay_testkit::until(site::PATIENCE, "the program writes", || begun().then_some(()));
+        site.hosts.cut("io1");
+        std::thread::sleep(std::time::Duration::from_secs(cut));
+        site.hosts.mend("io1");
+        run.join().unwrap()
+    });
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(rounds);
+}
