@@ -95,6 +95,13 @@ async function change(method, path, body) {
 const act = {
   async drain(node) { if (await ask(`Drain I/O node ${node}?`, "It finishes what it accepted, its jobs move to others, and it ends.", null) !== null) change("POST", `/v1/nodes/${node}/drain`); },
   async end(job) { if (await ask(`End job ${job}?`, "The arbiter forgets it. Its processes are not stopped; they lose their I/O nodes.", null) !== null) change("DELETE", `/v1/jobs/${encodeURIComponent(job)}`); },
+  async limit(job) {
+    const given = await ask(`Limit ${job}`, "MB/s on all its I/O nodes together. Empty: no limit.", "text");
+    if (given === null) return;
+    if (!given) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
+    if (!(Number(given) > 0)) return toast("This is no number of MB/s.");
+    change("POST", "/v1/limits", { subject: { job }, most: { bandwidth: Number(given) * 1e6 } });
+  },
   async pin(job) {
     const given = await ask(`Pin ${job}`, "The numbers of the I/O nodes it is to have, whatever the policy says. Empty: leave it to the policy again.", "text");
     if (given === null) return;

@@ -212,7 +212,7 @@ export function jobDetail(box, id, act) {
     const j = state.jobs.get(id);
     if (j) {
       head.replaceChildren(facts([["application", j.app], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", amount(j.bytes, "B")], ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
-      if (!live.firstChild) live.append(el("div", { class: "actions" }, el("button", { type: "button", onclick: () => act.pin(id) }, "Pin to I/O nodes…"), el("button", { type: "button", class: "danger", onclick: () => act.end(id) }, "End job…")));
+      if (!live.firstChild) live.append(el("div", { class: "actions" }, el("button", { type: "button", onclick: () => act.pin(id) }, "Pin to I/O nodes…"), el("button", { type: "button", onclick: () => act.limit(id) }, "Limit…"), el("button", { type: "button", class: "danger", onclick: () => act.end(id) }, "End job…")));
       draw();
     } else { head.replaceChildren(el("p", { class: "soft" }, "This job has ended.")); live.replaceChildren(); }
     const d = state.decisions.find((x) => x.jobs.some((y) => y.id === id))?.jobs.find((y) => y.id === id);

@@ -1,5 +1,6 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
+use crate::blame::JobBlame;
 use crate::node::Node;
 use crate::session::Session;
 use crate::stats::NodeStatistics;
@@ -43,6 +44,14 @@ pub enum Command {
         /// Their addresses.
         set: Vec<Address>,
     },
+    /// Where has the time of this job's last requests gone?
+    Blame {
+        /// The job's name.
+        job: String,
+        /// And what would have been under this scheduler?
+        #[serde(default)]
+        what_if: Option<SchedulerConfig>,
+    },
     /// From another I/O node: what it has served in all.
     Served {
         /// Which node.
@@ -84,6 +93,9 @@ pub struct Reply {
     /// To [`Command::Intervals`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<Interval>>,
+    /// To [`Command::Blame`]; none if the node does not know the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blame: Option<Box<JobBlame>>,
     /// To [`Command::Scheduler`]: the one in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerConfig>,
@@ -115,6 +127,7 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
             Some(flow) => node.engine.with_queue(|queue| queue.set_weight(flow, weight)),
             None => reply.error = Some(format!("this node has not seen a job `{job}`")),
         },
+        Command::Blame { job, what_if } => reply.blame = node.blame(&job, what_if.as_ref()).map(Box::new),
         Command::Peers { set } => reply.error = node.set_peers(&set).err(),
         Command::Served { node: other, since, served } => {
             let served = served.iter().filter_map(|(job, n)| Some((node.jobs.flow(job)?, *n))).collect();

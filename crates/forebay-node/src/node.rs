@@ -169,8 +169,7 @@ impl Node {
             Some(file) => Box::new(Delayed { inner: storage, file: file.clone() }),
             None => storage,
         };
-        let site =
-            Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) };
+        let site = site(&config);
         let mut incarnation = Incarnation::default();
         connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
         let ledger_dir = match (&config.ledger_dir, &config.host) {
@@ -357,6 +356,11 @@ impl Node {
         self.drain_begun.1.notify_all();
     }
 
+    /// Where this node stands among others.
+    pub(crate) fn site(&self) -> Site {
+        site(&self.config)
+    }
+
     pub(crate) fn set_peers(self: &Arc<Node>, peers: &[Address]) -> Result<(), String> {
         match &self.config.secret {
             Some(secret) => self.peers.set(self, secret, peers),
@@ -398,6 +402,10 @@ impl Node {
             intervals: self.engine.recent_intervals(),
         }
     }
+}
+
+fn site(config: &NodeConfig) -> Site {
+    Site { node: config.id.0, servers: config.layout.servers().unwrap_or(config.servers).max(1) }
 }
 
 /// A connection in the node's list, until dropped.

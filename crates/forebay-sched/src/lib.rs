@@ -6,6 +6,7 @@ pub mod aggregate;
 pub mod aioli;
 mod batch;
 pub mod bench;
+pub mod blame;
 pub mod capped;
 mod config;
 pub mod emulate;
@@ -33,6 +34,7 @@ mod table;
 mod tags;
 pub mod twins;
 pub mod wfq;
+pub mod whatif;
 
 pub use batch::{Batch, Segment};
 pub use config::{Algorithm, ConfigError, Plain, SchedulerConfig, Site, build};

@@ -1,11 +1,12 @@
 //! What the I/O node holds: the scheduler in force, the flows' weights and counters, and the change
 //! from one scheduler to another while requests wait and run.
 
+use crate::blame::{Seen, Trace};
 use crate::limit::{Gate, Rates, Throttled};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
-use forebay_types::{FlowId, Nanos, OpKind};
-use std::collections::VecDeque;
+use forebay_types::{FlowId, Nanos, OpKind, RequestId};
+use std::collections::{HashMap, VecDeque};
 
 /// A batch on its way to storage, to be given back when it is done.
 #[derive(Debug)]
@@ -14,13 +15,20 @@ pub struct Ticket {
     pub batch: Batch,
     /// Of the scheduler that gave it out; none did if it was held back at the gate alone.
     generation: Option<u64>,
+    issued: Nanos,
 }
+
+/// So many requests are remembered.
+const REMEMBERED: usize = 8192;
 
 /// The request queue of one I/O node. Every request enqueued comes out in exactly one [`Ticket`].
 pub struct DispatchQueue {
     gate: Gate,
     /// Metadata that came through the gate, and that the scheduler does not want to see.
     passed: VecDeque<Request>,
+    /// When the gate let those go that it held back.
+    let_go: HashMap<RequestId, Nanos>,
+    trace: Trace,
     scheduler: Box<dyn Scheduler>,
     config: SchedulerConfig,
     site: Site,
@@ -44,6 +52,8 @@ impl DispatchQueue {
         DispatchQueue {
             gate: Gate::default(),
             passed: VecDeque::new(),
+            let_go: HashMap::new(),
+            trace: Trace::new(REMEMBERED),
             scheduler: build(&config, site),
             config,
             site,
@@ -73,13 +83,14 @@ impl DispatchQueue {
     /// What may go now; see [`Scheduler::dispatch`].
     pub fn dispatch(&mut self, now: Nanos) -> Option<Ticket> {
         while let Some(r) = self.gate.leave(now) {
+            self.let_go.insert(r.id, now);
             self.admit(now, r);
         }
         if let Some(r) = self.passed.pop_front() {
-            return Some(Ticket { batch: Batch::one(r), generation: None });
+            return Some(Ticket { batch: Batch::one(r), generation: None, issued: now });
         }
         let batch = self.scheduler.dispatch(now)?;
-        Some(Ticket { batch, generation: Some(self.generation) })
+        Some(Ticket { batch, generation: Some(self.generation), issued: now })
     }
 
     /// When to ask again without an event; see [`Scheduler::next_wakeup`].
@@ -91,6 +102,7 @@ impl DispatchQueue {
     /// From now on the flow has no more than this; what it may have had before is paid for all the same.
     pub fn set_limit(&mut self, now: Nanos, flow: FlowId, rates: Rates) {
         for r in self.gate.set(now, flow, rates) {
+            self.let_go.insert(r.id, now);
             self.admit(now, r);
         }
     }
@@ -107,6 +119,11 @@ impl DispatchQueue {
 
     /// What a ticket asked for is done, well or badly.
     pub fn complete(&mut self, now: Nanos, ticket: &Ticket) {
+        for r in ticket.batch.requests() {
+            let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
+            let admitted = let_go.unwrap_or(r.arrival);
+            self.trace.push(Seen { request: *r, admitted, issued: ticket.issued, done: now });
+        }
         if ticket.generation.is_some() {
             self.accounts.served(now, &ticket.batch);
         }
@@ -186,6 +203,11 @@ impl DispatchQueue {
         self.scheduler.forget(flow);
     }
 
+    /// The last requests that were served.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
     /// The flows' counters.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
@@ -195,7 +217,7 @@ impl DispatchQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_types::{FileId, OpKind, RequestId, ServerId};
+    use forebay_types::{FileId, ServerId};
 
     #[test]
     fn what_an_earlier_scheduler_sent_frees_no_slot_of_a_later_one() {

@@ -11,6 +11,7 @@ mod arbiter;
 mod args;
 #[cfg(feature = "lab")]
 mod bench;
+mod blame;
 mod doctor;
 #[cfg(feature = "lab")]
 mod experiment;
@@ -40,6 +41,8 @@ mod service;
 #[cfg(feature = "lab")]
 mod simulate;
 mod table;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(feature = "lab")]
 mod torture;
 #[cfg(feature = "lab")]
@@ -64,7 +67,10 @@ pub(crate) enum Command {
     Jobs(jobs::Jobs),
     Nodes(jobs::Nodes),
     Decisions(jobs::Decisions),
+    #[cfg(feature = "top")]
+    Top(top::Top),
     Limit(Box<limit::LimitArgs>),
+    Blame(blame::BlameArgs),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Research(research::Research),
@@ -89,7 +95,10 @@ impl Command {
             Command::Jobs(c) => c.run(),
             Command::Nodes(c) => c.run(),
             Command::Decisions(c) => c.run(),
+            #[cfg(feature = "top")]
+            Command::Top(c) => c.run(),
             Command::Limit(c) => c.run(),
+            Command::Blame(c) => c.run(),
             #[cfg(feature = "lab")]
             Command::Research(c) => c.run(),
             #[cfg(feature = "manual")]

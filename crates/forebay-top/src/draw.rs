@@ -1,0 +1,300 @@
+//! A screen as text and colours. On a narrow terminal the columns that matter least are left out.
+
+use crate::plain::bytes;
+use crate::screen::{Screen, View};
+use forebay_control::view::{JobView, NodeState, NodeView};
+use forebay_types::{Nanos, NodeId};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
+
+/// What marks things: with colours, or without.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    head: Style,
+    cursor: Style,
+    bad: Style,
+    faint: Style,
+}
+
+impl Theme {
+    /// In colours, or without any.
+    pub fn new(colours: bool) -> Theme {
+        let plain = Style::new();
+        let colour = |style: Style, c: Color| if colours { style.fg(c) } else { style };
+        Theme {
+            head: colour(plain.add_modifier(Modifier::BOLD), Color::Cyan),
+            cursor: plain.add_modifier(Modifier::REVERSED),
+            bad: colour(plain.add_modifier(Modifier::BOLD), Color::Red),
+            faint: plain.add_modifier(Modifier::DIM),
+        }
+    }
+}
+
+/// A column: its name, its width, whether numbers stand in it, and from which width of the terminal on it
+/// is shown.
+struct Column(&'static str, u16, bool, u16);
+
+const JOBS: [Column; 8] = [
+    Column("job", 12, false, 0),
+    Column("MB/s", 9, true, 0),
+    Column("I/O nodes", 11, false, 0),
+    Column("user", 9, false, 60),
+    Column("moved", 9, true, 70),
+    Column("proc", 6, true, 84),
+    Column("age", 7, true, 50),
+    Column("pattern", 38, false, 100),
+];
+
+const NODES: [Column; 8] = [
+    Column("node", 5, true, 0),
+    Column("state", 10, false, 0),
+    Column("MB/s", 9, true, 0),
+    Column("waiting", 8, true, 50),
+    Column("p50", 9, true, 84),
+    Column("p99", 9, true, 60),
+    Column("health", 9, false, 70),
+    Column("jobs", 20, false, 44),
+];
+
+const PLACES: [Column; 7] = [
+    Column("node", 5, true, 0),
+    Column("read MB/s", 10, true, 0),
+    Column("written MB/s", 13, true, 0),
+    Column("ops/s", 8, true, 44),
+    Column("meta/s", 8, true, 54),
+    Column("queue", 7, true, 62),
+    Column("files", 6, true, 70),
+];
+
+/// Draws the screen.
+pub fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
+    let areas = Layout::vertical([Constraint::Length(2), Constraint::Min(1), Constraint::Length(1)]);
+    let [head, body, foot] = areas.areas(frame.area());
+    frame.render_widget(Paragraph::new(heading(screen, theme)), head);
+    match &screen.view {
+        View::Jobs => {
+            let rows = screen.jobs().into_iter().map(|j| job_row(j, theme)).collect();
+            table(frame, body, &JOBS, rows, screen, theme);
+        }
+        View::Nodes => {
+            let rows = screen.nodes().into_iter().map(|n| node_row(n, theme)).collect();
+            table(frame, body, &NODES, rows, screen, theme);
+        }
+        View::Job(id) => job(frame, body, id, screen, theme),
+        View::Decisions => frame.render_widget(decisions(screen), body),
+        View::Help => frame.render_widget(Paragraph::new(HELP), body),
+    }
+    let keys = if screen.typing {
+        format!("/{}_", screen.filter)
+    } else if !screen.filter.is_empty() {
+        format!("only /{}/ - Esc shows all", screen.filter)
+    } else {
+        format!("1 jobs 2 nodes 3 decisions  s sort ({})  / filter  ? help  q quit", screen.order())
+    };
+    frame.render_widget(Paragraph::new(Line::styled(keys, theme.faint)), foot);
+}
+
+const HELP: &str = " 1 2 3      jobs, I/O nodes, decisions
+ Enter      the job under the cursor, on its I/O nodes
+ Esc        back; at the jobs: quit
+ up down    the cursor; also j and k, Home and End
+ s r        sort by the next column, turn the order round
+ /          show only what contains a text; Enter keeps it, Esc drops it
+ ?          this
+ q          quit";
+
+fn heading(screen: &Screen, theme: &Theme) -> Vec<Line<'static>> {
+    let first = match &screen.picture {
+        None => Line::styled("forebay top: waiting for the arbiter", theme.head),
+        Some(p) => {
+            let h = &p.health;
+            let text = format!(
+                "{:.1} MB/s  {} jobs  {}/{} I/O nodes  {} waiting  {} {}",
+                p.total(),
+                h.jobs,
+                h.admitted,
+                h.nodes,
+                p.waiting(),
+                h.policy,
+                if h.state == "leading" { format!("term {}", h.term) } else { h.state.clone() },
+            );
+            Line::styled(text, theme.head)
+        }
+    };
+    let second = match &screen.problem {
+        Some(why) => Line::styled(format!("NO ANSWER: {why}"), theme.bad),
+        None => Line::default(),
+    };
+    vec![first, second]
+}
+
+fn table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    columns: &[Column],
+    rows: Vec<Vec<Cell<'static>>>,
+    screen: &Screen,
+    theme: &Theme,
+) {
+    let shown: Vec<bool> = columns.iter().map(|c| area.width >= c.3).collect();
+    let kept = |cells: Vec<Cell<'static>>| {
+        Row::new(cells.into_iter().zip(&shown).filter(|(_, s)| **s).map(|(c, _)| c).collect::<Vec<_>>())
+    };
+    let header = columns.iter().map(|c| Cell::from(aligned(c.0.to_owned(), c.2))).collect();
+    let mut widths: Vec<Constraint> =
+        columns.iter().zip(&shown).filter(|(_, s)| **s).map(|(c, _)| Constraint::Length(c.1)).collect();
+    if let (Some(last), Some(column)) = (widths.last_mut(), columns.iter().zip(&shown).rfind(|(_, s)| **s)) {
+        // Text may have what is left; numbers stay where their heads are.
+        if !column.0.2 {
+            *last = Constraint::Min(column.0.1);
+        }
+    }
+    let table = Table::new(rows.into_iter().map(kept), widths)
+        .header(kept(header).style(theme.head))
+        .row_highlight_style(theme.cursor);
+    let mut state = TableState::new().with_selected(Some(screen.cursor));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn aligned(text: String, right: bool) -> Line<'static> {
+    let line = Line::from(text);
+    if right { line.right_aligned() } else { line }
+}
+
+fn number(text: String) -> Cell<'static> {
+    Cell::from(aligned(text, true))
+}
+
+fn job_row(j: &JobView, theme: &Theme) -> Vec<Cell<'static>> {
+    let nodes = if j.nodes.is_empty() {
+        Cell::from("none").style(theme.bad)
+    } else {
+        Cell::from(format!("{}{}", list(&j.nodes), if j.shared { " shared" } else { "" }))
+    };
+    vec![
+        Cell::from(j.id.clone()),
+        number(format!("{:.1}", j.bandwidth_mbs)),
+        nodes,
+        Cell::from(j.user.clone()),
+        number(bytes(j.bytes)),
+        number(j.processes.to_string()),
+        number(age(j.age_ms)),
+        Cell::from(j.pattern.clone().unwrap_or_default()),
+    ]
+}
+
+fn node_row(n: &NodeView, theme: &Theme) -> Vec<Cell<'static>> {
+    let state = Cell::from(n.state.name());
+    let health = n.health.as_ref().map_or(String::new(), |h| h.state.clone());
+    let sound = matches!(health.as_str(), "" | "healthy");
+    vec![
+        number(n.id.to_string()),
+        if n.state == NodeState::Admitted { state } else { state.style(theme.bad) },
+        number(format!("{:.1}", n.bandwidth_mbs)),
+        number(n.waiting.to_string()),
+        number(time(n.latency_p50)),
+        number(time(n.latency_p99)),
+        if sound { Cell::from(health) } else { Cell::from(health).style(theme.bad) },
+        Cell::from(n.jobs.join(" ")),
+    ]
+}
+
+fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &Theme) {
+    let Some(picture) = &screen.picture else { return };
+    let Some(j) = picture.jobs.iter().find(|j| j.id == id) else {
+        frame.render_widget(Paragraph::new(format!("job {id} does not run (any more)")), area);
+        return;
+    };
+    let mut lines = vec![
+        Line::from(vec![
+            Span::styled(format!("job {id}"), theme.head),
+            Span::raw(format!(
+                "  {:.1} MB/s  {} in all  {} processes on {} compute nodes  {} old",
+                j.bandwidth_mbs,
+                bytes(j.bytes),
+                j.processes,
+                j.compute_nodes,
+                age(j.age_ms)
+            )),
+        ]),
+        Line::raw(format!("pattern  {}", j.pattern.as_deref().unwrap_or("no I/O yet"))),
+        Line::raw(format!("nodes    {}: {}", list(&j.nodes), j.reason)),
+    ];
+    if let Some(curve) = &j.curve {
+        let predicted = j.predicted_mbs.map_or(String::new(), |p| format!("{p:.1} MB/s predicted, from "));
+        lines.push(Line::raw(format!("curve    {predicted}{curve}")));
+    }
+    for l in picture.limits.iter().filter(|l| l.shares.iter().any(|s| s.share.job == id)) {
+        let most = l.limit.most.bandwidth.map_or(String::new(), |b| format!(", at most {:.1} MB/s", b / 1e6));
+        lines.push(Line::raw(format!("limit    {}{most}", l.id)));
+    }
+    let tall = area.height > lines.len() as u16 + 8;
+    let areas = Layout::vertical([
+        Constraint::Length(lines.len() as u16),
+        Constraint::Length(if tall { 4 } else { 0 }),
+        Constraint::Min(2),
+    ]);
+    let [about, trail, places] = areas.areas(area);
+    frame.render_widget(Paragraph::new(lines), about);
+    let width = usize::from(trail.width);
+    let recent = &screen.trail[screen.trail.len().saturating_sub(width)..];
+    frame.render_widget(Sparkline::default().data(recent.iter().map(|mbs| (mbs * 10.0) as u64)), trail);
+    let rows = picture.places.iter().map(|p| {
+        vec![
+            number(p.node.to_string()),
+            number(format!("{:.1}", p.read / 1e6)),
+            number(format!("{:.1}", p.written / 1e6)),
+            number(format!("{:.0}", p.operations)),
+            number(format!("{:.0}", p.metadata)),
+            number(format!("{:.1}", p.queue)),
+            number(p.files.to_string()),
+        ]
+    });
+    table(frame, places, &PLACES, rows.collect(), screen, theme);
+}
+
+fn decisions(screen: &Screen) -> Paragraph<'static> {
+    let all = screen.picture.as_ref().map_or(&[][..], |p| &p.decisions);
+    let mut lines = Vec::new();
+    for d in all.iter().skip(screen.cursor) {
+        lines.push(Line::raw(format!("{} {}: {}", d.id, d.policy, d.cause)));
+        for j in d.jobs.iter().filter(|j| j.nodes != j.before) {
+            lines.push(Line::raw(format!(
+                "    {}: {} -> {}: {}",
+                j.id,
+                list(&j.before),
+                list(&j.nodes),
+                j.why
+            )));
+        }
+    }
+    Paragraph::new(lines).wrap(Wrap { trim: false })
+}
+
+fn list(nodes: &[NodeId]) -> String {
+    if nodes.is_empty() {
+        return "none".to_owned();
+    }
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn time(span: Nanos) -> String {
+    match span.as_secs_f64() {
+        s if s <= 0.0 => "-".to_owned(),
+        s if s < 0.001 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}

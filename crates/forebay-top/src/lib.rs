@@ -1,0 +1,17 @@
+//! `forebay top`: the arbiter's jobs and I/O nodes as they are now.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`picture`] | what is shown, as the arbiter tells it |
+//! | [`screen`] | which view, how it is sorted and filtered, what keys do: no terminal |
+//! | [`draw`] | a screen as text and colours |
+//! | [`plain`] | the same as a line, where there is no terminal |
+//! | `watch` | the terminal, the keys and the arbiter |
+
+pub mod draw;
+pub mod picture;
+pub mod plain;
+pub mod screen;
+mod watch;
+
+pub use watch::{Options, WatchError, watch};

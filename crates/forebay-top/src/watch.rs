@@ -1,0 +1,179 @@
+//! The terminal, the keys, and the arbiter, which is asked by a thread of its own: one that does not answer
+//! must not stop the keys.
+
+use crate::draw::{Theme, draw};
+use crate::picture::Picture;
+use crate::plain;
+use crate::screen::{Key, Screen};
+use forebay_control::client::Client;
+use forebay_control::status::Unanswered;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often keys and signals are looked for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How to watch.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Between two looks.
+    pub interval: Duration,
+    /// End after so many.
+    pub count: Option<u64>,
+    /// One job instead of all.
+    pub job: Option<String>,
+    /// Whether colours are wanted.
+    pub colours: bool,
+    /// A line per look even where there is a terminal.
+    pub lines: bool,
+}
+
+/// Why watching ended before it should.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// Nobody ever answered.
+    #[error(transparent)]
+    Arbiter(#[from] Unanswered),
+    /// The terminal does not work.
+    #[error("the terminal: {0}")]
+    Terminal(#[from] std::io::Error),
+}
+
+/// Watches until the user has seen enough, `count` is reached, or `stop` is set.
+pub fn watch(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+    if options.lines || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return lines(&arbiter, options, stop);
+    }
+    full_screen(arbiter, options, stop)
+}
+
+/// A line per interval. What does not answer at first is an error; later it may be back.
+fn lines(arbiter: &Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+    let mut looks = 0;
+    while !stop.load(Relaxed) {
+        let picture = Picture::take(arbiter, None);
+        let mut out = std::io::stdout().lock();
+        match picture {
+            Ok(picture) => writeln!(out, "{}", plain::line(&picture, options.job.as_deref()))?,
+            Err(e) if looks == 0 => return Err(e.into()),
+            Err(e) => writeln!(out, "{e}")?,
+        }
+        out.flush()?;
+        drop(out);
+        looks += 1;
+        if options.count.is_some_and(|n| looks >= n) {
+            break;
+        }
+        nap(options.interval, stop);
+    }
+    Ok(())
+}
+
+fn nap(span: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + span;
+    while !stop.load(Relaxed) && Instant::now() < until {
+        std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+type News = Result<Picture, Unanswered>;
+
+/// What the two threads share.
+#[derive(Default)]
+struct Between {
+    job: Mutex<Option<String>>,
+    /// Another job is looked at: do not wait for the next interval.
+    hurry: AtomicBool,
+    end: AtomicBool,
+}
+
+fn full_screen(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+    let between = Arc::new(Between { job: Mutex::new(options.job.clone()), ..Between::default() });
+    let (news, heard) = sync_channel::<News>(1);
+    let (shared, interval) = (Arc::clone(&between), options.interval);
+    // It ends with the first message that nobody takes; it is not waited for, since an arbiter that does
+    // not answer may take seconds.
+    std::thread::Builder::new()
+        .name("arbiter".into())
+        .spawn(move || ask(&arbiter, &shared, interval, &news))
+        .map_err(WatchError::Terminal)?;
+    let mut terminal = ratatui::try_init()?;
+    let mut screen = Screen::new(options.job.as_deref());
+    let theme = Theme::new(options.colours);
+    let mut looks = 0;
+    let result = loop {
+        if let Err(e) = terminal.draw(|frame| draw(frame, &screen, &theme)) {
+            break Err(e.into());
+        }
+        match heard.try_recv() {
+            Ok(Ok(picture)) => {
+                screen.heard(picture);
+                looks += 1;
+                if options.count.is_some_and(|n| looks > n) {
+                    break Ok(());
+                }
+            }
+            Ok(Err(e)) => screen.missed(e.to_string()),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => screen.missed("nobody asks it any more".to_owned()),
+        }
+        match quits(&mut screen) {
+            Ok(false) if !stop.load(Relaxed) => {}
+            Ok(_) => break Ok(()),
+            Err(e) => break Err(e.into()),
+        }
+        let mut job = between.job.lock().unwrap_or_else(PoisonError::into_inner);
+        if job.as_deref() != screen.job() {
+            *job = screen.job().map(str::to_owned);
+            between.hurry.store(true, Relaxed);
+        }
+    };
+    between.end.store(true, Relaxed);
+    ratatui::try_restore()?;
+    result
+}
+
+/// Takes the keys that were pressed; whether they say to end.
+fn quits(screen: &mut Screen) -> std::io::Result<bool> {
+    let mut wait = TICK;
+    while event::poll(wait)? {
+        wait = Duration::ZERO;
+        let Event::Key(key) = event::read()? else { continue };
+        if key.kind == KeyEventKind::Release {
+            continue;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
+            return Ok(true);
+        }
+        let known = match key.code {
+            KeyCode::Char(c) => Key::Char(c),
+            KeyCode::Enter => Key::Enter,
+            KeyCode::Esc => Key::Escape,
+            KeyCode::Backspace => Key::Backspace,
+            KeyCode::Up => Key::Up,
+            KeyCode::Down => Key::Down,
+            KeyCode::Home => Key::Home,
+            KeyCode::End => Key::End,
+            _ => continue,
+        };
+        if screen.key(known) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn ask(arbiter: &Client, between: &Between, interval: Duration, news: &SyncSender<News>) {
+    while !between.end.load(Relaxed) {
+        between.hurry.store(false, Relaxed);
+        let job = between.job.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if news.send(Picture::take(arbiter, job.as_deref())).is_err() {
+            return;
+        }
+        nap(interval, &between.hurry);
+    }
+}

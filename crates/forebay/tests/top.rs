@@ -1,0 +1,88 @@
+//! `forebay top` in a terminal, and without one.
+
+use forebay_testkit::{ArbiterSpec, NodeProcess, Site, needs, program, until};
+use std::process::Command;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A terminal, until dropped.
+struct Terminal {
+    socket: std::path::PathBuf,
+}
+
+impl Terminal {
+    fn open(site: &Site, command: &str) -> Terminal {
+        let terminal = Terminal { socket: site.path().join("tmux") };
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "20", command]);
+        terminal
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
+        let out = Command::new("tmux").arg("-S").arg(&self.socket).args(args).output().expect("tmux runs");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    fn press(&self, keys: &str) {
+        self.tmux(&["send-keys", keys]);
+    }
+
+    fn shows(&self, texts: &[&str]) -> String {
+        until(PATIENCE, &format!("{texts:?} is not on the screen"), || {
+            let screen = self.tmux(&["capture-pane", "-p"]);
+            texts.iter().all(|t| screen.contains(t)).then_some(screen)
+        })
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
+    if !needs("forebay top in a terminal", &["tmux"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    site.register(arbiter.url(), "seen", None).expect("an answer").expect("a grant");
+    let command = format!("{} top --interval 0.2 --arbiter {}", program().display(), arbiter.url());
+    let terminal = Terminal::open(&site, &command);
+    println!("{}", terminal.shows(&["1 jobs", "2/2 I/O nodes", "seen", "MB/s", "q quit"]));
+    terminal.press("2");
+    println!("{}", terminal.shows(&["admitted", "p99", "sort (node)"]));
+    terminal.press("1");
+    terminal.shows(&["sort (MB/s)"]);
+    terminal.press("Enter");
+    println!("{}", terminal.shows(&["job seen", "no I/O yet"]));
+    drop(arbiter);
+    println!("{}", terminal.shows(&["NO ANSWER", "job seen"]));
+    terminal.press("q");
+    until(PATIENCE, "it does not end", || terminal.tmux(&["list-sessions"]).is_empty().then_some(()));
+}
+
+#[test]
+fn without_a_terminal_there_is_a_line_per_interval() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let top = |args: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(["top", "--interval", "0.1", "--arbiter", arbiter.url()]).args(args);
+        command.output().expect("forebay runs")
+    };
+    let out = top(&["--count", "3"]);
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    assert!(out.status.success() && text.lines().count() == 3, "{text}");
+    assert!(text.lines().all(|l| l.contains("0 jobs on 0 of 0 I/O nodes")), "{text}");
+    let out = top(&["--count", "1", "--job", "x"]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "job x does not run\n");
+    let nobody = Command::new(program()).args(["top", "--arbiter", "http://127.0.0.1:1"]).output();
+    let nobody = nobody.expect("forebay runs");
+    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("does not answer"), "{nobody:?}");
+}
