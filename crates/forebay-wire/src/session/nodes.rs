@@ -301,7 +301,7 @@ impl<A> Nodes<A> {
     pub fn on_host(&self, host: HostBoot, now: Nanos, all: bool) -> impl Iterator<Item = usize> + '_ {
         let up = move |i: usize| !self.is_down(i, now);
         let there = (0..self.len()).filter(move |&i| self.host_is(i, Some(host)) && (all || up(i)));
-        there.chain((0..self.len()).filter(move |&i| self.host_is(i, None) && up(i)))
+        there.chain((0..self.len()).filter(move |&i| self.host_is(i, None) && (all || up(i))))
     }
 
     /// Whether none may be expected to answer right now.
