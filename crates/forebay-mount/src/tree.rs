@@ -223,6 +223,13 @@ impl Tree {
         Some(parts.join(&b'/'))
     }
 
+    /// Whether this is a directory that was removed through this mount: not merely one whose name is not known.
+    pub(crate) fn is_removed_directory(&self, id: u64) -> bool {
+        self.nodes
+            .get(&id)
+            .is_some_and(|n| n.key.kind == libc::S_IFDIR && n.attr.nlink == 0 && n.names.is_empty())
+    }
+
     /// The path of `name` in the directory `parent`.
     pub(crate) fn child(&self, parent: u64, name: &[u8]) -> Option<Vec<u8>> {
         let mut path = self.path(parent)?;

@@ -8,6 +8,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::IntoBytes;
 
+/// What the kernel is given for a directory that was removed while somebody works in it: it can be opened as anywhere, and
+/// has no entries. Open files are numbered from 1.
+const REMOVED: u64 = 0;
+
 /// Entries that came from the node and were not asked for yet.
 #[derive(Debug, Default)]
 pub(super) struct Page {
@@ -41,6 +45,9 @@ impl Fs {
 
     fn open_directory(&self, who: &Asked) -> Outcome<Arc<Held>> {
         let _paths = self.paths_hold();
+        if self.tree().is_removed_directory(who.node) {
+            return Ok(Reply::of(&OpenOut { fh: REMOVED, open_flags: 0, backing: 0 }));
+        }
         let rel = self.tree().path(who.node).ok_or(libc::ENOENT)?;
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
         let (file, attr) = self.client.open(self.path(&rel), flags, 0).map_err(errno)?;
@@ -55,6 +62,9 @@ impl Fs {
     }
 
     pub(crate) fn readdir(&self, fh: u64, offset: u64, size: u32) -> Outcome<Reply> {
+        if fh == REMOVED {
+            return Ok(Reply::Bytes(Vec::new()));
+        }
         let open = self.handles.get(fh)?;
         let page = open.page.as_ref().ok_or(libc::ENOTDIR)?;
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
