@@ -100,6 +100,11 @@ impl Client {
 
     /// Closes the lanes of a file that is being closed.
     pub(crate) fn close_lanes(&self, file: &File) -> Result<(), Error> {
-        file.lanes.open().fold(Ok(()), |so_far, lane| so_far.and(self.close(lane)))
+        let mut outcome = Ok(());
+        for lane in file.lanes.open() {
+            // All of them are closed; the first error is told.
+            outcome = outcome.and(self.close(lane));
+        }
+        outcome
     }
 }

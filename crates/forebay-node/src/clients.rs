@@ -54,12 +54,15 @@ impl Client {
     }
 }
 
-/// Those of one job, by host and rank.
+/// By host and rank.
+type ByPlace = BTreeMap<(String, Option<u32>), Arc<Client>>;
+
+/// Those of one job.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<BTreeMap<(String, Option<u32>), Arc<Client>>>);
+pub(crate) struct Clients(Mutex<ByPlace>);
 
 impl Clients {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, Option<u32>), Arc<Client>>> {
+    fn lock(&self) -> MutexGuard<'_, ByPlace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

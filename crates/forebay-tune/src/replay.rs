@@ -272,7 +272,7 @@ pub fn compare(rewards: &Rewards, play: &Play, epsilon: f64) -> Vec<Played> {
     let epsilon = BanditConfig::EpsilonGreedy(EpsilonGreedy { epsilon, half_after: None });
     let ucb1 = BanditConfig::Ucb1(Ucb1::default());
     let thompson = BanditConfig::Thompson(Thompson::default());
-    let with = |policy, guard| Play { policy, guard, ..play.clone() };
+    let with = |policy, guard| Play { policy, guard, ..*play };
     [
         (format!("{epsilon}"), separately(rewards, &with(epsilon, None))),
         (format!("{epsilon}, scenarios in turn"), together(rewards, &with(epsilon, None))),

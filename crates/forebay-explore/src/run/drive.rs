@@ -55,7 +55,7 @@ pub trait Watch {
 /// How a study ended.
 pub enum Ending {
     /// All runs are done.
-    Complete(Results),
+    Complete(Box<Results>),
     /// It was interrupted after so many of its runs; they are kept.
     Interrupted {
         /// Runs done.
@@ -144,5 +144,5 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
         }
         watch.advance();
     }
-    Ok(Ending::Complete(results))
+    Ok(Ending::Complete(Box::new(results)))
 }

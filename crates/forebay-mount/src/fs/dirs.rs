@@ -32,6 +32,9 @@ struct Entry {
 
 impl Fs {
     pub(crate) fn opendir(&self, who: &Asked) -> Outcome<Reply> {
+        if self.tree().is_removed_directory(who.node) {
+            return Ok(Reply::of(&OpenOut { fh: REMOVED, open_flags: 0, backing: 0 }));
+        }
         let held = match self.opened_before(who) {
             Some(held) => held,
             None => self.open_directory(who)?,
@@ -45,9 +48,6 @@ impl Fs {
 
     fn open_directory(&self, who: &Asked) -> Outcome<Arc<Held>> {
         let _paths = self.paths_hold();
-        if self.tree().is_removed_directory(who.node) {
-            return Ok(Reply::of(&OpenOut { fh: REMOVED, open_flags: 0, backing: 0 }));
-        }
         let rel = self.tree().path(who.node).ok_or(libc::ENOENT)?;
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
         let (file, attr) = self.client.open(self.path(&rel), flags, 0).map_err(errno)?;
