@@ -55,7 +55,7 @@ pub enum IoNodes {
         /// Who gives them.
         arbiter: Arbiter,
         /// To which job.
-        request: JobRequest,
+        request: Box<JobRequest>,
         /// How long to wait for it and for an I/O node.
         patience: Duration,
     },
@@ -163,7 +163,7 @@ impl Program {
         let across = self.plan.across(&self.several, number)?;
         let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {
-                let registered = Registered::new(arbiter, request, patience)?;
+                let registered = Registered::new(arbiter, *request, patience)?;
                 let config = self.client_config(&registered.grant)?;
                 self.try_exports(&config)?;
                 let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;

@@ -101,7 +101,7 @@ impl Way {
         let client = Client::new(node.config().clone(), None)?;
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = client.open(at(name), flags, 0o600)?.0;
-        Ok(Open::Forwarded(Box::new(client), file))
+        Ok(Open::Forwarded(Box::new((client, file))))
     }
 }
 
@@ -170,26 +170,27 @@ fn drop_pages(path: &Path) -> Result<()> {
 /// The file, opened by one process.
 enum Open {
     Direct(std::fs::File),
-    Forwarded(Box<Client>, File),
+    Forwarded(Box<(Client, File)>),
 }
 
 impl Open {
     fn write(&self, data: &[u8], offset: u64) -> Result<usize> {
         Ok(match self {
             Open::Direct(file) => file.write_at(data, offset)?,
-            Open::Forwarded(client, file) => client.pwrite(file, data, offset)?,
+            Open::Forwarded(open) => open.0.pwrite(&open.1, data, offset)?,
         })
     }
 
     fn read(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         Ok(match self {
             Open::Direct(file) => file.read_at(into, offset)?,
-            Open::Forwarded(client, file) => client.pread(file, into, offset)?,
+            Open::Forwarded(open) => open.0.pread(&open.1, into, offset)?,
         })
     }
 
     fn close(self) -> Result<()> {
-        if let Open::Forwarded(client, file) = self {
+        if let Open::Forwarded(open) = self {
+            let (client, file) = *open;
             client.close(&file)?;
             client.leave();
         }

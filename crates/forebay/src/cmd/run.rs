@@ -264,7 +264,7 @@ impl Run {
             pattern: self.pattern.clone(),
         };
         let arbiter = Arbiter::new(&urls, Some(site))?;
-        Ok(IoNodes::Arbiter { arbiter, request, patience: self.wait })
+        Ok(IoNodes::Arbiter { arbiter, request: Box::new(request), patience: self.wait })
     }
 }
 
