@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod experiment;
 mod fleet;
+pub mod learned;
 mod machine;
 mod outcome;
 pub mod profile;

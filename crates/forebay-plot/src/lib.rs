@@ -7,6 +7,7 @@
 //! | [`HeatMap`] | a table of numbers as coloured, labelled cells |
 //! | [`Gantt`] | who held what when |
 //! | [`Steps`] | values that jump at points in time |
+//! | [`table`] | the same for a terminal: rows and columns, and lines of text ([`say!`]) |
 //!
 //! Every struct has a `Default`, so a caller names only what it has:
 //!
@@ -34,6 +35,7 @@ mod heat;
 mod line;
 mod scale;
 mod steps;
+pub mod table;
 
 pub use bars::{BarSeries, Bars};
 pub use gantt::{Gantt, Hold};

@@ -9,7 +9,7 @@
 //! | [`models`], [`fit`] | storage models by name, and how they are fitted to published results |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
-//! | [`charts`] | what was simulated, drawn |
+//! | [`charts`], [`text`] | what was simulated, drawn and in words |
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
 pub mod charts;
@@ -23,3 +23,4 @@ pub mod scenarios;
 pub mod stats;
 pub mod study;
 pub mod taihulight;
+pub mod text;

@@ -6,12 +6,14 @@
 //! | [`screen`] | which view, how it is sorted and filtered, what keys do: no terminal |
 //! | [`draw`] | a screen as text and colours |
 //! | [`plain`] | the same as a line, where there is no terminal |
+//! | [`text`] | jobs, I/O nodes, decisions and limits as tables |
 //! | `watch` | the terminal, the keys and the arbiter |
 
 pub mod draw;
 pub mod picture;
 pub mod plain;
 pub mod screen;
+pub mod text;
 mod watch;
 
 pub use watch::{Options, WatchError, watch};

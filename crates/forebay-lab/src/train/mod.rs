@@ -3,10 +3,12 @@
 mod course;
 mod measure;
 mod report;
+mod text;
 
 pub use course::{Course, Source};
 pub use measure::{INTERVAL_MS, Plan, measure};
 pub use report::{DetectorReport, Score, TrainingReport, assess};
+pub use text::text;
 
 use anyhow::{Context, Result};
 use flate2::Compression;

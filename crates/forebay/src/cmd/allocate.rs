@@ -1,8 +1,9 @@
 //! `forebay allocate`: one decision for a given set of jobs.
 
-use crate::cmd::{args, table};
+use crate::cmd::args;
 use anyhow::Context;
 use clap::Args;
+use forebay_plot::table;
 use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule, WhatIf};
 use std::io::Read;
 use std::path::PathBuf;

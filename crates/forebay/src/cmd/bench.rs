@@ -165,10 +165,18 @@ impl PathArgs {
         let path = PathBench { repeat, dir: self.dir, transport, quick: self.quick };
         if let Some(old) = self.against {
             let rows = watched(|progress| Against { old, path }.run(progress))?;
-            return if self.json { json(&rows) } else { Ok(print_against(&rows, repeat)) };
+            if self.json {
+                return json(&rows);
+            }
+            print_against(&rows, repeat);
+            return Ok(());
         }
         let rows = watched(|progress| path.run(progress))?;
-        if self.json { json(&rows) } else { Ok(print(&rows, repeat.max(1))) }
+        if self.json {
+            return json(&rows);
+        }
+        print(&rows, repeat.max(1));
+        Ok(())
     }
 }
 

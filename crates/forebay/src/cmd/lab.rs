@@ -1,9 +1,9 @@
 //! What all commands of the laboratory share: progress on the terminal, and what was found.
 
-use super::table;
 use anyhow::{Context, Result};
 use forebay_lab::experiment::Experiment;
 use forebay_lab::{Finding, Outcome, Progress, Verdict};
+use forebay_plot::table;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::process::ExitCode;

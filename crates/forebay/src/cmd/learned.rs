@@ -3,16 +3,13 @@
 
 mod replay;
 
-use super::table;
 use crate::arbiter::{SecretFile, Where};
 use anyhow::Context;
 use forebay_control::client::in_path;
 use forebay_control::council::{COUNCIL_PATH, CouncilView, LEARNED_PATH};
-use forebay_plot::{HeatMap, Size};
-use forebay_tune::{LEARNED_MAX_BYTES, Learned, Values};
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use forebay_lab::learned;
+use forebay_tune::Learned;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show what was learned about scheduler parameters.
@@ -93,7 +90,7 @@ impl LearnedArgs {
         match self.command {
             Some(Action::Replay(replay)) => return replay.run(),
             Some(Action::Import { file, at, secret }) => {
-                let learned = String::from_utf8(read(&file)?.to_json())?;
+                let learned = String::from_utf8(learned::read(&file)?.to_json())?;
                 at.client_with(&secret)?.call("PUT", LEARNED_PATH, Some(&learned))?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -111,108 +108,31 @@ impl LearnedArgs {
                 if json {
                     println!("{}", serde_json::to_string_pretty(&view)?)
                 } else {
-                    decisions(&view)
+                    print!("{}", learned::decisions(&view))
                 }
                 return Ok(ExitCode::SUCCESS);
             }
             None => {}
         }
         let learned = match &self.file {
-            Some(path) => read(path)?,
+            Some(path) => learned::read(path)?,
             None => {
                 let text = self.at.client()?.call("GET", LEARNED_PATH, None)?;
                 Learned::from_json(text.as_bytes()).context("the arbiter's answer")?
             }
         };
         if let Some(svg) = &self.svg {
-            std::fs::write(svg, heat_map(&learned))
+            std::fs::write(svg, learned::heat_map(&learned))
                 .with_context(|| format!("cannot write {}", svg.display()))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&learned)?);
         } else {
-            print(&learned);
+            print!("{}", learned::text(&learned));
             if let Some(svg) = &self.svg {
                 println!("\nheat map: {}", svg.display());
             }
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn decisions(view: &CouncilView) {
-    println!("council {}: {} in force; detector: {}\n", view.mode, view.standing, view.model);
-    for d in &view.decisions {
-        println!("{}", d.why);
-    }
-    if view.decisions.is_empty() {
-        println!("it has not decided anything yet");
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<Learned> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut bytes = Vec::new();
-    // One byte more than is allowed, so that a file that is too large is noticed.
-    file.take(LEARNED_MAX_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    Learned::from_json(&bytes).with_context(|| path.display().to_string())
-}
-
-fn print(learned: &Learned) {
-    if learned.contexts().is_empty() {
-        return println!("nothing has been learned yet ({} decisions)", learned.round());
-    }
-    let (prefix, names) = learned.arms().short_names();
-    let mut header =
-        vec![if prefix.is_empty() { "situation".into() } else { format!("situation, {prefix}") }];
-    header.extend(names.iter().cloned());
-    let mut table = table::new(&header, &[]);
-    for c in learned.contexts() {
-        let mut row = vec![c.context.to_string()];
-        row.extend((0..names.len()).map(|arm| cell(&c.values, arm)));
-        table.add_row(row);
-    }
-    println!("{table}");
-    println!(
-        "\nMB/s ± 95 % confidence (observations); * best known. {} decisions; default {}.",
-        learned.round(),
-        learned.arms().names()[learned.arms().default_arm()]
-    );
-}
-
-fn cell(values: &Values, arm: usize) -> String {
-    let e = values.arms()[arm];
-    if e.is_blank() {
-        return "–".into();
-    }
-    let star = if values.best() == Some(arm) { "*" } else { "" };
-    let half = 1.96 * values.noise() / e.weight.sqrt();
-    format!("{star}{:.1} ±{half:.1} ({})", e.mean, e.seen)
-}
-
-fn heat_map(learned: &Learned) -> String {
-    let share = |values: &Values, arm: usize| {
-        let best = values.best().map_or(0.0, |b| values.arms()[b].mean);
-        let e = values.arms()[arm];
-        if e.is_blank() || best <= 0.0 { f64::NAN } else { e.mean / best }
-    };
-    let (prefix, arms) = learned.arms().short_names();
-    let rows = learned.contexts().len();
-    HeatMap {
-        title: "Reward of each arm, as a share of the best in its situation".into(),
-        size: Size::new(300.0 + 70.0 * arms.len() as f64, 140.0 + 34.0 * rows.max(2) as f64),
-        x_label: if prefix.is_empty() { "arm".into() } else { prefix },
-        columns: arms.clone(),
-        rows: learned.contexts().iter().map(|c| c.context.to_string()).collect(),
-        cells: learned
-            .contexts()
-            .iter()
-            .map(|c| (0..arms.len()).map(|a| share(&c.values, a)).collect())
-            .collect(),
-        format: |v| format!("{:.0} %", v * 100.0),
-        ..HeatMap::default()
-    }
-    .svg()
 }

@@ -1,11 +1,11 @@
 //! `forebay limit`: what jobs may have at most and at least, for a person.
 
-use super::table;
 use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forebay_control::limit::{Limit, LimitView, Rates, Subject, Until};
-use forebay_types::{UnitError, rate, size};
+use forebay_control::limit::{Limit, Rates, Subject, Until};
+use forebay_top::text;
+use forebay_types::{UnitError, rate};
 use std::process::ExitCode;
 
 /// Limit what a job, a user's jobs or an application's jobs do to all I/O nodes together.
@@ -115,7 +115,7 @@ impl LimitArgs {
                     at_least: self.guarantee,
                     until_unix_ms: self.until.map(|u| u.unix_ms(now)),
                 };
-                print(&[self.at.client_with(&self.secret)?.limit(&limit)?]);
+                print!("{}", text::limits(&[self.at.client_with(&self.secret)?.limit(&limit)?]));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -127,35 +127,7 @@ fn list(at: &Where, json: bool) -> Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(&limits)?);
     } else {
-        print(&limits);
+        print!("{}", text::limits(&limits));
     }
     Ok(())
-}
-
-fn print(limits: &[LimitView]) {
-    let header = ["limit", "bytes/s", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
-    let mut t = table::new(&header, &["until (UTC)", "on I/O nodes"]);
-    for l in limits {
-        let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| format!("{n:.0}"));
-        let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
-        let most = &l.limit.most;
-        let places: Vec<String> = l
-            .shares
-            .iter()
-            .map(|p| match p.share.limit.bandwidth {
-                Some(b) => format!("{}: {} {:.1} MB/s", p.node, p.share.job, b / 1e6),
-                None => format!("{}: {}", p.node, p.share.job),
-            })
-            .collect();
-        t.add_row([
-            l.id.clone(),
-            bytes(most.bandwidth),
-            n(most.iops),
-            n(most.metadata),
-            bytes(l.limit.at_least),
-            l.limit.until_unix_ms.map_or("removed".into(), forebay_control::limit::utc),
-            places.join("\n"),
-        ]);
-    }
-    println!("{t}");
 }

@@ -40,7 +40,6 @@ mod run;
 mod service;
 #[cfg(feature = "lab")]
 mod simulate;
-mod table;
 #[cfg(feature = "top")]
 mod top;
 #[cfg(feature = "lab")]

@@ -1,11 +1,11 @@
 //! `forebay reproduce`: the sources' results, tested.
 
 use super::lab::watched;
-use super::table;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_lab::experiment::{Experiment, Isolation, Metadata, Overhead, Twins};
 use forebay_lab::{Progress, Size};
+use forebay_plot::table;
 use forebay_reproduce::trial::{self, Choice};
 use forebay_reproduce::{Break, Entry, Index, Laboratory, Setup, Tried};
 use serde_json::json;

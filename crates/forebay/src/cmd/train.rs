@@ -1,12 +1,10 @@
 //! `forebay train`: detectors from labelled metrics, and how good they are.
 
 use super::lab::watched;
-use super::table;
 use anyhow::Context;
-use forebay_lab::train::{self, Course, Plan, Score, Source, TrainingReport};
+use forebay_lab::train::{self, Course, Plan, Source};
 use forebay_pattern::Feature;
 use forebay_pattern::train::Trainer;
-use forebay_types::Pattern;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -129,7 +127,7 @@ impl Train {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
-            print(&report);
+            print!("{}", train::text(&report));
             for (what, path) in [("rows", &kept), ("model", &self.out)] {
                 if let Some(path) = path {
                     println!("\n{what}: {}", path.display());
@@ -158,70 +156,5 @@ impl KindArg {
             KindArg::Forest => Trainer::Forest,
             KindArg::Net => Trainer::Net,
         }
-    }
-}
-
-fn print(report: &TrainingReport) {
-    let sizes: Vec<String> = report.train_sizes.iter().map(|s| format!("{} KiB", s >> 10)).collect();
-    let counts: Vec<String> = report.train_processes.iter().map(u32::to_string).collect();
-    println!("data: {}", report.source);
-    println!(
-        "{} rows to train on, {} to test with (requests of {}; {} processes), {} to validate with (all others)\n",
-        report.train_rows,
-        report.test_rows,
-        sizes.join(" and "),
-        counts.join(", "),
-        report.validation_rows
-    );
-    let header = [
-        "detector",
-        "train",
-        "test",
-        "validation",
-        "Kappa",
-        "unseen sizes",
-        "unseen counts",
-        "to train",
-        "to predict",
-    ];
-    let mut summary = table::new(&header, &[]);
-    let percent = |s: &Score| {
-        if s.confusion.total() == 0 { "–".into() } else { format!("{:.2} %", s.accuracy * 100.0) }
-    };
-    for d in &report.detectors {
-        summary.add_row([
-            d.detector.to_string(),
-            percent(&d.train),
-            percent(&d.test),
-            percent(&d.validation),
-            format!("{:.4}", d.validation.kappa),
-            percent(&d.unseen_sizes),
-            percent(&d.unseen_processes),
-            format!("{:.2} s", d.seconds_to_train),
-            format!("{:.2} µs", d.microseconds_to_predict),
-        ]);
-    }
-    println!("{summary}");
-    for d in &report.detectors {
-        let what = format!("{}: validation", d.detector);
-        let mut header = vec![what.as_str()];
-        header.extend(Pattern::ALL.iter().map(|p| p.short()));
-        header.extend(["sensitivity", "specificity"]);
-        let mut matrix = table::new(&header, &[]);
-        let c = &d.validation.confusion;
-        for was in Pattern::ALL.into_iter().filter(|&p| c.was(p) > 0) {
-            let mut row = vec![format!("{was} ({})", was.short())];
-            row.extend(c.counts[was.index()].iter().map(u64::to_string));
-            row.extend([c.sensitivity(was), c.specificity(was)].map(|x| format!("{x:.4}")));
-            matrix.add_row(row);
-        }
-        println!("\n{matrix}");
-        let relied: Vec<String> = d
-            .importance
-            .iter()
-            .filter(|(_, loss)| *loss > 0.001)
-            .map(|(f, loss)| format!("{f} {:.1} %", loss * 100.0))
-            .collect();
-        println!("relies on (accuracy lost without it): {}", relied.join(", "));
     }
 }

@@ -1,9 +1,9 @@
 //! What bandits would have made of recorded rewards.
 
-use crate::cmd::table;
 use anyhow::Context;
+use forebay_lab::learned::outcomes;
 use forebay_tune::policy::Ucb1;
-use forebay_tune::replay::{self, BIN, Outcome, Play, Played, Rewards, WINDOW};
+use forebay_tune::replay::{self, BIN, Play, Rewards, WINDOW};
 use forebay_tune::{BanditConfig, Memory};
 use std::fs::File;
 use std::io::BufReader;
@@ -79,7 +79,7 @@ impl Replay {
             rewards.arms[default]
         );
         for p in &played {
-            println!("{}\n", outcome_table(p, &rewards));
+            println!("{}\n", outcomes(p, &rewards));
         }
         println!(
             "precision, performance: the last {BIN} observations, against the best arm; overall: all of them;\n\
@@ -87,27 +87,4 @@ impl Replay {
         );
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn outcome_table(played: &Played, rewards: &Rewards) -> String {
-    let worst = format!("worst {WINDOW}");
-    let header = [played.bandit.as_str(), "best arm", "precision", "performance", "overall", worst.as_str()];
-    let mut table = table::new(&header, &["best arm"]);
-    for (o, s) in played.outcomes.iter().zip(&rewards.scenarios) {
-        let mut row = vec![o.scenario.clone(), rewards.arms[s.best()].clone()];
-        row.extend([o.precision, o.performance, o.overall, o.worst_window].map(|x| format!("{x:.3}")));
-        table.add_row(row);
-    }
-    let n = played.outcomes.len() as f64;
-    let mean = |of: fn(&Outcome) -> f64| format!("{:.3}", played.outcomes.iter().map(of).sum::<f64>() / n);
-    let least = played.outcomes.iter().map(|o| o.worst_window).fold(f64::INFINITY, f64::min);
-    table.add_row([
-        "mean (worst: least)".to_string(),
-        String::new(),
-        mean(|o| o.precision),
-        mean(|o| o.performance),
-        mean(|o| o.overall),
-        format!("{least:.3}"),
-    ]);
-    table.to_string()
 }

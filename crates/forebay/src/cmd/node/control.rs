@@ -1,12 +1,12 @@
 //! Talking to a running I/O node: `forebay node stats`, `scheduler`, `weight`, `drain`.
 
 use crate::arbiter::SecretFile;
-use crate::cmd::table;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forebay_client::{Address, Client, Config};
 use forebay_node::control::{Command, Reply};
 use forebay_node::stats::{Distribution, NodeStatistics};
+use forebay_plot::table;
 use forebay_sched::SchedulerConfig;
 use forebay_types::Bandwidth;
 use std::process::ExitCode;

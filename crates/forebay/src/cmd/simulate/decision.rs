@@ -1,7 +1,7 @@
 //! `forebay simulate decision`: how long one decision takes.
 
-use crate::cmd::table;
 use clap::Args;
+use forebay_plot::table;
 use forebay_policy::{BandwidthCurve, Job, PolicyKind, Pool, Settings};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

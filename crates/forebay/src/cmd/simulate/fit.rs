@@ -1,12 +1,12 @@
 //! `forebay simulate fit`: a storage model from published results.
 
 use super::progress;
-use crate::cmd::table;
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use forebay_sim::fit::{Fit, Predicted};
+use forebay_sim::fit::Fit;
 use forebay_sim::models::{self, NamedModel};
 use forebay_sim::scenarios::Broken;
+use forebay_sim::text;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,22 +53,7 @@ impl FitModel {
         });
         bar.finish_and_clear();
         let predicted = fit.predict(&storage, Broken::default());
-        let mut t = table::new(&["result", "published", "model", "off", "used"], &[]);
-        for p in &predicted {
-            t.add_row([
-                p.target.what.clone(),
-                format!("{:.2}", p.target.ratio),
-                format!("{:.2}", p.ratio),
-                format!("{:+.0} %", 100.0 * p.error()),
-                if p.target.held_out { "held out" } else { "to fit" }.to_owned(),
-            ]);
-        }
-        println!("{t}\n");
-        println!(
-            "off in the mean: {:.1} % of what was fitted, {:.1} % of what was held out",
-            100.0 * mean(&predicted, false),
-            100.0 * mean(&predicted, true)
-        );
+        print!("{}", text::fit(&predicted));
         if self.steps > 0 {
             let named = NamedModel { note: start.note, storage };
             let all = BTreeMap::from([(&self.model, named)]);
@@ -76,10 +61,4 @@ impl FitModel {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn mean(predicted: &[Predicted], held_out: bool) -> f64 {
-    let of: Vec<f64> =
-        predicted.iter().filter(|p| p.target.held_out == held_out).map(|p| p.error().abs()).collect();
-    of.iter().sum::<f64>() / of.len().max(1) as f64
 }

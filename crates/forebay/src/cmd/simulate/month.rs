@@ -1,11 +1,10 @@
 //! `forebay simulate month`: months of jobs on a large machine.
 
-use crate::cmd::table;
 use clap::Args;
 use forebay_policy::dfra::DfraConfig;
-use forebay_sim::fluid::behaviour::{Population, Submitted};
+use forebay_sim::fluid::behaviour::Population;
 use forebay_sim::fluid::{self, LargeMachine, Mapping, Month};
-use forebay_sim::taihulight::TABLE_4;
+use forebay_sim::text;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -58,7 +57,7 @@ impl Simulated {
             println!("{}", serde_json::to_string_pretty(&summary)?);
             return Ok(ExitCode::SUCCESS);
         }
-        print(&jobs, &months, self.days);
+        print!("{}", text::month(&jobs, &months, self.days));
         let (own, all, round) = (speedups(dfra, scaled), speedups(dfra, |_| true), speedups(rr, |_| true));
         println!("I/O time against the fixed map, job by job (median, mean of logarithms, most):");
         for (name, (s, mean)) in [
@@ -71,45 +70,4 @@ impl Simulated {
         println!("\nsimulated in {took:.1} s");
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn print(jobs: &[Submitted], months: &[Month], days: f64) {
-    let dfra = &months[2];
-    println!(
-        "{} jobs in {days:.0} days on 40,960 compute nodes ({:.0} % in use), 80 + 160 I/O nodes\n",
-        jobs.len(),
-        100.0 * dfra.utilisation
-    );
-    let mut t = table::new(&["eligibility (Table 4)", "jobs", "%", "published %"], &[]);
-    let (s, p) = (&dfra.screening, &TABLE_4);
-    for (name, a, b) in [
-        ("benefits from more I/O nodes", s.benefit, p.benefit),
-        ("volume < V_min (20 GB)", s.volume, p.volume),
-        ("nodes doing I/O < N_min (32)", s.parallelism, p.parallelism),
-        ("metadata queue ≥ W_metadata (32)", s.metadata, p.metadata),
-    ] {
-        let percent = |n: u32, of: u32| format!("{:.1}", 100.0 * f64::from(n) / f64::from(of.max(1)));
-        t.add_row([name.to_owned(), a.to_string(), percent(a, s.jobs), percent(b, p.jobs)]);
-    }
-    println!("{t}\n");
-    println!("node hours of those who benefit: {:.1} % (published 79.0 %)", 100.0 * dfra.benefit_node_hours);
-    println!(
-        "mode and volume predicted by the run before: {:.1} % (published 90.3 %)",
-        100.0 * dfra.predicted
-    );
-    println!(
-        "jobs on at least 512 nodes that share an I/O node under the fixed map: {:.1} % (published: over 99 %)",
-        100.0 * months[0].large_shared
-    );
-    println!(
-        "decided: {} scaled ({} cut short), {} isolated, {} found too few in reserve (published: extremely rare)",
-        dfra.scaled, dfra.cut, dfra.isolated, dfra.short
-    );
-    println!(
-        "I/O nodes in the mean over time: {:.1} default + {:.1} dedicated = {:.1} (published: 171.2 of 240); dedicated at most {}",
-        dfra.default_mean,
-        dfra.dedicated_mean,
-        dfra.default_mean + dfra.dedicated_mean,
-        dfra.dedicated_most
-    );
 }

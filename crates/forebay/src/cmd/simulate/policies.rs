@@ -1,12 +1,12 @@
 //! `forebay simulate policies`: the set study.
 
 use super::progress;
-use crate::cmd::{args, table};
+use crate::cmd::args;
 use anyhow::Context;
 use clap::Args;
 use forebay_policy::{CurveTable, FairConfig, PolicyKind, Settings};
-use forebay_sim::charts;
-use forebay_sim::study::{self, Study, StudyConfig};
+use forebay_sim::study::{self, StudyConfig};
+use forebay_sim::{charts, text};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -99,49 +99,8 @@ impl Policies {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&study)?);
         } else {
-            print(&study, &self.io_nodes);
+            print!("{}", text::study(&study, &self.io_nodes));
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn print(study: &Study, pools: &[u32]) {
-    println!(
-        "{} sets of {} jobs out of {} patterns, seed {}; {:.0} compute nodes a set in the median ({:.0} to {:.0})\n",
-        study.sets,
-        study.set_size,
-        study.scenarios,
-        study.seed,
-        study.compute_nodes.median,
-        study.compute_nodes.min,
-        study.compute_nodes.max
-    );
-    let header: Vec<String> = std::iter::once("I/O nodes".to_owned())
-        .chain(PolicyKind::ALL.iter().map(|k| k.to_string()))
-        .collect();
-    let show = |title: &str, value: &dyn Fn(&study::Cell) -> String| {
-        let mut shown = table::new(&header, &[]);
-        for &pool in pools {
-            let cell = |kind: &PolicyKind| study.cell(*kind, pool).map_or(String::new(), value);
-            shown.add_row(std::iter::once(pool.to_string()).chain(PolicyKind::ALL.iter().map(cell)));
-        }
-        println!("{title}\n{shown}\n");
-    };
-    show("Total bandwidth of a set, median, GB/s", &|c| format!("{:.2}", c.total_mbs.median / 1000.0));
-    show("Against STATIC, set by set, median", &|c| percent(c.over_static.median));
-    let median = |kind| study.cell(kind, pools[0]).map_or(0.0, |c| c.over_zero.median);
-    println!(
-        "Against ZERO, median: ONE {}, ORACLE {}",
-        percent(median(PolicyKind::One)),
-        percent(median(PolicyKind::Oracle))
-    );
-    let reaches = study.mckp_reaches_oracle;
-    println!(
-        "MCKP reaches ORACLE with {} I/O nodes in the median set (quartiles {} and {}, at most {})",
-        reaches.median, reaches.q1, reaches.q3, reaches.max
-    );
-}
-
-fn percent(part: f64) -> String {
-    format!("{:+.1} %", part * 100.0)
 }

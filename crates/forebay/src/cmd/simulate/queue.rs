@@ -1,11 +1,11 @@
 //! `forebay simulate queue`: a job queue under every policy.
 
-use crate::cmd::{args, table};
+use crate::cmd::args;
 use anyhow::Context;
 use clap::Args;
 use forebay_policy::{FairConfig, PolicyKind, Settings};
-use forebay_sim::charts;
-use forebay_sim::queue::{self, Outcome, QueueFile};
+use forebay_sim::queue::{self, QueueFile};
+use forebay_sim::{charts, text};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,62 +84,8 @@ impl Queue {
             });
             println!("{}", serde_json::to_string_pretty(&summary)?);
         } else {
-            print(&file, &outcomes, fixed, mckp, fair, self.share);
+            print!("{}", text::queue(&file, &outcomes, fixed, mckp, fair, self.share));
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn print(
-    file: &QueueFile,
-    outcomes: &[Outcome],
-    fixed: &Outcome,
-    mckp: &Outcome,
-    fair: &Outcome,
-    share: f64,
-) {
-    println!(
-        "{} jobs on {} compute nodes and {} I/O nodes, direct access {}\n",
-        file.queue.len(),
-        file.compute_nodes,
-        file.io_nodes,
-        if file.direct { "allowed" } else { "not allowed" }
-    );
-    let mut all = table::new(
-        &["policy", "aggregate GB/s", "× STATIC", "makespan s", "least job × STATIC", "moves"],
-        &[],
-    );
-    for o in outcomes {
-        all.add_row([
-            o.policy.to_string(),
-            format!("{:.2}", o.aggregate_mbs / 1000.0),
-            format!("{:.2}", o.aggregate_mbs / fixed.aggregate_mbs),
-            format!("{:.1}", o.makespan),
-            format!("{:.2}", queue::least_share(o, fixed)),
-            o.jobs.iter().map(|j| j.moves).sum::<u32>().to_string(),
-        ]);
-    }
-    println!("{all}\n");
-    let mut jobs = table::new(&["job, MB/s", "STATIC", "MCKP", "FAIR", "FAIR × STATIC"], &[]);
-    for ((f, m), a) in fixed.jobs.iter().zip(&mckp.jobs).zip(&fair.jobs) {
-        jobs.add_row([
-            f.id.clone(),
-            format!("{:.1}", f.bandwidth_mbs),
-            format!("{:.1}", m.bandwidth_mbs),
-            format!("{:.1}", a.bandwidth_mbs),
-            format!("{:.2}", a.bandwidth_mbs / f.bandwidth_mbs),
-        ]);
-    }
-    println!("{jobs}\n");
-    println!(
-        "FAIR reaches {:.0} % of MCKP's gain over STATIC; no job below {:.2} of STATIC (share {share})",
-        100.0 * queue::part_of_gain(fair, fixed, mckp),
-        queue::least_share(fair, fixed)
-    );
-    println!(
-        "ORACLE gives every job the number of I/O nodes that is best for it alone, as if there were enough. Where \
-         jobs\ntogether want more than {}, they share them and each gets less: on one pool it is no upper bound, \
-         and MCKP can\nbe above it.",
-        file.io_nodes
-    );
 }

@@ -1,8 +1,8 @@
 //! `forebay simulate requests`: every request through simulated I/O nodes.
 
-use crate::cmd::table;
 use anyhow::{Context, bail};
 use clap::Args;
+use forebay_plot::table;
 use forebay_sched::SchedulerConfig;
 use forebay_sim::models;
 use forebay_sim::scenarios::{Broken, Streams};

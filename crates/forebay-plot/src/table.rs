@@ -6,7 +6,7 @@ const STYLE: TableStyle =
     presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
 
 /// An empty table; columns named in `text` are not figures and go to the left too.
-pub(crate) fn new<S: AsRef<str>>(header: &[S], text: &[&str]) -> Table {
+pub fn new<S: AsRef<str>>(header: &[S], text: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -17,4 +17,14 @@ pub(crate) fn new<S: AsRef<str>>(header: &[S], text: &[&str]) -> Table {
         }
     }
     table
+}
+
+/// Adds a line to a text: like `println!`, but into a `String`.
+#[macro_export]
+macro_rules! say {
+    ($out:expr) => { $out.push('\n') };
+    ($out:expr, $($what:tt)*) => {{
+        $out.push_str(&format!($($what)*));
+        $out.push('\n');
+    }};
 }

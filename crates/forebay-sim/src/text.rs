@@ -1,0 +1,254 @@
+//! What was simulated, as a person reads it.
+
+use crate::fit::Predicted;
+use crate::fluid::Month;
+use crate::fluid::behaviour::Submitted;
+use crate::queue::{self, Outcome, QueueFile};
+use crate::study::{self, Study};
+use crate::taihulight::{self, Replay, TABLE_4};
+use forebay_plot::{say, table};
+use forebay_policy::PolicyKind;
+
+/// The set study.
+pub fn study(study: &Study, pools: &[u32]) -> String {
+    let mut out = String::new();
+    say!(
+        out,
+        "{} sets of {} jobs out of {} patterns, seed {}; {:.0} compute nodes a set in the median ({:.0} to {:.0})\n",
+        study.sets,
+        study.set_size,
+        study.scenarios,
+        study.seed,
+        study.compute_nodes.median,
+        study.compute_nodes.min,
+        study.compute_nodes.max
+    );
+    let header: Vec<String> = std::iter::once("I/O nodes".to_owned())
+        .chain(PolicyKind::ALL.iter().map(|k| k.to_string()))
+        .collect();
+    let mut show = |title: &str, value: &dyn Fn(&study::Cell) -> String| {
+        let mut shown = table::new(&header, &[]);
+        for &pool in pools {
+            let cell = |kind: &PolicyKind| study.cell(*kind, pool).map_or(String::new(), value);
+            shown.add_row(std::iter::once(pool.to_string()).chain(PolicyKind::ALL.iter().map(cell)));
+        }
+        say!(out, "{title}\n{shown}\n");
+    };
+    show("Total bandwidth of a set, median, GB/s", &|c| format!("{:.2}", c.total_mbs.median / 1000.0));
+    show("Against STATIC, set by set, median", &|c| percent(c.over_static.median));
+    let median = |kind| study.cell(kind, pools[0]).map_or(0.0, |c| c.over_zero.median);
+    say!(
+        out,
+        "Against ZERO, median: ONE {}, ORACLE {}",
+        percent(median(PolicyKind::One)),
+        percent(median(PolicyKind::Oracle))
+    );
+    let reaches = study.mckp_reaches_oracle;
+    say!(
+        out,
+        "MCKP reaches ORACLE with {} I/O nodes in the median set (quartiles {} and {}, at most {})",
+        reaches.median,
+        reaches.q1,
+        reaches.q3,
+        reaches.max
+    );
+    out
+}
+
+fn percent(part: f64) -> String {
+    format!("{:+.1} %", part * 100.0)
+}
+
+/// A queue under every policy, and what FAIR keeps of MCKP's gain.
+pub fn queue(
+    file: &QueueFile,
+    outcomes: &[Outcome],
+    fixed: &Outcome,
+    mckp: &Outcome,
+    fair: &Outcome,
+    share: f64,
+) -> String {
+    let mut out = String::new();
+    say!(
+        out,
+        "{} jobs on {} compute nodes and {} I/O nodes, direct access {}\n",
+        file.queue.len(),
+        file.compute_nodes,
+        file.io_nodes,
+        if file.direct { "allowed" } else { "not allowed" }
+    );
+    let mut all = table::new(
+        &["policy", "aggregate GB/s", "× STATIC", "makespan s", "least job × STATIC", "moves"],
+        &[],
+    );
+    for o in outcomes {
+        all.add_row([
+            o.policy.to_string(),
+            format!("{:.2}", o.aggregate_mbs / 1000.0),
+            format!("{:.2}", o.aggregate_mbs / fixed.aggregate_mbs),
+            format!("{:.1}", o.makespan),
+            format!("{:.2}", queue::least_share(o, fixed)),
+            o.jobs.iter().map(|j| j.moves).sum::<u32>().to_string(),
+        ]);
+    }
+    say!(out, "{all}\n");
+    let mut jobs = table::new(&["job, MB/s", "STATIC", "MCKP", "FAIR", "FAIR × STATIC"], &[]);
+    for ((f, m), a) in fixed.jobs.iter().zip(&mckp.jobs).zip(&fair.jobs) {
+        jobs.add_row([
+            f.id.clone(),
+            format!("{:.1}", f.bandwidth_mbs),
+            format!("{:.1}", m.bandwidth_mbs),
+            format!("{:.1}", a.bandwidth_mbs),
+            format!("{:.2}", a.bandwidth_mbs / f.bandwidth_mbs),
+        ]);
+    }
+    say!(out, "{jobs}\n");
+    say!(
+        out,
+        "FAIR reaches {:.0} % of MCKP's gain over STATIC; no job below {:.2} of STATIC (share {share})",
+        100.0 * queue::part_of_gain(fair, fixed, mckp),
+        queue::least_share(fair, fixed)
+    );
+    say!(
+        out,
+        "ORACLE gives every job the number of I/O nodes that is best for it alone, as if there were enough. Where \
+         jobs\ntogether want more than {}, they share them and each gets less: on one pool it is no upper bound, \
+         and MCKP can\nbe above it.",
+        file.io_nodes
+    );
+    out
+}
+
+/// A month under three mappings (fixed, round robin, DFRA), beside what the paper counted.
+pub fn month(jobs: &[Submitted], months: &[Month], days: f64) -> String {
+    let mut out = String::new();
+    let dfra = &months[2];
+    say!(
+        out,
+        "{} jobs in {days:.0} days on 40,960 compute nodes ({:.0} % in use), 80 + 160 I/O nodes\n",
+        jobs.len(),
+        100.0 * dfra.utilisation
+    );
+    let mut t = table::new(&["eligibility (Table 4)", "jobs", "%", "published %"], &[]);
+    let (s, p) = (&dfra.screening, &TABLE_4);
+    for (name, a, b) in [
+        ("benefits from more I/O nodes", s.benefit, p.benefit),
+        ("volume < V_min (20 GB)", s.volume, p.volume),
+        ("nodes doing I/O < N_min (32)", s.parallelism, p.parallelism),
+        ("metadata queue ≥ W_metadata (32)", s.metadata, p.metadata),
+    ] {
+        let percent = |n: u32, of: u32| format!("{:.1}", 100.0 * f64::from(n) / f64::from(of.max(1)));
+        t.add_row([name.to_owned(), a.to_string(), percent(a, s.jobs), percent(b, p.jobs)]);
+    }
+    say!(out, "{t}\n");
+    say!(out, "node hours of those who benefit: {:.1} % (published 79.0 %)", 100.0 * dfra.benefit_node_hours);
+    say!(
+        out,
+        "mode and volume predicted by the run before: {:.1} % (published 90.3 %)",
+        100.0 * dfra.predicted
+    );
+    say!(
+        out,
+        "jobs on at least 512 nodes that share an I/O node under the fixed map: {:.1} % (published: over 99 %)",
+        100.0 * months[0].large_shared
+    );
+    say!(
+        out,
+        "decided: {} scaled ({} cut short), {} isolated, {} found too few in reserve (published: extremely rare)",
+        dfra.scaled,
+        dfra.cut,
+        dfra.isolated,
+        dfra.short
+    );
+    say!(
+        out,
+        "I/O nodes in the mean over time: {:.1} default + {:.1} dedicated = {:.1} (published: 171.2 of 240); dedicated at most {}",
+        dfra.default_mean,
+        dfra.dedicated_mean,
+        dfra.default_mean + dfra.dedicated_mean,
+        dfra.dedicated_most
+    );
+    out
+}
+
+/// A history through DFRA, beside what the paper counted.
+pub fn dfra(replay: &Replay) -> String {
+    let mut out = String::new();
+    let mut screening = table::new(&["eligibility", "jobs", "%", "published", "%"], &[]);
+    let (ours, theirs) = (&replay.screening, &TABLE_4);
+    for (name, a, b) in [
+        ("all", ours.jobs, theirs.jobs),
+        ("benefits from more I/O nodes", ours.benefit, theirs.benefit),
+        ("volume < V_min (20 GB)", ours.volume, theirs.volume),
+        ("nodes doing I/O < N_min (32)", ours.parallelism, theirs.parallelism),
+        ("metadata queue ≥ W_metadata (32)", ours.metadata, theirs.metadata),
+    ] {
+        let percent = |n: u32, of: u32| format!("{:.1}", 100.0 * f64::from(n) / f64::from(of));
+        screening.add_row([
+            name.to_owned(),
+            a.to_string(),
+            percent(a, ours.jobs),
+            b.to_string(),
+            percent(b, theirs.jobs),
+        ]);
+    }
+    say!(out, "{screening}\n");
+    say!(
+        out,
+        "Decided: {} scaled up, {} isolated, {} left with the default, {} wanted more than was idle",
+        replay.scaled,
+        replay.isolated,
+        replay.default,
+        replay.none_idle
+    );
+    say!(
+        out,
+        "I/O nodes in use: {:.0} in the median, {:.0} at most, of {}; {:.0} jobs at once in the median",
+        replay.io_nodes_in_use.median,
+        replay.io_nodes_in_use.max,
+        taihulight::IO_NODES,
+        replay.running.median
+    );
+    say!(
+        out,
+        "Those who benefit use {:.1} % of the node hours (published: 79.0 % of the core hours)",
+        100.0 * replay.benefit_node_hours
+    );
+    say!(
+        out,
+        "A decision took {:.0} µs of processor time in the median, {:.0} µs at the 99th percentile, {:.0} µs at most",
+        replay.decision_us.median,
+        replay.decision_us_p99,
+        replay.decision_us.max
+    );
+    out
+}
+
+/// What a model predicts, beside what it was fitted to and what was held out.
+pub fn fit(predicted: &[Predicted]) -> String {
+    let mut out = String::new();
+    let mut t = table::new(&["result", "published", "model", "off", "used"], &[]);
+    for p in predicted {
+        t.add_row([
+            p.target.what.clone(),
+            format!("{:.2}", p.target.ratio),
+            format!("{:.2}", p.ratio),
+            format!("{:+.0} %", 100.0 * p.error()),
+            if p.target.held_out { "held out" } else { "to fit" }.to_owned(),
+        ]);
+    }
+    say!(out, "{t}\n");
+    say!(
+        out,
+        "off in the mean: {:.1} % of what was fitted, {:.1} % of what was held out",
+        100.0 * mean(predicted, false),
+        100.0 * mean(predicted, true)
+    );
+    out
+}
+
+fn mean(predicted: &[Predicted], held_out: bool) -> f64 {
+    let of: Vec<f64> =
+        predicted.iter().filter(|p| p.target.held_out == held_out).map(|p| p.error().abs()).collect();
+    of.iter().sum::<f64>() / of.len().max(1) as f64
+}

@@ -1,0 +1,207 @@
+//! The arbiter's jobs, I/O nodes, decisions and limits as tables.
+
+use forebay_control::limit::{LimitView, utc};
+use forebay_control::view::{DecisionView, JobView, NodeState, NodeView};
+use forebay_plot::{say, table};
+use forebay_types::{NodeId, size};
+
+/// The jobs that run; with where their curves come from.
+pub fn jobs(jobs: &[JobView], why: bool) -> String {
+    let mut out = String::new();
+    let mut header = vec![
+        "job",
+        "application",
+        "user",
+        "compute\nnodes",
+        "processes",
+        "I/O nodes",
+        "MB/s",
+        "predicted",
+        "age",
+        "pattern",
+    ];
+    if why {
+        header.extend(["why", "curve"]);
+    }
+    let mut t = table::new(&header, &["application", "user", "I/O nodes", "pattern", "why", "curve"]);
+    for j in jobs {
+        let shared = if j.shared { " (shared)" } else { "" };
+        let mut row = vec![
+            j.id.clone(),
+            j.app.clone(),
+            j.user.clone(),
+            j.compute_nodes.to_string(),
+            j.processes.to_string(),
+            format!("{}{shared}", list(&j.nodes)),
+            format!("{:.1}", j.bandwidth_mbs),
+            j.predicted_mbs.map_or("?".into(), |b| format!("{b:.1}")),
+            age(j.age_ms),
+            j.pattern.clone().unwrap_or_default(),
+        ];
+        if why {
+            row.extend([j.reason.clone(), j.curve.clone().unwrap_or_else(|| "none: the default".into())]);
+        }
+        t.add_row(row);
+    }
+    say!(out, "{t}");
+    // From 0.0, since the sum of nothing is -0.0.
+    let total = jobs.iter().fold(0.0, |sum, j| sum + j.bandwidth_mbs);
+    say!(out, "{} jobs, {total:.1} MB/s in all", jobs.len());
+    out
+}
+
+/// The I/O nodes there are.
+pub fn nodes(nodes: &[NodeView]) -> String {
+    let mut out = String::new();
+    let header =
+        ["node", "host", "state", "jobs", "MB/s", "waiting", "p50", "p99", "errors", "scheduler", "address"];
+    let mut t = table::new(&header, &["host", "state", "jobs", "scheduler", "address"]);
+    for n in nodes {
+        let state = match n.state {
+            NodeState::Admitted => "admitted",
+            NodeState::Screened => "screened out",
+            NodeState::Draining => "draining",
+            NodeState::Awaited => "awaited",
+            NodeState::Lost => "lost",
+        };
+        let state = n.reason.as_ref().map_or(state.to_owned(), |r| format!("{state}: {r}"));
+        t.add_row([
+            n.id.to_string(),
+            n.host.clone(),
+            state,
+            n.jobs.join(" "),
+            format!("{:.1}", n.bandwidth_mbs),
+            n.waiting.to_string(),
+            time(n.latency_p50.as_secs_f64()),
+            time(n.latency_p99.as_secs_f64()),
+            n.errors.to_string(),
+            n.scheduler.clone().unwrap_or_default(),
+            n.addresses.first().cloned().unwrap_or_default(),
+        ]);
+    }
+    say!(out, "{t}");
+    out
+}
+
+/// What was decided, a row each.
+pub fn decisions(decisions: &[DecisionView]) -> String {
+    let mut out = String::new();
+    let mut t = table::new(
+        &["decision", "ago", "policy", "I/O nodes", "predicted MB/s", "took", "moved", "because"],
+        &["policy", "moved", "because"],
+    );
+    for d in decisions {
+        let moves = d.jobs.iter().filter(|j| j.nodes != j.before);
+        let moved: Vec<String> = moves.map(|j| format!("{} → {}", j.id, list(&j.nodes))).collect();
+        t.add_row([
+            d.id.to_string(),
+            ago(d.unix_ms),
+            d.policy.clone(),
+            d.io_nodes.to_string(),
+            format!("{:.1}", d.total_mbs),
+            time(d.took_us as f64 / 1e6),
+            if moved.is_empty() { "nobody".into() } else { moved.join("\n") },
+            d.cause.clone(),
+        ]);
+    }
+    say!(out, "{t}");
+    out
+}
+
+/// What was decided, the newest last, each with the jobs, what they got and could have had, and why.
+pub fn reasons(decisions: &[DecisionView]) -> String {
+    decisions.iter().rev().map(explain).collect()
+}
+
+fn explain(d: &DecisionView) -> String {
+    let mut out = String::new();
+    say!(
+        out,
+        "decision {}, {} ago, {} on {} I/O nodes, because {}",
+        d.id,
+        ago(d.unix_ms),
+        d.policy,
+        d.io_nodes,
+        d.cause
+    );
+    let header = ["job", "I/O nodes", "before", "MB/s", "gain", "could have had", "why", "curve"];
+    let mut t = table::new(&header, &["I/O nodes", "before", "could have had", "why", "curve"]);
+    for j in &d.jobs {
+        let others: Vec<String> = j.alternatives.iter().map(|(n, b)| format!("{n}: {b:.1}")).collect();
+        t.add_row([
+            j.id.clone(),
+            format!("{}{}", list(&j.nodes), if j.shared { " (shared)" } else { "" }),
+            list(&j.before),
+            j.predicted_mbs.map_or("?".into(), |b| format!("{b:.1}")),
+            j.gain_mbs.map_or(String::new(), |g| format!("{g:+.1}")),
+            others.join(", "),
+            j.why.clone(),
+            j.curve.clone().unwrap_or_else(|| "none: the default".into()),
+        ]);
+    }
+    say!(out, "{t}");
+    say!(out, "{:.1} MB/s predicted in all; decided in {}\n", d.total_mbs, time(d.took_us as f64 / 1e6));
+    out
+}
+
+/// Numbers of I/O nodes.
+pub fn list(nodes: &[NodeId]) -> String {
+    if nodes.is_empty() {
+        return "–".to_owned();
+    }
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn ago(unix_ms: u64) -> String {
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
+    age(now.saturating_sub(unix_ms))
+}
+
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s <= 0.0 => "–".to_owned(),
+        s if s < 0.001 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// What jobs may have at most and at least.
+pub fn limits(limits: &[LimitView]) -> String {
+    let mut out = String::new();
+    let header = ["limit", "bytes/s", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
+    let mut t = table::new(&header, &["until (UTC)", "on I/O nodes"]);
+    for l in limits {
+        let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| format!("{n:.0}"));
+        let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
+        let most = &l.limit.most;
+        let places: Vec<String> = l
+            .shares
+            .iter()
+            .map(|p| match p.share.limit.bandwidth {
+                Some(b) => format!("{}: {} {:.1} MB/s", p.node, p.share.job, b / 1e6),
+                None => format!("{}: {}", p.node, p.share.job),
+            })
+            .collect();
+        t.add_row([
+            l.id.clone(),
+            bytes(most.bandwidth),
+            n(most.iops),
+            n(most.metadata),
+            bytes(l.limit.at_least),
+            l.limit.until_unix_ms.map_or("removed".into(), utc),
+            places.join("\n"),
+        ]);
+    }
+    say!(out, "{t}");
+    out
+}
