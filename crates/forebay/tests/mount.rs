@@ -9,7 +9,7 @@ use forebay_testkit::{
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LEASE_MS: u64 = 500;
@@ -293,8 +293,35 @@ impl Drop for Mounted {
     }
 }
 
+/// How often a node was killed: odd while one is being killed.
+#[derive(Default)]
+struct Kills(AtomicU64);
+
+impl Kills {
+    fn during(&self, kill: impl FnOnce()) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        kill();
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Makes a call that must be done once; whether it was done. A node that is killed within the system
+    /// call has noted that it began, and nobody can tell whether it ended: that is `EIO`, at once and not
+    /// at the deadline, and then one looks. Nothing else is allowed, nor that at any other time.
+    fn once(&self, call: impl Fn() -> std::io::Result<()>, look: impl Fn() -> bool) -> bool {
+        let (since, before) = (Instant::now(), self.0.load(Ordering::SeqCst));
+        let Err(e) = call() else { return true };
+        let took = since.elapsed();
+        let killed = before % 2 == 1 || self.0.load(Ordering::SeqCst) != before;
+        let excused = killed && e.raw_os_error() == Some(5) && took < Duration::from_secs(10);
+        assert!(excused, "{e} after {took:?}; a node was killed meanwhile: {killed}");
+        let done = look();
+        println!("a node was killed within a call, which was {}done", if done { "" } else { "not " });
+        done
+    }
+}
+
 /// Writes and reads back until it is told to stop: every call succeeds, every byte is right.
-fn verify(dir: &Path, number: usize, stop: &AtomicBool) -> u64 {
+fn verify(dir: &Path, number: usize, stop: &AtomicBool, kills: &Kills) -> u64 {
     const BLOCK: usize = 8192;
     let path = dir.join(format!("file{number}"));
     let file = std::fs::File::options()
@@ -317,9 +344,13 @@ fn verify(dir: &Path, number: usize, stop: &AtomicBool) -> u64 {
             assert!(got.iter().all(|b| *b == versions[other]), "block {other} of {}", path.display());
         }
         let name = dir.join(format!("name{number}-{rounds}"));
-        std::fs::create_dir(&name).expect("a new directory");
-        std::fs::rename(&name, name.with_extension("moved")).expect("it is renamed");
-        std::fs::remove_dir(name.with_extension("moved")).expect("it is removed");
+        let moved = name.with_extension("moved");
+        let there = |path: &Path| path.try_exists().expect("a look");
+        if kills.once(|| std::fs::create_dir(&name), || there(&name)) {
+            let renamed = kills.once(|| std::fs::rename(&name, &moved), || there(&moved));
+            let left = if renamed { &moved } else { &name };
+            while !kills.once(|| std::fs::remove_dir(left), || !there(left)) {}
+        }
         rounds += 1;
     }
     rounds
@@ -341,19 +372,19 @@ fn nodes_die_freeze_and_drain() {
         return;
     }
     let mut mounted = Mounted::start("30");
-    let stop = AtomicBool::new(false);
+    let (stop, kills) = (AtomicBool::new(false), Kills::default());
     let dir = mounted.dir.clone();
     std::thread::scope(|scope| {
         // Also when something is wrong here: the scope waits for the workers.
         let told = Told(&stop);
-        let (stop, dir) = (&stop, &dir);
-        let workers: Vec<_> = (0..2).map(|n| scope.spawn(move || verify(dir, n, stop))).collect();
+        let (stop, dir, kills) = (&stop, &dir, &kills);
+        let workers: Vec<_> = (0..2).map(|n| scope.spawn(move || verify(dir, n, stop, kills))).collect();
         let pause = |ms| std::thread::sleep(Duration::from_millis(ms));
         for round in 0..setting("FOREBAY_ROUNDS", 6) {
             pause(400);
             let n = (round / 3 % 2) as usize;
             match round % 3 {
-                0 => mounted.layer.kill(n),
+                0 => kills.during(|| mounted.layer.kill(n)),
                 1 => mounted.layer.freeze(n),
                 _ => drop(mounted.layer.drain(n)),
             }
@@ -366,6 +397,10 @@ fn nodes_die_freeze_and_drain() {
             assert!(worker.join().expect("every call succeeded and every byte was right") > 0);
         }
     });
+    let left = std::fs::read_dir(mounted.layer.export()).expect("the directory").flatten();
+    let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["file0", "file1"], "what was removed is gone");
     mounted.end();
 }
 

@@ -16,7 +16,7 @@ use forebay_types::Nanos;
 /// How often a suspect is looked at and asked about: at first at once, then less and less.
 const POLL: Nanos = Nanos::from_millis(1);
 const POLL_DOUBLINGS: u32 = 6;
-/// A node that gave no answer so often is not asked again.
+/// A node that gave no answer so often is not asked again about what can be done twice.
 const TRIES: usize = 2;
 /// How long to wait when no node answers, doubled from time to time.
 const NAP: Nanos = Nanos::from_millis(10);
@@ -267,18 +267,24 @@ impl Call {
         let past = now >= s.until;
         let tries = |n: usize| s.unheard.iter().filter(|&&other| other == n).count();
         // After the fence everybody on that host is asked, also who was down a while ago: only if none
-        // of them can be reached is there nobody to ask.
-        let via = s.successor.then_some(s.who.node).or_else(|| {
-            nodes
-                .on_host(s.who.host, now, past)
-                .find(|&n| n != s.who.node && !s.ignorant.contains(&n) && tries(n) < TRIES)
+        // of them can be reached is there nobody to ask. What must be done once is settled by nothing
+        // else: then they are asked in turn until the deadline.
+        let others = || {
+            let on_host = nodes.on_host(s.who.host, now, past);
+            on_host.filter(|&n| n != s.who.node && !s.ignorant.contains(&n))
+        };
+        let via = s.successor.then_some(s.who.node).or_else(|| match again {
+            true => others().find(|&n| tries(n) < TRIES),
+            false => others().min_by_key(|&n| tries(n) / TRIES),
         });
         let ask = via.filter(|_| due(s.asked));
         if past && again && (s.idle || via.is_none() && s.vacant >= TRIES) {
             self.clear();
             return None;
         }
-        if due(s.looked) && !s.successor && !(past && ask.is_some()) {
+        // Whoever has given no answer for a while takes turns with the suspect's address.
+        let first = past && ask.is_some_and(|via| tries(via) < TRIES || s.looked > s.asked);
+        if due(s.looked) && !s.successor && !first {
             s.looked = Some(now);
             return Some(Step::Look(s.who.node));
         }
@@ -426,5 +432,93 @@ impl Call {
     /// A step other than sending failed: with its node, not with the request.
     pub fn step_failed(&mut self) {
         self.failed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_types::Epoch;
+
+    const HOST: HostBoot = HostBoot([7; 16]);
+    const LEASE: Nanos = Nanos::from_millis(500);
+
+    fn process(node: usize) -> Process {
+        Process { node, incarnation: Incarnation([node as u8 + 1; 16]), host: HOST }
+    }
+
+    /// A call that node 0 did not answer, and cannot be asked about: the next question to another node.
+    fn question(call: &mut Call, now: &mut Nanos, nodes: &Nodes<&str>) -> Step {
+        loop {
+            match call.next(*now, nodes, Bound::Free, false) {
+                Step::Look(0) => call.looked(None),
+                Step::Nap(until) => *now = until,
+                step => return step,
+            }
+        }
+    }
+
+    /// Two nodes of one host, and a call that went to the first: past the fence.
+    fn suspected(kind: Kind) -> (Call, Nanos, Nodes<&'static str>) {
+        let nodes = Nodes::new(Epoch(0), &["a", "b"], &[], 0);
+        (0..2).for_each(|n| nodes.mark_host(n, HOST));
+        let sent = Nanos::from_secs(10);
+        let mut call = Call::new(1, kind, sent, Nanos::from_secs(30));
+        assert_eq!(call.next(sent, &nodes, Bound::Free, false), Step::Send(0));
+        call.sending(sent);
+        call.unanswered(process(0), sent, LEASE);
+        nodes.mark_down(0, sent);
+        (call, sent + fence(LEASE), nodes)
+    }
+
+    /// Connections to whoever can tell may break as often as they like: what must be done once is settled
+    /// by his word alone.
+    #[test]
+    fn who_can_tell_is_asked_until_he_answers() {
+        let (mut call, mut now, nodes) = suspected(Kind::Once);
+        for _ in 0..20 {
+            let step = question(&mut call, &mut now, &nodes);
+            assert!(matches!(step, Step::Ask { via: 1, .. }), "{step:?}");
+            call.verdict(1, now, Verdict::NoAnswer);
+        }
+        assert!(matches!(question(&mut call, &mut now, &nodes), Step::Ask { via: 1, .. }));
+        call.verdict(1, now, Verdict::Known { dead: false, fate: Fate::Absent });
+        assert_eq!(call.next(now, &nodes, Bound::Free, false), Step::Send(1));
+    }
+
+    /// Nodes that do not answer take longer than they are left alone: still all of them get their turn.
+    #[test]
+    fn the_suspect_is_looked_at_as_often_as_the_other_is_asked() {
+        let (mut call, mut now, nodes) = suspected(Kind::Once);
+        let (mut looks, mut asks) = (0, 0);
+        while looks + asks < 30 {
+            match call.next(now, &nodes, Bound::Free, false) {
+                Step::Look(0) => {
+                    looks += 1;
+                    call.looked(None);
+                }
+                Step::Ask { via: 1, .. } => {
+                    asks += 1;
+                    call.verdict(1, now, Verdict::NoAnswer);
+                }
+                step => panic!("{step:?}"),
+            }
+            now = now + Nanos::from_millis(500);
+        }
+        assert!(looks >= 10 && asks >= 10, "{looks} looks, {asks} questions");
+        call.looked(Some(process(0)));
+        assert_eq!(call.next(now, &nodes, Bound::Free, false), Step::Send(0));
+    }
+
+    /// What can be done twice goes on when nobody can be reached.
+    #[test]
+    fn what_can_be_done_twice_waits_for_nobody() {
+        let (mut call, mut now, nodes) = suspected(Kind::Again);
+        for _ in 0..TRIES {
+            let step = question(&mut call, &mut now, &nodes);
+            assert!(matches!(step, Step::Ask { via: 1, .. }), "{step:?}");
+            call.verdict(1, now, Verdict::NoAnswer);
+        }
+        assert_eq!(question(&mut call, &mut now, &nodes), Step::Send(1));
     }
 }
