@@ -2,6 +2,7 @@
 
 use crate::plain::bytes;
 use crate::screen::{Screen, View};
+use crate::text::age;
 use forebay_control::view::{JobView, NodeState, NodeView};
 use forebay_types::{Nanos, NodeId};
 use ratatui::Frame;
@@ -279,15 +280,6 @@ fn list(nodes: &[NodeId]) -> String {
         return "none".to_owned();
     }
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn age(ms: u64) -> String {
-    match ms / 1000 {
-        s @ 0..120 => format!("{s} s"),
-        s @ 120..7200 => format!("{} min", s / 60),
-        s @ 7200..172_800 => format!("{} h", s / 3600),
-        s => format!("{} d", s / 86_400),
-    }
 }
 
 fn time(span: Nanos) -> String {

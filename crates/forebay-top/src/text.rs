@@ -157,7 +157,8 @@ fn ago(unix_ms: u64) -> String {
     age(now.saturating_sub(unix_ms))
 }
 
-fn age(ms: u64) -> String {
+/// How long ago, in the largest unit that says something.
+pub(crate) fn age(ms: u64) -> String {
     match ms / 1000 {
         s @ 0..120 => format!("{s} s"),
         s @ 120..7200 => format!("{} min", s / 60),
