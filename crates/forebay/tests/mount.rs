@@ -173,7 +173,7 @@ fn busybox_and_a_program_of_go() {
     let home = tempfile::tempdir().expect("a directory");
     if needs(NAME, &["busybox"]) {
         let script = "mkdir d && cd d && echo one > a && cp a b && mv b ../c && ls -l . .. | wc -l && tar cf ../t.tar . && sync && cat ../c";
-        let (out, report) = run(home.path(), &["--via", "auto"], &["busybox", "sh", "-c", script]);
+        let (out, report) = run(home.path(), &[], &["busybox", "sh", "-c", script]);
         assert!(out.status.success() && text(&out.stdout).ends_with("one\n"), "{}", text(&out.stderr));
         assert_eq!(report["front_end"], "mount");
     }

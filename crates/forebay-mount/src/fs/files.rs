@@ -219,16 +219,13 @@ impl Fs {
     /// A descriptor was closed: the process loses its locks on the file. Nothing else waits for it,
     /// since every write was answered by the node.
     pub(crate) fn flush(&self, who: &Asked, fh: u64, owner: u64) -> Outcome<Reply> {
-        self.drop_locks(who.node, owner)?;
-        self.locks.closed(who.node, fh, owner);
+        self.locks_at_close(who.node, fh, owner)?;
         Ok(Reply::Done)
     }
 
     pub(crate) fn release(&self, fh: u64) -> Outcome<Reply> {
         if let Some(open) = self.handles.release(fh) {
-            self.drop_locks_of_file(open.node, fh);
-            drop(open);
-            self.locks.released();
+            self.locks_at_end(open, fh);
         }
         Ok(Reply::Done)
     }

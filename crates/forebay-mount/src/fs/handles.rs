@@ -3,6 +3,7 @@
 use super::dirs::Page;
 use forebay_client::{Client, File};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file that is open on an I/O node for as long as somebody holds this.
@@ -11,11 +12,18 @@ pub(super) struct Held {
     client: Arc<Client>,
     /// Locks of one file change one after the other.
     pub(super) locking: Mutex<()>,
+    /// It has been locked as a whole, and not been unlocked by its program since.
+    pub(super) flocked: AtomicBool,
 }
 
 impl Held {
     pub(super) fn new(file: File, client: &Arc<Client>) -> Arc<Held> {
-        Arc::new(Held { file, client: Arc::clone(client), locking: Mutex::new(()) })
+        Arc::new(Held {
+            file,
+            client: Arc::clone(client),
+            locking: Mutex::new(()),
+            flocked: AtomicBool::new(false),
+        })
     }
 }
 

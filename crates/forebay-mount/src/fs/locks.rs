@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How often a lock that another host may hold is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// How long the end of an open file that was closed may take to be heard of.
-const CLOSING: Duration = Duration::from_millis(50);
+const CLOSING: Duration = Duration::from_millis(500);
 /// How many locks may be waited for at once.
 const MOST_WAITING: usize = 1024;
 /// Interruptions of requests that have not come this far yet.
@@ -24,6 +24,9 @@ const EARLY: usize = 256;
 #[derive(Default)]
 pub(super) struct Locks {
     owners: Mutex<HashMap<(u64, u64), Owner>>,
+    /// Open files with locks, by number, of which a descriptor was closed: the end of an open file
+    /// comes a moment after its last close, and its locks end with it. Gone when that is done.
+    closing: Mutex<HashMap<u64, u64>>,
     waiting: Mutex<Waiting>,
     /// Somebody has released something.
     released: Condvar,
@@ -39,14 +42,9 @@ struct Waiting {
 #[derive(Clone)]
 struct Owner {
     carrier: Arc<Held>,
-    /// The carrier is also an open file of the kernel, which outlives the locks.
-    borrowed: bool,
     pid: u32,
     /// The open files through which it locked.
     through: Vec<u64>,
-    /// One of those was closed by somebody since: the end of an open file comes a moment after its
-    /// last close, and the locks of an open file end with it.
-    closing: bool,
 }
 
 impl Locks {
@@ -64,28 +62,41 @@ impl Locks {
         self.released.notify_all();
     }
 
-    /// Whether a lock in the way may be one of an open file that was just closed; waits for its end,
-    /// which is on its way if so.
-    fn await_closing(&self, node: u64, except: u64) -> bool {
-        let closing = || self.owners().iter().any(|((n, id), o)| *n == node && *id != except && o.closing);
-        if !closing() {
-            return false;
-        }
-        let until = Instant::now() + CLOSING;
-        while closing() && Instant::now() < until {
-            let seen = self.release.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.released.wait_timeout(seen, Duration::from_millis(2)));
-        }
-        true
+    fn closing(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor of the open file `fh` was closed by `owner`.
-    pub(super) fn closed(&self, node: u64, fh: u64, owner: u64) {
-        for ((n, id), o) in self.owners().iter_mut() {
-            if *n == node && *id != owner && o.through.contains(&fh) {
-                o.closing = true;
+    /// The open files of `node`, other than `fh`, whose end may be on its way.
+    fn ending(&self, node: u64, fh: u64) -> Vec<u64> {
+        let closing = self.closing();
+        closing.iter().filter(|(other, n)| **n == node && **other != fh).map(|(other, _)| *other).collect()
+    }
+
+    /// Waits until `files` have ended. One of which nothing is heard in time is still open somewhere.
+    fn await_ends(&self, files: &[u64]) {
+        let until = Instant::now() + CLOSING;
+        let mut seen = self.release.lock().unwrap_or_else(PoisonError::into_inner);
+        while files.iter().any(|fh| self.closing().contains_key(fh)) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.closing().retain(|fh, _| !files.contains(fh));
+                return;
             }
+            seen = self.released.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// A descriptor of the open file `fh` was closed.
+    fn closed(&self, node: u64, fh: u64, flocked: bool) {
+        if flocked || self.owners().iter().any(|((n, _), o)| *n == node && o.through.contains(&fh)) {
+            self.closing().insert(fh, node);
+        }
+    }
+
+    /// The open file `fh` has ended, and what it had locked is free.
+    fn ended(&self, fh: u64) {
+        self.closing().remove(&fh);
+        self.released();
     }
 
     pub(super) fn clear(&self) {
@@ -93,6 +104,7 @@ impl Locks {
             stop.store(true, Ordering::Relaxed);
         }
         self.owners().clear();
+        self.closing().clear();
         self.released();
     }
 }
@@ -120,6 +132,9 @@ const EVERYTHING: LockRange = LockRange { kind: LockKind::Unlock, start: 0, len:
 impl Fs {
     fn lock_once(&self, carrier: &Held, range: LockRange, whole: bool) -> Outcome<()> {
         let _alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+        if whole {
+            carrier.flocked.store(range.kind != LockKind::Unlock, Ordering::Relaxed);
+        }
         self.client.lock(&carrier.file, LockOwner::Handle, range, whole).map_err(errno)
     }
 
@@ -140,8 +155,10 @@ impl Fs {
         } else {
             self.carrier(who.node, &open, lk)?
         };
+        let ending = if wait { Vec::new() } else { self.locks.ending(who.node, lk.fh) };
         let mut tried = self.lock_once(&carrier, range, whole);
-        if tried == Err(libc::EAGAIN) && !whole && !wait && self.locks.await_closing(who.node, lk.owner) {
+        if tried == Err(libc::EAGAIN) && !ending.is_empty() {
+            self.locks.await_ends(&ending);
             tried = self.lock_once(&carrier, range, whole);
         }
         match tried {
@@ -167,19 +184,12 @@ impl Fs {
                 if !owner.through.contains(&lk.fh) {
                     owner.through.push(lk.fh);
                 }
-                owner.closing = false;
                 return Ok(Arc::clone(&owner.carrier));
             }
             let in_use = owners.values().any(|o| Arc::ptr_eq(&o.carrier, &open.held));
             if !in_use && open.held.file.flags().has(both) {
                 let carrier = Arc::clone(&open.held);
-                let owner = Owner {
-                    carrier: Arc::clone(&carrier),
-                    borrowed: true,
-                    pid: lk.lk.pid,
-                    through: vec![lk.fh],
-                    closing: false,
-                };
+                let owner = Owner { carrier: Arc::clone(&carrier), pid: lk.lk.pid, through: vec![lk.fh] };
                 owners.insert(key, owner);
                 return Ok(carrier);
             }
@@ -195,13 +205,7 @@ impl Fs {
         let carrier = again(both).or_else(|_| again(OpenFlags(own.0 & both.0)))?;
         let mut owners = self.locks.owners();
         // Another thread of the same process may have been faster.
-        let owner = owners.entry(key).or_insert(Owner {
-            carrier,
-            borrowed: false,
-            pid: lk.lk.pid,
-            through: vec![lk.fh],
-            closing: false,
-        });
+        let owner = owners.entry(key).or_insert(Owner { carrier, pid: lk.lk.pid, through: vec![lk.fh] });
         Ok(Arc::clone(&owner.carrier))
     }
 
@@ -286,29 +290,43 @@ impl Fs {
     }
 
     /// A process has closed a descriptor of the file: none of its ranges on it is left.
-    pub(super) fn drop_locks(&self, node: u64, owner: u64) -> Outcome<()> {
+    fn drop_locks(&self, node: u64, owner: u64) -> Outcome<()> {
         let Some(owner) = self.locks.owners().remove(&(node, owner)) else { return Ok(()) };
-        let dropped = if owner.borrowed { self.lock_once(&owner.carrier, EVERYTHING, false) } else { Ok(()) };
+        // The carrier may outlive the locks: it may also be an open file of the kernel, and its close is
+        // not waited for.
+        let dropped = self.lock_once(&owner.carrier, EVERYTHING, false);
         drop(owner);
         self.locks.released();
         dropped
     }
 
+    /// A descriptor was closed: the process loses its locks on the file.
+    pub(super) fn locks_at_close(&self, node: u64, fh: u64, owner: u64) -> Outcome<()> {
+        self.drop_locks(node, owner)?;
+        let flocked = self.handles.get(fh).is_ok_and(|open| open.held.flocked.load(Ordering::Relaxed));
+        self.locks.closed(node, fh, flocked);
+        Ok(())
+    }
+
     /// The kernel's last use of an open file is over: so is that of owners that only had this one.
-    pub(super) fn drop_locks_of_file(&self, node: u64, fh: u64) {
+    pub(super) fn locks_at_end(&self, open: Open, fh: u64) {
         let gone: Vec<u64> = {
             let mut owners = self.locks.owners();
-            let all = owners.iter_mut().filter(|((n, _), _)| *n == node);
+            let all = owners.iter_mut().filter(|((n, _), _)| *n == open.node);
             all.filter_map(|((_, id), owner)| {
                 owner.through.retain(|other| *other != fh);
                 owner.through.is_empty().then_some(*id)
             })
             .collect()
         };
-        for owner in gone {
-            if let Err(e) = self.drop_locks(node, owner) {
-                tracing::debug!("locks of a closed file: {}", std::io::Error::from_raw_os_error(e));
-            }
+        let mut freed: Vec<_> = gone.into_iter().map(|owner| self.drop_locks(open.node, owner)).collect();
+        if open.held.flocked.load(Ordering::Relaxed) {
+            freed.push(self.lock_once(&open.held, EVERYTHING, true));
         }
+        for e in freed.into_iter().filter_map(Result::err) {
+            tracing::debug!("locks of a closed file: {}", std::io::Error::from_raw_os_error(e));
+        }
+        drop(open);
+        self.locks.ended(fh);
     }
 }

@@ -156,7 +156,6 @@ pub(super) struct World<'a> {
     sequence: u32,
     outcome: Outcome,
     left: usize,
-    schedules_metadata: bool,
 }
 
 impl<'a> World<'a> {
@@ -204,7 +203,6 @@ impl<'a> World<'a> {
                 served: vec![0; flows],
                 ..Outcome::default()
             },
-            schedules_metadata: machine.scheduler.name().starts_with("sfq"),
         };
         for p in 0..world.processes.len() as u32 {
             world.at(Nanos::ZERO, Event::Process(p));
@@ -244,7 +242,6 @@ impl<'a> World<'a> {
                 Event::Interval => {
                     let intervals: Vec<_> = self.nodes.iter_mut().map(|n| n.collector.close(now)).collect();
                     if let Some(config) = observer.as_mut().and_then(|o| o.observe(now, &intervals)) {
-                        self.schedules_metadata = config.name().starts_with("sfq");
                         for n in 0..self.nodes.len() as u32 {
                             self.nodes[n as usize].queue.reconfigure(now, config.clone());
                             self.pump(now, n);
@@ -323,7 +320,7 @@ impl<'a> World<'a> {
         let client = ClientId(u64::from(pending.process));
         let Request { flow, file, op, offset, len, .. } = request;
         node.collector.arrive(now, &Access { flow, client, file, op, offset, len });
-        if op == OpKind::Metadata && !self.schedules_metadata {
+        if op == OpKind::Metadata && !node.queue.wants_metadata() {
             // As on the production node: who asked carries it out at once.
             let slowness = node.slowness;
             return self.lone(now, r, n, slowness, &request);

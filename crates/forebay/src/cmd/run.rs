@@ -125,7 +125,7 @@ pub(crate) struct Run {
     fallback: OnFailure,
     /// How the program's calls are caught. `auto` takes the preload library where it reaches the
     /// program, and the mount where it does not (static, Go, 32-bit…).
-    #[arg(long, value_enum, default_value_t = CaughtBy::Preload)]
+    #[arg(long, value_enum, default_value_t = CaughtBy::Auto)]
     via: CaughtBy,
     /// What may be kept of the files. With anything but `strict` the calls are caught by the mount
     /// (`--via mount` or `auto`); see `forebay mount --help`.
