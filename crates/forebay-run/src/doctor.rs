@@ -162,7 +162,10 @@ fn look_at(command: &OsStr, mount: bool) -> (Finding, bool) {
             } else {
                 ""
             };
-            good(what, format!("it is {}: the mount is taken for it (--via auto, the default){more}", why.reason()))
+            good(
+                what,
+                format!("it is {}: the mount is taken for it (--via auto, the default){more}", why.reason()),
+            )
         }
         Some(why) => bad(what, format!("it is {}, and the mount is not possible (see above)", why.reason())),
     };
