@@ -100,7 +100,14 @@ impl Conn {
         if left.is_zero() {
             return Err(Failure::Deadline);
         }
-        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| broken("connect", e))?;
+        let fd = sys::connect(address, CONNECT_LIMIT.min(left)).map_err(|e| match (address, e) {
+            // No waiting changes that. The socket is its user's own, and so is what is done through it.
+            (Address::Unix(_), Errno::ACCESS | Errno::PERM) => Failure::Fatal(Error::Refused {
+                errno: libc::EACCES,
+                message: format!("{address} is not this user's: the job's I/O nodes serve who started it"),
+            }),
+            _ => broken("connect", e),
+        })?;
         let tick = who.tick.min(left / 2).max(Duration::from_millis(1));
         sys::set_timeouts(&fd, tick).map_err(|e| broken("set timeouts", e))?;
         let mut conn = Conn {

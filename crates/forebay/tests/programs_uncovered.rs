@@ -258,6 +258,29 @@ int main(int n, char **v) { if (n < 3) return 0; if (chroot(v[1]) || chdir("/"))
     assert_eq!(note(&report, "chroot").unwrap_or_else(|| panic!("{report:#}"))["program"], "enter");
 }
 
+/// The I/O nodes act for who started the job: somebody else gets no connection, and is told so at once.
+#[test]
+fn another_user_is_refused_at_once() {
+    let test = "another_user_is_refused_at_once";
+    let home = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+int main(int n, char **v) { if (n < 2) return 0; if (setgid(65534) || setuid(65534)) return 77; return open(v[1], O_WRONLY | O_CREAT, 0644) >= 0 ? 1 : errno != EACCES; }
+"#;
+    let Some(program) = build(home.path(), test, source, "other", &["gcc"]) else { return };
+    let file = home.path().join("E/f");
+    let (out, report) = reported(home.path(), &[program.to_str().unwrap(), file.to_str().unwrap()]);
+    if out.status.code() == Some(77) {
+        return skipped(test, "this user may not become another one");
+    }
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(!file.exists());
+    let slowest = report["operations"].as_array().unwrap().iter().map(|o| o["max_us"].as_f64());
+    assert!(slowest.flatten().all(|us| us < 20e6), "it was not waited for: {report:#}");
+}
+
 /// Refused with the errno of a file system that does not have it, and named.
 #[test]
 fn what_cannot_be_forwarded_is_refused() {
