@@ -12,6 +12,7 @@ pub(crate) use metrics::JobSeries;
 
 use crate::core::Refusal;
 use crate::history::{History, Query};
+use crate::refusals::Who;
 use crate::serve::Peer;
 use crate::service::{NotLeading, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query as Params, Request, State};
@@ -181,15 +182,17 @@ async fn one_by_one(State(shared): App, request: Request, next: Next) -> Respons
 async fn authorize(State(shared): App, headers: HeaderMap, request: Request, next: Next) -> Response {
     let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).and_then(Secret::from_hex);
+    let peer = request.extensions().get::<Arc<Peer>>();
     if sent.is_some() && sent == shared.config.secret {
-        if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
+        if let Some(peer) = peer {
             peer.authorize();
         }
         return next.run(request).await;
     }
     let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
     if request.uri().path() == forebay_control::NODE_PATH {
-        shared.refusals.refused(None, "it does not know this arbiter's secret");
+        let who = Who::Somebody(peer.and_then(|p| p.from));
+        shared.refusals.refused(who, "it does not know this arbiter's secret");
     }
     Rejection::new(Status::Unauthorized, why.to_owned()).into_response()
 }
@@ -367,7 +370,8 @@ async fn health(State(shared): App) -> Response {
     let dropped = shared.history_dropped();
     let leading = shared.ask(|core, now| core.health(now)).await;
     match leading {
-        Ok(view) => Json(HealthView { history_dropped: dropped, ..view }).into_response(),
+        Ok(view) => Json(HealthView { history_dropped: dropped, refused: shared.refusals.list(), ..view })
+            .into_response(),
         Err(NotLeading::Elsewhere { leader, .. }) => Json(HealthView {
             state: "standby".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -379,6 +383,7 @@ async fn health(State(shared): App) -> Response {
             up_ms: 0,
             history_dropped: dropped,
             leader,
+            refused: Vec::new(),
         })
         .into_response(),
         Err(e) => Rejection::from(e).into_response(),

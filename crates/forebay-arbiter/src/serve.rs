@@ -7,6 +7,7 @@ use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Peer {
     authorized: AtomicBool,
     gone: AtomicBool,
     leave: Notify,
+    /// Where it connected from.
+    pub(crate) from: Option<IpAddr>,
 }
 
 impl Peer {
@@ -42,8 +45,8 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<
     let accept = async {
         let mut peers: VecDeque<Arc<Peer>> = VecDeque::new();
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(e) => {
                     tracing::warn!("a connection could not be taken: {e}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -51,7 +54,7 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<
                 }
             };
             make_room(&mut peers, most).await;
-            let peer = Arc::new(Peer::default());
+            let peer = Arc::new(Peer { from: Some(from.ip()), ..Peer::default() });
             peers.push_back(Arc::clone(&peer));
             tokio::spawn(converse(router.clone(), stream, peer));
         }

@@ -149,8 +149,13 @@ export const views = {
   },
   nodes(main, pick) {
     const l = list(nodeColumns(most(state.nodes)), () => [...state.nodes.values()], (id) => pick("node", id), "no I/O node has come yet");
-    main.append(panel("I/O nodes", null, l.box)); main.querySelector("h2").append(el("span", { class: "grow" }), l.search);
-    return { draw: l.draw };
+    const refused = el("ul", { class: "feed" });
+    main.append(panel("I/O nodes", null, l.box, refused)); main.querySelector("h2").append(el("span", { class: "grow" }), l.search);
+    return { draw() {
+      l.draw();
+      const words = (state.about?.refused ?? []).map((r) => `refused: ${r.node === undefined ? "somebody" : `I/O node ${r.node}`}${r.host ? ` on ${r.host}` : ""}: ${r.reason}`);
+      if (refused.textContent !== words.join("")) refused.replaceChildren(...words.map((w) => el("li", { class: "bad" }, w)));
+    } };
   },
   decisions(main) {
     const news = feed(200);

@@ -269,4 +269,22 @@ pub struct HealthView {
     /// Where the arbiter that leads is, while this one stands by and knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
+    /// Who wants to be an I/O node here and may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedView>,
+}
+
+/// An I/O node that is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedView {
+    /// The number it gave; none if it does not know the secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// The machine it is on, or the address it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// Milliseconds since it last tried.
+    pub ago_ms: u64,
 }

@@ -5,53 +5,66 @@ use crate::node::Node;
 use forebay_client::{Address, Client, Config};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::blame::blame;
-use forebay_sched::whatif::replay;
-use forebay_types::Secret;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use forebay_sched::whatif::{Fared, replay};
+pub use forebay_types::JobBlame;
+use forebay_types::{FlowId, Nanos, Secret};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// The job under which somebody asks who has the node's secret.
 const ASKING: &str = "forebay-control";
 
-/// Where the time of a job's requests went, in seconds, summed over its last requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobBlame {
-    /// How many requests this is about.
-    pub requests: u64,
-    /// Over how long they came.
-    pub span: f64,
-    /// From arrival to the end.
-    pub total: f64,
-    /// At the storage.
-    pub service: f64,
-    /// Held back by a limit.
-    pub throttled: f64,
-    /// Waiting while requests of this job were at the storage; its own among them.
-    pub behind: BTreeMap<String, f64>,
-    /// Waiting while nothing was: the scheduler wanted it so.
-    pub idle: f64,
-    /// The same requests through the scheduler in force, and through the one that was asked about: a
-    /// request's time without limits, summed up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what_if: Option<(f64, f64)>,
+/// So many requests that were sent again are remembered.
+const REPLAYS: usize = 1024;
+
+/// What requests had lost before they were sent here again: when, whose, how long.
+#[derive(Debug, Default)]
+pub(crate) struct Replays(Mutex<VecDeque<(Nanos, FlowId, Nanos)>>);
+
+impl Replays {
+    /// A request came that was sent `lost` ago for the first time.
+    pub(crate) fn note(&self, now: Nanos, flow: FlowId, lost: Nanos) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == REPLAYS {
+            all.pop_front();
+        }
+        all.push_back((now, flow, lost));
+    }
+
+    /// What a flow has lost since then, in seconds.
+    fn lost(&self, flow: FlowId, since: Nanos) -> f64 {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.iter().filter(|(at, whose, _)| *whose == flow && *at >= since);
+        own.map(|(.., lost)| lost.as_secs_f64()).sum()
+    }
 }
 
-impl JobBlame {
-    /// The same job on another node.
-    pub fn add(&mut self, other: &JobBlame) {
-        self.requests += other.requests;
-        self.span = self.span.max(other.span);
-        self.total += other.total;
-        self.service += other.service;
-        self.throttled += other.throttled;
-        self.idle += other.idle;
-        for (job, seconds) in &other.behind {
-            *self.behind.entry(job.clone()).or_default() += seconds;
+/// For a person: the largest part first.
+pub struct Told<'a> {
+    /// Of which job.
+    pub job: &'a str,
+    /// What was found.
+    pub blame: &'a JobBlame,
+    /// The scheduler that was asked about.
+    pub what_if: Option<&'a SchedulerConfig>,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { job, blame: b, what_if } = self;
+        let each = |seconds: f64| seconds / b.requests.max(1) as f64 * 1e3;
+        let (requests, span, mean) = (b.requests, b.span, each(b.total));
+        writeln!(f, "job {job}: {requests} requests in {span:.1} s, {mean:.3} ms each")?;
+        for (share, what) in b.parts(job) {
+            writeln!(f, "{:5.1} %  {what}", share * 100.0)?;
         }
-        self.what_if = match (self.what_if, other.what_if) {
-            (Some(a), Some(b)) => Some((a.0 + b.0, a.1 + b.1)),
-            (a, b) => a.or(b),
-        };
+        if let (Some((now, then)), Some(spec)) = (b.what_if, what_if) {
+            let change = if now > 0.0 { (then / now - 1.0) * 100.0 } else { 0.0 };
+            let (now, then) = (each(now), each(then));
+            writeln!(f, "under {spec}: {then:.3} ms instead of {now:.3} ms ({change:+.0} %)")?;
+        }
+        Ok(())
     }
 }
 
@@ -73,16 +86,20 @@ impl Node {
         let first = own().map(|s| s.request.arrival).min().unwrap_or_default();
         let last = own().map(|s| s.done).max().unwrap_or_default();
         let what_if = other.map(|other| {
-            let time = |config: &SchedulerConfig| {
+            let mean = |config: &SchedulerConfig| {
                 let all = replay(&seen, config, self.site(), self.config.dispatchers, &weights);
-                all.get(&flow).map_or(0.0, |fared| fared.time)
+                all.get(&flow).map_or(0.0, Fared::mean)
             };
-            (time(&config), time(other))
+            // What the replay does not know of the node it does not know under either.
+            let (took, now) = (found.total - found.throttled, mean(&config));
+            (took, if now > 0.0 { took * mean(other) / now } else { took })
         });
+        let failover = self.replays.lost(flow, first);
         Some(JobBlame {
             requests: found.requests,
             span: last.since(first).as_secs_f64(),
-            total: found.total,
+            total: found.total + failover,
+            failover,
             service: found.service,
             throttled: found.throttled,
             behind,

@@ -194,6 +194,10 @@ impl Connection {
         if self.link.unanswered.fetch_add(1, Relaxed) >= credits {
             return Err(Stop::Credits(credits));
         }
+        if header.has(flag::REPLAY) {
+            let lost = Nanos::from_millis(header.age_ms.get().into());
+            self.node.replays.note(received, session.job.flow(), lost);
+        }
         match opcode {
             Opcode::Read | Opcode::Write | Opcode::Append => self.data(session, &header, opcode, received),
             Opcode::Meta => self.meta(session, &header, received),

@@ -1,5 +1,6 @@
 //! The I/O node: what its threads share, and its life from start to drain.
 
+use crate::blame::Replays;
 use crate::buffer::Pool;
 use crate::config::NodeConfig;
 use crate::connection;
@@ -104,6 +105,7 @@ pub struct Node {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
     pub(crate) job_series: JobSeries,
+    pub(crate) replays: Replays,
     pub(crate) peers: Peers,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
@@ -191,6 +193,7 @@ impl Node {
             storage,
             stats: NodeStats::default(),
             job_series: JobSeries::default(),
+            replays: Replays::default(),
             peers: Peers::new(config.id, config.share_threshold),
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,

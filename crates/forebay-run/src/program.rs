@@ -8,7 +8,7 @@ use crate::route::{self, Mounts, Route, Via};
 use crate::watch::Watcher;
 use crate::{RunReport, Signals};
 use anyhow::{Context, Result, bail};
-use forebay_client::{Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
+use forebay_client::{Address, Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
@@ -136,6 +136,7 @@ impl Program {
         let seconds = started.elapsed().as_secs_f64();
         let operations = layer.operations();
         let ranks = self.account(&layer, registered.as_ref(), &before);
+        let blame = launch::blamed(layer.config(), &nodes_used(&layer, registered.as_ref()));
         let nodes = layer.stop();
         drop(registered);
         let mut notes = layer.notes();
@@ -146,7 +147,8 @@ impl Program {
         let report =
             RunReport::new(&self.plan.command, status, seconds, layer.config(), operations, nodes, notes)
                 .through(if route.mount { "mount" } else { "preload" }, route.why)
-                .by(ranks);
+                .by(ranks)
+                .slowed_by(blame);
         Ok(Ended { report, code: exit_code(status) })
     }
 
@@ -243,13 +245,7 @@ impl Program {
         if plan.launch.starter.is_none() && plan.hosts.is_empty() {
             return None;
         }
-        let mut nodes = layer.config().nodes.clone();
-        for address in registered.map_or(Vec::new(), Registered::used) {
-            if !nodes.contains(&address) {
-                nodes.push(address);
-            }
-        }
-        let (mut seen, failed) = launch::clients(layer.config(), &nodes);
+        let (mut seen, failed) = launch::clients(layer.config(), &nodes_used(layer, registered));
         failed.iter().for_each(|why| (self.warn)(why));
         launch::since(&mut seen, before);
         let library = layer.dir().join("libforebay.so");
@@ -346,6 +342,17 @@ impl Program {
         }
         command
     }
+}
+
+/// The I/O nodes that the job has, and those it had.
+fn nodes_used(layer: &Layer, registered: Option<&Registered>) -> Vec<Address> {
+    let mut nodes = layer.config().nodes.clone();
+    for address in registered.map_or(Vec::new(), Registered::used) {
+        if !nodes.contains(&address) {
+            nodes.push(address);
+        }
+    }
+    nodes
 }
 
 /// Puts a job where the arbiter wants it.

@@ -4,7 +4,7 @@ use crate::launch::Account;
 use forebay_client::{Config, OpTotals};
 use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
-use forebay_types::Pattern;
+use forebay_types::{JobBlame, Pattern};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,6 +36,9 @@ pub struct RunReport {
     not_forwarded: Vec<Note>,
     /// Ranks and hosts of a parallel program.
     ranks: Option<Account>,
+    /// Where the time of its last requests went at the I/O nodes.
+    time: Option<JobBlame>,
+    job: String,
 }
 
 /// An access pattern, and how much was read and written in it.
@@ -113,6 +116,8 @@ impl RunReport {
             io_nodes,
             not_forwarded,
             ranks: None,
+            time: None,
+            job: config.job.clone(),
         }
     }
 }
@@ -121,6 +126,11 @@ impl RunReport {
     /// These were its ranks and hosts.
     pub(crate) fn by(self, ranks: Option<Account>) -> RunReport {
         RunReport { ranks, ..self }
+    }
+
+    /// This is where its time went.
+    pub(crate) fn slowed_by(self, blame: JobBlame) -> RunReport {
+        RunReport { time: (blame.requests > 0).then_some(blame), ..self }
     }
 
     /// The run had this front end, for this reason.
@@ -236,6 +246,11 @@ impl fmt::Display for RunReport {
                 s.pattern,
                 s.share * 100.0
             )?;
+        }
+        if let Some(blame) = &self.time {
+            let parts = blame.parts(&self.job).into_iter().filter(|(share, _)| *share >= 0.01).take(4);
+            let parts: Vec<String> = parts.map(|(s, what)| format!("{:.0} % {what}", s * 100.0)).collect();
+            writeln!(f, "  at I/O nodes    {} (of the last {} requests)", parts.join(", "), blame.requests)?;
         }
         if let Some(ranks) = self.ranks.as_ref().filter(|r| !r.hosts.is_empty() || !r.missing.is_empty()) {
             write_ranks(f, ranks)?;

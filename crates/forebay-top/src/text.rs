@@ -1,7 +1,7 @@
 //! The arbiter's jobs, I/O nodes, decisions and limits as tables.
 
 use forebay_control::limit::{LimitView, utc};
-use forebay_control::view::{DecisionView, JobView, NodeState, NodeView};
+use forebay_control::view::{DecisionView, JobView, NodeState, NodeView, RefusedView};
 use forebay_plot::{say, table};
 use forebay_types::{NodeId, size};
 
@@ -51,7 +51,7 @@ pub fn jobs(jobs: &[JobView], why: bool) -> String {
 }
 
 /// The I/O nodes there are.
-pub fn nodes(nodes: &[NodeView]) -> String {
+pub fn nodes(nodes: &[NodeView], refused: &[RefusedView]) -> String {
     let mut out = String::new();
     let header =
         ["node", "host", "state", "jobs", "MB/s", "waiting", "p50", "p99", "errors", "scheduler", "address"];
@@ -80,6 +80,11 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         ]);
     }
     say!(out, "{t}");
+    for r in refused {
+        let who = r.node.map_or("somebody".to_owned(), |n| format!("I/O node {n}"));
+        let at = r.host.as_ref().map_or(String::new(), |h| format!(" on {h}"));
+        say!(out, "refused: {who}{at}: {}", r.reason);
+    }
     out
 }
 

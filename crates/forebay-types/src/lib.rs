@@ -8,6 +8,7 @@
 //! | [`access`] | how programs use files: layout, spatiality, I/O mode, operation |
 //! | `address` | where an I/O node or an arbiter listens |
 //! | [`rates`] | what a job may have a second |
+//! | `blame` | where the time of a job's requests went |
 //! | `ready` | what an I/O node tells whoever started it |
 //! | `metrics` | what one interval of a flow looked like on one I/O node |
 //! | `scheduler` | a request scheduler as text, for messages |
@@ -20,6 +21,7 @@
 pub mod access;
 mod address;
 mod bandwidth;
+mod blame;
 pub mod exposition;
 pub mod histogram;
 mod id;
@@ -36,6 +38,7 @@ pub mod units;
 pub use access::{AccessPattern, IoMode, Layout, OpKind, Operation, Pattern, Spatiality};
 pub use address::{Address, AddressError};
 pub use bandwidth::Bandwidth;
+pub use blame::JobBlame;
 pub use histogram::{FineHistogram, Histogram};
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
 pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};

@@ -222,3 +222,45 @@ fn run_follows_the_leader() {
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
 }
+
+/// Two nodes that are not let in: `forebay nodes` says who and why, as their own logs do.
+#[test]
+fn a_refused_node_is_seen_with_the_reason() {
+    let (site, stranger) = (Site::new(), Site::new());
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _first = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let nodes = || {
+        let out = Command::new(program()).args(["nodes", "--arbiter", arbiter.url()]).output();
+        String::from_utf8(out.expect("forebay runs").stdout).expect("UTF-8")
+    };
+    assert!(!nodes().contains("refused"), "{}", nodes());
+    // Another secret; and the same number.
+    let _unknown = stranger.node(1, arbiter.url());
+    let mut twice = Command::new(program());
+    twice.args(["node", "--id", "0", "--listen", "tcp:127.0.0.1:0", "--die-with-parent"]);
+    twice.args(["--arbiter", arbiter.url(), "--export", &format!("{}=data", site.data().display())]);
+    twice.arg("--secret-file").arg(site.secret_file());
+    twice.arg("--ledger-dir").arg(stranger.path().join("twice"));
+    let log = stranger.path().join("twice.log");
+    twice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log).expect("a log"));
+    let twice = Process::start(&mut twice).expect("forebay starts");
+    let said = until(PATIENCE, "the refused nodes are not shown", || {
+        let said = nodes();
+        (said.matches("refused: ").count() == 2).then_some(said)
+    });
+    println!("{said}");
+    assert!(
+        said.contains("refused: somebody on 127.0.0.1: it does not know this arbiter's secret"),
+        "{said}"
+    );
+    assert!(
+        said.contains("refused: I/O node 0 on ") && said.contains("give this one another --id"),
+        "{said}"
+    );
+    let own = until(PATIENCE, "the node says nothing", || {
+        Some(std::fs::read_to_string(&log).expect("a log")).filter(|l| l.contains("another --id"))
+    });
+    assert_eq!(own.matches("another --id").count(), 1, "it is said once: {own}");
+    drop(twice);
+}

@@ -127,6 +127,9 @@ async fn take(shared: &Shared) -> Snapshot {
         Ok((mut health, jobs, nodes, council)) => {
             // What merely grows with time is no change.
             health.up_ms = 0;
+            let mut refused = shared.refusals.list();
+            refused.iter_mut().for_each(|r| r.ago_ms = 0);
+            health.refused = refused;
             Snapshot {
                 about: json!(health),
                 jobs: jobs.into_iter().map(|j| (j.id.clone(), job(j, now))).collect(),

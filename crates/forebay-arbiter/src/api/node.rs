@@ -2,6 +2,7 @@
 
 use super::{App, Rejection};
 use crate::core::ConnectionId;
+use crate::refusals::Who;
 use crate::service::{NotLeading, Outgoing, Shared};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -46,15 +47,15 @@ async fn serve(shared: Arc<Shared>, mut socket: WebSocket) {
         Ok(Some(_)) => return sorry(&mut socket, "the first message must be `hello`".into()).await,
         Ok(None) | Err(_) => return,
     };
-    let node = hello.node;
+    let (node, host) = (hello.node, hello.host.clone());
     let (connection, messages) = match join(&shared, hello).await {
         Ok(joined) => joined,
         Err(reason) => {
-            shared.refusals.refused(Some(node), &reason);
+            shared.refusals.refused(Who::Node(node, host), &reason);
             return sorry(&mut socket, reason).await;
         }
     };
-    shared.refusals.admitted(node);
+    shared.refusals.admitted(node, &host);
     tracing::info!(%node, "an I/O node came");
     let why = converse(&shared, &mut socket, node, connection, messages).await;
     tracing::info!(%node, why, "an I/O node's connection ended");

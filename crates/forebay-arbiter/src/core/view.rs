@@ -44,6 +44,7 @@ impl Core {
             up_ms: now.since(self.started).0 / 1_000_000,
             history_dropped: 0,
             leader: None,
+            refused: Vec::new(),
         }
     }
 

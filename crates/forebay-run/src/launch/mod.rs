@@ -12,7 +12,7 @@ pub use account::{Account, HostRow, Missing, Spread, account};
 pub use command::Launch;
 pub use job::BatchJob;
 pub use plan::{IoHosts, Plan, Several};
-pub use probe::{Probed, Seen, Started, clients, preflight, read_probe, since};
+pub use probe::{Probed, Seen, Started, blamed, clients, preflight, read_probe, since};
 
 use forebay_types::Starter;
 use std::ffi::OsStr;

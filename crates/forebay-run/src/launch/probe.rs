@@ -4,7 +4,7 @@
 use super::account::Missing;
 use super::command::Launch;
 use forebay_client::{Address, Client, Config};
-use forebay_types::{ClientReport, Starter};
+use forebay_types::{ClientReport, JobBlame, Starter};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -103,6 +103,8 @@ impl Probed {
 struct Answer {
     #[serde(default)]
     clients: Vec<ClientReport>,
+    #[serde(default)]
+    blame: Option<Box<JobBlame>>,
 }
 
 /// By I/O node, whom it has seen.
@@ -123,28 +125,35 @@ pub fn since(seen: &mut Seen, before: &Seen) {
 
 /// Whom each of the job's I/O nodes has seen; and what those said that could not be asked.
 pub fn clients(config: &Config, nodes: &[Address]) -> (Seen, Vec<String>) {
-    let ask = |node: &Address| -> Result<Vec<ClientReport>, String> {
-        let deadline_ms = config.deadline_ms.min(ASK_MS);
-        let one = Config {
-            nodes: vec![node.clone()],
-            spare: Vec::new(),
-            deadline_ms,
-            outside: true,
-            ..config.clone()
-        };
-        let client = Client::new(one, None).map_err(|e| e.to_string())?;
-        let answer = client.control(0, br#"{"cmd":"clients"}"#).map_err(|e| e.to_string());
-        client.leave();
-        serde_json::from_slice::<Answer>(&answer?).map(|a| a.clients).map_err(|e| e.to_string())
-    };
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
     for node in nodes {
-        match ask(node) {
-            Ok(clients) => seen.push((node.to_string(), clients)),
+        match ask(config, node, br#"{"cmd":"clients"}"#) {
+            Ok(answer) => seen.push((node.to_string(), answer.clients)),
             Err(e) => failed.push(format!("{node} could not be asked whom it has seen: {e}")),
         }
     }
     (seen, failed)
+}
+
+/// Asks each of these I/O nodes where the time of the job's last requests went; those that do not answer are
+/// left out.
+pub fn blamed(config: &Config, nodes: &[Address]) -> JobBlame {
+    let mut all = JobBlame::default();
+    let command = serde_json::json!({ "cmd": "blame", "job": config.job }).to_string();
+    let answers = nodes.iter().filter_map(|node| ask(config, node, command.as_bytes()).ok());
+    answers.filter_map(|answer| answer.blame).for_each(|blame| all.add(&blame));
+    all
+}
+
+/// Asks one I/O node, as the job.
+fn ask(config: &Config, node: &Address, command: &[u8]) -> Result<Answer, String> {
+    let deadline_ms = config.deadline_ms.min(ASK_MS);
+    let one =
+        Config { nodes: vec![node.clone()], spare: Vec::new(), deadline_ms, outside: true, ..config.clone() };
+    let client = Client::new(one, None).map_err(|e| e.to_string())?;
+    let answer = client.control(0, command).map_err(|e| e.to_string());
+    client.leave();
+    serde_json::from_slice(&answer?).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

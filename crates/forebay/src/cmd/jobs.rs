@@ -4,7 +4,7 @@ use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forebay_control::client::in_path;
-use forebay_control::view::{DecisionView, JobView, NodeView};
+use forebay_control::view::{DecisionView, HealthView, JobView, NodeView};
 use forebay_top::text;
 use forebay_types::NodeId;
 use std::process::ExitCode;
@@ -124,7 +124,8 @@ impl Nodes {
             return print_json(&arbiter.get("/v1/nodes")?);
         }
         let nodes: Vec<NodeView> = arbiter.get("/v1/nodes")?;
-        print!("{}", text::nodes(&nodes));
+        let health: HealthView = arbiter.get("/v1/health")?;
+        print!("{}", text::nodes(&nodes, &health.refused));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,0 +1,67 @@
+//! Where the time of a job's requests went.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where the time of a job's requests went, in seconds, summed over its last requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobBlame {
+    /// How many requests this is about.
+    pub requests: u64,
+    /// Over how long they came.
+    pub span: f64,
+    /// From arrival to the end, and what was lost before.
+    pub total: f64,
+    /// At the storage.
+    pub service: f64,
+    /// Held back by a limit.
+    pub throttled: f64,
+    /// Waiting while requests of this job were at the storage; its own among them.
+    pub behind: BTreeMap<String, f64>,
+    /// Waiting while nothing was: the scheduler wanted it so.
+    pub idle: f64,
+    /// Lost by requests that were sent before, to a node or over a connection that is gone.
+    #[serde(default)]
+    pub failover: f64,
+    /// What its requests took without limits, summed up, and what they would have taken through the scheduler
+    /// that was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<(f64, f64)>,
+}
+
+impl JobBlame {
+    /// The same job on another node.
+    pub fn add(&mut self, other: &JobBlame) {
+        self.requests += other.requests;
+        self.span = self.span.max(other.span);
+        self.total += other.total;
+        self.service += other.service;
+        self.throttled += other.throttled;
+        self.idle += other.idle;
+        self.failover += other.failover;
+        for (job, seconds) in &other.behind {
+            *self.behind.entry(job.clone()).or_default() += seconds;
+        }
+        self.what_if = match (self.what_if, other.what_if) {
+            (Some(a), Some(b)) => Some((a.0 + b.0, a.1 + b.1)),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Its parts in words and as shares of the whole, the largest first; those of nothing are left out.
+    pub fn parts(&self, job: &str) -> Vec<(f64, String)> {
+        let mut parts: Vec<(f64, String)> = vec![
+            (self.service, "at the storage".to_owned()),
+            (self.throttled, "held back by a limit".to_owned()),
+            (self.idle, "waiting while nothing was at the storage: its scheduler lets it wait".to_owned()),
+            (self.failover, "lost to an I/O node or a connection that was gone".to_owned()),
+        ];
+        for (other, seconds) in &self.behind {
+            let who = if other == job { "its own requests".to_owned() } else { format!("job {other}") };
+            parts.push((*seconds, format!("behind {who}")));
+        }
+        parts.retain(|(seconds, _)| *seconds > 0.0);
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        parts.into_iter().map(|(seconds, what)| (seconds / self.total.max(1e-12), what)).collect()
+    }
+}
