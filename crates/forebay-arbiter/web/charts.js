@@ -1,6 +1,6 @@
 // Charts: the moving Gantt of who holds which I/O node, and lines over time (uPlot).
 
-import { WINDOW, clock, colour, now, state } from "./state.js";
+import { clock, colour, lookback, now, state } from "./state.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -27,28 +27,29 @@ export function gantt(canvas, onPick) {
     const g = canvas.getContext("2d");
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, width, total);
-    const end = now();
-    const x = (t) => label + ((t - (end - WINDOW)) / WINDOW) * (width - label);
+    const end = now(), back = lookback();
+    const x = (t) => label + ((t - (end - back)) / back) * (width - label);
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
     const grid = css("--grid"), soft = css("--soft"), text = css("--text");
     g.strokeStyle = grid;
     g.fillStyle = soft;
     g.textAlign = "center";
-    for (let back = 0; back <= WINDOW; back += 60) {
-      const at = Math.round(x(end - back)) + 0.5;
+    const step = back > 150 ? 60 : back > 60 ? 30 : 10;
+    for (let ago = 0; ago <= back; ago += step) {
+      const at = Math.round(x(end - ago)) + 0.5;
       g.beginPath(); g.moveTo(at, 0); g.lineTo(at, total - 16); g.stroke();
-      const word = back ? `−${back / 60} min` : "now";
+      const word = !ago ? "now" : ago % 60 ? `−${ago} s` : `−${ago / 60} min`;
       g.fillText(word, Math.min(at, width - 12), total - 7);
     }
-    const every = Math.ceil(14 / height);
+    const every = Math.ceil(14 / height), bad = css("--bad");
     rows.forEach((node, r) => {
       const top = r * height;
       const spans = state.held.get(node);
       const known = state.nodes.get(node);
       g.textAlign = "right";
       if (r % every === 0) {
-        g.fillStyle = known && known.state !== "admitted" ? css("--bad") : soft;
+        g.fillStyle = known && known.state !== "admitted" ? bad : soft;
         g.fillText(node, label - 6, top + height / 2);
       }
       // Jobs that share a node share its row.
@@ -70,7 +71,7 @@ export function gantt(canvas, onPick) {
         }
       });
       if (known && known.state !== "admitted") {
-        g.strokeStyle = css("--bad");
+        g.strokeStyle = bad;
         g.strokeRect(width - 5.5, top + 0.5, 5, Math.max(1, height - 2));
       }
     });
@@ -82,7 +83,7 @@ export function gantt(canvas, onPick) {
     const node = rows[Math.floor((e.clientY - box.top) / height)];
     if (node === undefined) return;
     const left = e.clientX - box.left;
-    const t = now() - WINDOW + ((left - label) / (width - label)) * WINDOW;
+    const back = lookback(), t = now() - back + ((left - label) / (width - label)) * back;
     const span = left > label && state.held.get(node).find((s) => s.from <= t && (s.to ?? Infinity) >= t);
     span && state.jobs.has(span.job) ? onPick("job", span.job) : onPick("node", node);
   });
@@ -94,7 +95,7 @@ export function lines(element, unit, rows, height = 170) {
   let plot = null, names = "";
   const axis = () => ({ stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" });
   function draw() {
-    const data = rows();
+    const times = clock(), data = rows().map(([name, stroke, values]) => [name, stroke, values.slice(-times.length)]);
     const wanted = data.map((d) => d[0] + d[1]).join("|") + css("--text");
     const width = element.clientWidth;
     if (!width) return;
@@ -108,10 +109,10 @@ export function lines(element, unit, rows, height = 170) {
         series: [{}, ...data.map(([name, stroke]) => ({
           label: name, stroke, width: 1.5, points: { show: false }, value: (_, v) => (v === null ? "–" : amount(v, unit)),
         }))],
-      }, [clock(), ...data.map((d) => d[2])], element);
+      }, [times, ...data.map((d) => d[2])], element);
     } else {
       if (Math.abs(plot.width - width) > 1) plot.setSize({ width, height });
-      plot.setData([clock(), ...data.map((d) => d[2])]);
+      plot.setData([times, ...data.map((d) => d[2])]);
     }
   }
   draw.end = () => plot?.destroy();

@@ -35,10 +35,17 @@ const changed = (what) => { for (const f of listeners) f(what); };
 
 export const now = () => Date.now() / 1000;
 
+// How far charts look back: as long as anything is known, within bounds.
+export function lookback() {
+  let first = now() - state.total.used * STEP;
+  for (const spans of state.held.values()) if (spans.length) first = Math.min(first, spans[0].from);
+  return Math.min(WINDOW, Math.max(30, now() - first));
+}
+
 // The times of the samples, for charts.
 export const clock = () => {
-  const end = Math.round(now() / STEP) * STEP;
-  return Array.from({ length: SAMPLES }, (_, i) => end - (SAMPLES - 1 - i) * STEP);
+  const end = Math.round(now() / STEP) * STEP, count = Math.min(SAMPLES, Math.ceil(lookback() / STEP));
+  return Array.from({ length: count }, (_, i) => end - (count - 1 - i) * STEP);
 };
 
 // Jobs that are seen at the same time have colours that are far apart; a job keeps its own on every view.
@@ -51,7 +58,7 @@ export function colour(id) {
     colours.set(id, n);
   }
   const n = colours.get(id);
-  return `hsl(${(205 + n * 137.508) % 360 | 0} ${[62, 48, 74][n % 3]}% ${[46, 56, 40][(n >> 1) % 3]}%)`;
+  return `hsl(${(205 + n * 137.508) % 360 | 0} ${[58, 46, 62][n % 3]}% ${[46, 54, 40][(n >> 1) % 3]}%)`;
 }
 function freeColours() {
   if (colours.size < 64) return;

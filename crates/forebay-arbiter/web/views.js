@@ -74,11 +74,11 @@ const bar = (value, most) => { const i = el("i"); i.style.width = `${Math.min(10
 const rate = (value, most) => el("span", {}, bar(value, most), amount(value, "MB/s"));
 
 const jobColumns = (most) => [
-  { title: "job", width: "minmax(150px, 1.3fr)", id: (j) => j.id, value: (j) => j.id, cell: (j) => el("span", {}, swatch(j.id), j.id) },
-  { title: "application", width: "minmax(90px, .8fr)", value: (j) => j.app },
-  { title: "user", width: "80px", value: (j) => j.user },
+  { title: "job", width: "minmax(120px, 1.3fr)", id: (j) => j.id, value: (j) => j.id, cell: (j) => el("span", {}, swatch(j.id), j.id) },
   { title: "bandwidth", width: "170px", value: (j) => j.bandwidth_mbs, cell: (j) => rate(j.bandwidth_mbs, most()), sort: true, down: true },
   { title: "I/O nodes", width: "110px", value: (j) => j.nodes.length, cell: (j) => (j.nodes.length ? j.nodes.slice(0, 6).join(" ") + (j.nodes.length > 6 ? " …" : "") : "none"), down: true },
+  { title: "application", width: "minmax(90px, .8fr)", value: (j) => j.app },
+  { title: "user", width: "80px", value: (j) => j.user },
   { title: "predicted", width: "90px", num: true, value: (j) => j.predicted_mbs ?? -1, cell: (j) => amount(j.predicted_mbs, "MB/s"), down: true },
   { title: "moved", width: "80px", num: true, value: (j) => j.bytes, cell: (j) => amount(j.bytes, "B"), down: true },
   { title: "running", width: "70px", num: true, value: (j) => -j.since, cell: (j) => ago(now() - j.since) },
@@ -102,8 +102,8 @@ const most = (map) => () => { let m = 1; for (const i of map.values()) m = Math.
 function decision(d) {
   const moved = d.jobs.filter((j) => String(j.nodes) !== String(j.before));
   return el("li", {}, el("time", { datetime: new Date(d.unix_ms).toISOString() }, new Date(d.unix_ms).toLocaleTimeString()),
-    el("b", {}, d.cause), el("span", { class: "soft" }, ` · ${d.policy}, ${d.io_nodes} I/O nodes, ${amount(d.total_mbs, "MB/s")} predicted, ${d.took_us} µs`),
-    el("ul", {}, ...(moved.length ? moved : d.jobs).slice(0, 12).map((j) => el("li", {}, swatch(j.id), `${j.id}: ${j.before.join(" ") || "–"} → ${j.nodes.join(" ") || "–"}. ${j.why}`))));
+    el("b", {}, d.cause), el("span", { class: "soft" }, ` · ${d.policy}, ${d.io_nodes} I/O nodes${d.total_mbs > 0 ? `, ${amount(d.total_mbs, "MB/s")} predicted` : ""}, ${d.took_us} µs`),
+    el("ul", {}, ...(moved.length ? [] : [el("li", {}, "nobody moves")]), ...moved.slice(0, 12).map((j) => el("li", {}, swatch(j.id), `${j.id}: ${j.before.join(" ") || "–"} → ${j.nodes.join(" ") || "–"}. ${j.why}`))));
 }
 
 function feed(limit) {
@@ -122,11 +122,11 @@ export const views = {
     const tile = (word) => { const b = el("b", {}, "–"); return [b, el("div", { class: "tile" }, b, el("span", {}, word))]; };
     const [bw, t1] = tile("through the I/O nodes"), [jobs, t2] = tile("jobs"), [nodes, t3] = tile("I/O nodes in use / known"), [wait, t4] = tile("requests waiting"), [p99, t5] = tile("worst p99 latency"), [policy, t6] = tile("policy");
     const canvas = el("canvas", { class: "gantt", role: "img", "aria-label": "Which job holds which I/O node over the last five minutes" });
-    const chart = el("div", { class: "body" });
+    const chart = el("div");
     const news = feed(6);
     main.append(el("div", { class: "tiles" }, t1, t2, t3, t4, t5, t6),
-      panel("Who holds which I/O node", "the last five minutes; click for details", el("div", { class: "body scroll", style: { maxHeight: "46vh" } }, canvas)),
-      panel("Bandwidth", "the six busiest jobs, and all together", chart),
+      panel("Who holds which I/O node", "up to five minutes back; click for details", el("div", { class: "body scroll", style: { maxHeight: "46vh" } }, canvas)),
+      panel("Bandwidth", "the six busiest jobs, and all together", el("div", { class: "body" }, chart)),
       panel("Decisions", "the latest", news.ul));
     const drawGantt = gantt(canvas, pick);
     const drawLines = lines(chart, "MB/s", () => {
@@ -238,7 +238,7 @@ export function nodeDetail(box, id, act, pick) {
     const n = state.nodes.get(String(id));
     if (!n) { head.replaceChildren(el("p", { class: "soft" }, "This I/O node is gone.")); buttons.hidden = true; return; }
     const jobs = el("span", {}, ...n.jobs.flatMap((j) => [el("a", { href: "#", onclick: (e) => { e.preventDefault(); pick("job", j); } }, swatch(j), j), " "]));
-    head.replaceChildren(facts([["host", n.host], ["state", pill(n.state)], ["reason", n.reason], ["health", n.health && `${n.health.state}: ${n.health.reason}`], ["bandwidth", amount(n.bandwidth_mbs, "MB/s")], ["waiting", n.waiting], ["latency", `p50 ${span(n.latency_p50)}, p99 ${span(n.latency_p99)}`], ["errors", n.errors], ["connections", n.connections], ["scheduler", n.scheduler], ["addresses", n.addresses.join(" ")], ["heard of", n.heard_ms ? `${ago(n.heard_ms / 1000)} ago` : "just now"], ["jobs", n.jobs.length ? jobs : "none"]]));
+    head.replaceChildren(facts([["host", n.host], ["state", pill(n.state)], ["reason", n.health?.reason === n.reason ? null : n.reason], ["health", n.health && `${n.health.state}: ${n.health.reason}`], ["bandwidth", amount(n.bandwidth_mbs, "MB/s")], ["waiting", n.waiting], ["latency", `p50 ${span(n.latency_p50)}, p99 ${span(n.latency_p99)}`], ["errors", n.errors], ["connections", n.connections], ["scheduler", n.scheduler], ["addresses", n.addresses.join(" ")], ["heard of", n.heard_ms ? `${ago(n.heard_ms / 1000)} ago` : "just now"], ["jobs", n.jobs.length ? jobs : "none"]]));
     draw();
   }, end: () => draw.end() };
 }

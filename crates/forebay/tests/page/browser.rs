@@ -24,18 +24,18 @@ const WATCH: &str = r#"
 "#;
 
 /// A browser with one page, until dropped.
-pub struct Browser {
+pub(crate) struct Browser {
     socket: WebSocket<TcpStream>,
     session: Option<String>,
     next: u64,
     /// What the page complained about: errors, and warnings.
-    pub complaints: Vec<String>,
+    pub(crate) complaints: Vec<String>,
     _process: Process,
     _dir: RunDir,
 }
 
 impl Browser {
-    pub fn start() -> Browser {
+    pub(crate) fn start() -> Browser {
         let dir = RunDir::in_memory().expect("a directory");
         let mut command = Command::new("chromium");
         command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
@@ -68,12 +68,12 @@ impl Browser {
     }
 
     /// Every page that is opened from now on runs this first.
-    pub fn before_scripts(&mut self, script: &str) {
+    pub(crate) fn before_scripts(&mut self, script: &str) {
         self.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }));
     }
 
     /// Calls a method, and notes what happens meanwhile.
-    pub fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -105,14 +105,14 @@ impl Browser {
     }
 
     /// The value of an expression; of what it promises, if it does.
-    pub fn eval(&mut self, expression: &str) -> Value {
+    pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let options = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", options);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
 
-    pub fn open(&mut self, url: &str) {
+    pub(crate) fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({ "url": url }));
         until(PATIENCE, "the page does not load", || {
             (self.eval("!!window.forebay && document.readyState") == "complete").then_some(())
@@ -120,7 +120,7 @@ impl Browser {
     }
 
     /// When, in milliseconds since 1970, the page first showed that an expression is true.
-    pub fn shows(&mut self, what: &str, expression: &str) -> f64 {
+    pub(crate) fn shows(&mut self, what: &str, expression: &str) -> f64 {
         let wait = format!(
             "new Promise((done, fail) => {{ const until = performance.now() + {}; const look = () => {{
                if ({expression}) return done(performance.timeOrigin + performance.now());
@@ -133,19 +133,19 @@ impl Browser {
     }
 
     /// Width, height, and whether it is to be dark.
-    pub fn size(&mut self, width: u32, height: u32) {
+    pub(crate) fn size(&mut self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    pub fn theme(&mut self, dark: bool) {
+    pub(crate) fn theme(&mut self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let feature = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
         self.call("Emulation.setEmulatedMedia", feature);
     }
 
     /// Goes to one of the page's views.
-    pub fn view(&mut self, name: &str) {
+    pub(crate) fn view(&mut self, name: &str) {
         self.eval(&format!("location.hash = '#/{name}'"));
         self.eval(
             "new Promise((done) => setTimeout(() => requestAnimationFrame(() => setTimeout(done)), 50))",
@@ -153,7 +153,7 @@ impl Browser {
     }
 
     /// A picture of what is seen.
-    pub fn screenshot(&mut self, file: &Path) {
+    pub(crate) fn screenshot(&mut self, file: &Path) {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let png = base64(picture["data"].as_str().expect("a picture"));
         assert!(png.starts_with(b"\x89PNG"), "{}", file.display());
@@ -161,7 +161,7 @@ impl Browser {
     }
 
     /// Bytes of JavaScript that are in use, and elements, after what is unused was thrown away.
-    pub fn memory(&mut self) -> (f64, f64) {
+    pub(crate) fn memory(&mut self) -> (f64, f64) {
         for _ in 0..2 {
             self.call("HeapProfiler.collectGarbage", json!({}));
         }

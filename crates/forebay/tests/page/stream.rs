@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Until dropped.
-pub struct Stream {
+pub(crate) struct Stream {
     url: String,
     end: Arc<AtomicBool>,
 }
@@ -14,7 +14,7 @@ pub struct Stream {
 impl Stream {
     /// Serves the page of the arbiter at `real`, and events: `make(n)` is the n-th, after which it waits for
     /// as long as it says; `None` is the last.
-    pub fn start<M>(real: &str, make: M) -> Stream
+    pub(crate) fn start<M>(real: &str, make: M) -> Stream
     where
         M: Fn(u64) -> Option<(String, std::time::Duration)> + Send + Sync + 'static,
     {
@@ -35,7 +35,7 @@ impl Stream {
         Stream { url, end }
     }
 
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 }
