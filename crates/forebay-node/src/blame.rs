@@ -101,6 +101,7 @@ impl Node {
             total: found.total + failover,
             failover,
             service: found.service,
+            storage: found.storage,
             throttled: found.throttled,
             behind,
             idle: found.idle,
@@ -125,8 +126,7 @@ pub fn ask(
     what_if: Option<&SchedulerConfig>,
 ) -> Result<JobBlame, AskError> {
     let failed = |why: String| AskError { address: address.clone(), why };
-    let config =
-        Config { deadline_ms: 10_000, ..Config::new(ASKING, secret.to_hex(), vec![address.clone()]) };
+    let config = Config { deadline_ms: 3000, ..Config::new(ASKING, secret.to_hex(), vec![address.clone()]) };
     let client = Client::new(config, None).map_err(|e| failed(e.to_string()))?;
     let command = Command::Blame { job: job.to_owned(), what_if: what_if.cloned() };
     let command = serde_json::to_vec(&command).map_err(|e| failed(e.to_string()))?;

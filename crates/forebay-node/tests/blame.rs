@@ -67,7 +67,7 @@ fn the_aggressor_is_named() {
     // It sends one at a time, so that all its waiting is the other's doing.
     assert!(found.behind["aggressor"] >= 0.8 * waited, "{found:?}");
     assert_eq!(found.throttled, 0.0);
-    let parts = found.service + found.idle + found.behind.values().sum::<f64>();
+    let parts = found.service + found.storage + found.idle + found.behind.values().sum::<f64>();
     assert!((parts / found.total - 1.0).abs() < 1e-6, "nothing is left unexplained: {found:?}");
     let (now, then) = found.what_if.expect("it was asked for");
     assert!(then < now * 0.5, "in turns it would wait for one, not for sixteen: {found:?}");

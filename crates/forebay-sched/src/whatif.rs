@@ -4,9 +4,9 @@
 //! many here, and as long after the last of them as it did. The storage serves one request of a data server
 //! after the other, as fast as it was seen to, and none of a size sooner than the soonest of that size.
 
-use crate::blame::Seen;
+use crate::blame::{Costs, Seen};
 use crate::{DispatchQueue, Request, SchedulerConfig, Site};
-use forebay_types::{FlowId, Nanos, OpKind, RequestId, ServerId};
+use forebay_types::{FlowId, Nanos, RequestId, ServerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
@@ -26,44 +26,18 @@ impl Fared {
     }
 }
 
-/// Requests of a kind and of about this size.
-type Class = (OpKind, u32);
-
-fn class(r: &Request) -> Class {
-    (r.op, r.len.max(1).ilog2())
-}
-
 /// The storage as it was seen.
 struct Storage {
-    /// What each request cost its server, by its place among those seen.
-    cost: Vec<Nanos>,
-    /// What one took at least.
-    floor: HashMap<Class, Nanos>,
+    seen: Costs,
     /// When each server has done what it was given.
     free: HashMap<ServerId, Nanos>,
 }
 
 impl Storage {
-    fn of(seen: &[Seen]) -> Storage {
-        let mut order: Vec<usize> = (0..seen.len()).collect();
-        order.sort_by_key(|i| (seen[*i].done, seen[*i].issued));
-        let mut cost = vec![Nanos::ZERO; seen.len()];
-        let mut floor: HashMap<Class, Nanos> = HashMap::new();
-        let mut before: HashMap<ServerId, Nanos> = HashMap::new();
-        for i in order {
-            let s = &seen[i];
-            let last = before.insert(s.request.server, s.done).unwrap_or_default();
-            cost[i] = s.done.since(s.issued.max(last));
-            let took = s.done.since(s.issued);
-            floor.entry(class(&s.request)).and_modify(|f| *f = took.min(*f)).or_insert(took);
-        }
-        Storage { cost, floor, free: HashMap::new() }
-    }
-
     /// When requests that go there together now are done.
     fn serve(&mut self, now: Nanos, requests: &[Request]) -> Nanos {
-        let cost = requests.iter().fold(Nanos::ZERO, |sum, r| sum + self.cost[r.id.0 as usize]);
-        let floor = requests.iter().filter_map(|r| self.floor.get(&class(r))).max().copied();
+        let cost = requests.iter().fold(Nanos::ZERO, |sum, r| sum + self.seen.cost[r.id.0 as usize]);
+        let floor = requests.iter().map(|r| self.seen.least(r)).max();
         let server = requests.first().map_or(ServerId(0), |r| r.server);
         let free = self.free.entry(server).or_default();
         *free = now.max(*free) + cost;
@@ -127,7 +101,7 @@ pub fn replay(
     weights: &[(FlowId, u32)],
 ) -> BTreeMap<FlowId, Fared> {
     let (mut flows, mut now) = arrivals(seen);
-    let mut storage = Storage::of(seen);
+    let mut storage = Storage { seen: Costs::of(seen), free: HashMap::new() };
     let mut queue = DispatchQueue::new(config.clone(), site);
     for (flow, weight) in weights {
         queue.set_weight(*flow, *weight);
@@ -200,7 +174,7 @@ fn fared(flows: &BTreeMap<FlowId, Arrivals>) -> BTreeMap<FlowId, Fared> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_types::FileId;
+    use forebay_types::{FileId, OpKind};
 
     fn one(id: u64, flow: u32, arrival: u64, issued: u64) -> Seen {
         let request = Request {

@@ -12,11 +12,15 @@ pub struct JobBlame {
     pub span: f64,
     /// From arrival to the end, and what was lost before.
     pub total: f64,
-    /// At the storage.
+    /// At the storage, as long as its requests take there by themselves.
     pub service: f64,
+    /// At the storage beyond that, while nobody else had a request at the same server.
+    #[serde(default)]
+    pub storage: f64,
     /// Held back by a limit.
     pub throttled: f64,
-    /// Waiting while requests of this job were at the storage; its own among them.
+    /// Waiting while requests of this job were at the storage, before or at the same server; its own among
+    /// them.
     pub behind: BTreeMap<String, f64>,
     /// Waiting while nothing was: the scheduler wanted it so.
     pub idle: f64,
@@ -36,6 +40,7 @@ impl JobBlame {
         self.span = self.span.max(other.span);
         self.total += other.total;
         self.service += other.service;
+        self.storage += other.storage;
         self.throttled += other.throttled;
         self.idle += other.idle;
         self.failover += other.failover;
@@ -51,7 +56,8 @@ impl JobBlame {
     /// Its parts in words and as shares of the whole, the largest first; those of nothing are left out.
     pub fn parts(&self, job: &str) -> Vec<(f64, String)> {
         let mut parts: Vec<(f64, String)> = vec![
-            (self.service, "at the storage".to_owned()),
+            (self.service, "at the storage, for its own requests".to_owned()),
+            (self.storage, "at the storage, which was slower than it can be".to_owned()),
             (self.throttled, "held back by a limit".to_owned()),
             (self.idle, "waiting while nothing was at the storage: its scheduler lets it wait".to_owned()),
             (self.failover, "lost to an I/O node or a connection that was gone".to_owned()),

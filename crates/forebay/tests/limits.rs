@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes a second.
-const LIMIT: f64 = 20e6;
+const LIMIT: f64 = 50e6;
+/// Any two seconds of these count.
+const SPAN: Duration = Duration::from_secs(2);
 const REQUEST: usize = 64 << 10;
 const CLIENTS: usize = 4;
 
@@ -50,17 +52,17 @@ impl Load {
     fn rate(&self, span: Duration) -> f64 {
         let (begin, before) = (Instant::now(), self.written.load(Relaxed));
         std::thread::sleep(span);
-        let written = self.written.load(Relaxed) - before;
-        // What was allowed before and is answered now, and what is saved up.
-        let slack = (CLIENTS * REQUEST) as f64 + LIMIT * 0.04;
-        (written as f64 - slack).max(0.0) / begin.elapsed().as_secs_f64()
+        (self.written.load(Relaxed) - before) as f64 / begin.elapsed().as_secs_f64()
     }
 
-    fn stays_within(&self, when: &str) {
-        let rates: Vec<f64> = (0..2).map(|_| self.rate(Duration::from_secs(2))).collect();
-        println!("{when}: {:.1?} MB/s", rates.iter().map(|r| r / 1e6).collect::<Vec<_>>());
-        assert!(rates.iter().all(|r| *r <= LIMIT * 1.1), "{when}: {rates:?}");
-        assert!(rates.iter().any(|r| *r >= LIMIT * 0.25), "{when}: {rates:?}");
+    /// What was written by when, until told to end.
+    fn watch(&self, end: &AtomicBool) -> Vec<(Instant, u64)> {
+        let mut seen = Vec::new();
+        while !end.load(Relaxed) {
+            seen.push((Instant::now(), self.written.load(Relaxed)));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        seen
     }
 
     fn finish(self) {
@@ -69,6 +71,23 @@ impl Load {
             client.join().expect("every write succeeds");
         }
     }
+}
+
+/// The lowest and the highest rate of any two seconds that end between two moments.
+fn extremes(seen: &[(Instant, u64)], from: Instant, to: Instant) -> (f64, f64) {
+    let (mut low, mut high, mut first) = (f64::MAX, 0.0f64, 0);
+    for (at, written) in seen {
+        while seen[first].0 + SPAN < *at {
+            first += 1;
+        }
+        // One before it is two seconds and a bit away.
+        let (began, before) = seen[first.saturating_sub(1)];
+        if (from..to).contains(at) && *at - began >= SPAN {
+            let rate = (written - before) as f64 / (*at - began).as_secs_f64();
+            (low, high) = (low.min(rate), high.max(rate));
+        }
+    }
+    (low, high)
 }
 
 fn write(client: &Client, rank: usize, end: &AtomicBool, written: &AtomicU64) {
@@ -104,42 +123,148 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
     let mut spec = ArbiterSpec { settings: settings.into(), ..ArbiterSpec::default() };
     let arbiter = site.arbiter(&spec);
     let url = arbiter.url().to_owned();
-    let nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, &url)).collect();
+    let nodes: Vec<NodeProcess> = (0..4).map(|n| site.node(n, &url)).collect();
     until(PATIENCE, "the nodes do not come", || site.nodes(&url).filter(|n| n.len() == nodes.len()));
     let granted = site.register(&url, "limited", None).expect("an answer").expect("a grant");
     let secret = granted.secret.clone().expect("a new job's secret");
     let admin = Arbiter::new(&url, Secret::from_hex(site.secret())).expect("an address");
-    let grant = admin.pin("limited", vec![NodeId(0), NodeId(1)]).expect("it is pinned");
-    assert_eq!(grant.nodes.len(), 2);
+    let pin =
+        |on: &[u32]| admin.pin("limited", on.iter().copied().map(NodeId).collect()).expect("it is pinned");
+    let load = Load::start(&site, &pin(&[0]), &secret);
 
-    let said = limit(&site, &url, &["--job", "limited", "--bandwidth", "20MB"]);
-    assert!(said.contains("job=limited") && said.contains("20MB"), "{said}");
-    let load = Load::start(&site, &grant, &secret);
-    load.stays_within("on two I/O nodes");
-    let shares = &admin.limits().expect("the limits")[0].shares;
-    let sum: f64 = shares.iter().filter_map(|s| s.share.limit.bandwidth).sum();
-    assert!(shares.len() == 2 && (sum / LIMIT - 1.0).abs() < 1e-6, "{shares:?}");
-
-    admin.pin("limited", vec![NodeId(1)]).expect("it is pinned");
-    load.stays_within("moved to one");
-
-    drop(arbiter);
-    load.stays_within("without an arbiter");
-
-    spec.listen = url.trim_start_matches("http://").to_owned();
-    let arbiter = site.arbiter(&spec);
-    until(PATIENCE, "the nodes do not come back", || {
-        let back =
-            |n: &[forebay_control::view::NodeView]| n.iter().all(|n| n.connections > 0 || n.heard_ms < 900);
-        site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len() && back(n))
+    let said = limit(&site, &url, &["--job", "limited", "--bandwidth", "50MB"]);
+    assert!(said.contains("job=limited") && said.contains("50MB"), "{said}");
+    let end = AtomicBool::new(false);
+    let watched = std::thread::scope(|s| {
+        // From a second after the command.
+        std::thread::sleep(Duration::from_secs(1));
+        let watching = s.spawn(|| load.watch(&end));
+        let mut phases = vec![("on one I/O node", Instant::now())];
+        let mut phase = |what: &'static str| phases.push((what, Instant::now()));
+        std::thread::sleep(Duration::from_secs(3));
+        phase("moved to four");
+        assert_eq!(pin(&[0, 1, 2, 3]).nodes.len(), 4);
+        std::thread::sleep(Duration::from_secs(4));
+        let shares = &admin.limits().expect("the limits")[0].shares;
+        let sum: f64 = shares.iter().filter_map(|s| s.share.limit.bandwidth).sum();
+        assert!(shares.len() == 4 && (sum / LIMIT - 1.0).abs() < 1e-6, "{shares:?}");
+        phase("moved to two");
+        pin(&[1, 2]);
+        std::thread::sleep(Duration::from_secs(3));
+        phase("without an arbiter");
+        drop(arbiter);
+        std::thread::sleep(Duration::from_secs(3));
+        phase("under the next arbiter");
+        spec.listen = url.trim_start_matches("http://").to_owned();
+        let arbiter = site.arbiter(&spec);
+        until(PATIENCE, "the nodes do not come back", || {
+            let back = |n: &[forebay_control::view::NodeView]| {
+                n.iter().all(|n| n.connections > 0 || n.heard_ms < 900)
+            };
+            site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len() && back(n))
+        });
+        assert!(limit(&site, &url, &["list"]).contains("50MB"));
+        std::thread::sleep(Duration::from_secs(3));
+        phase("the end");
+        end.store(true, Relaxed);
+        (watching.join().expect("a clock"), phases, arbiter)
     });
-    assert!(limit(&site, &url, &["list"]).contains("20MB"));
-    load.stays_within("under the next arbiter");
-
+    let (seen, phases, _arbiter) = watched;
+    for pair in phases.windows(2) {
+        let (low, high) = extremes(&seen, pair[0].1, pair[1].1);
+        let part = |rate: f64| (rate / LIMIT - 1.0) * 100.0;
+        println!("{}: any 2 s {:+.1} % to {:+.1} % of the limit", pair[0].0, part(low), part(high));
+        // Three per cent on a machine that does nothing else; a bunch of answers may be late on one that does.
+        assert!(high <= LIMIT * 1.1, "{}: {high}", pair[0].0);
+        assert!(high >= LIMIT * 0.25, "{}: {high}", pair[0].0);
+    }
     limit(&site, &url, &["remove", "--job", "limited"]);
-    assert!(!limit(&site, &url, &["list"]).contains("20MB"));
+    assert!(!limit(&site, &url, &["list"]).contains("50MB"));
     until(PATIENCE, "it is still limited", || {
         (load.rate(Duration::from_millis(500)) > LIMIT * 1.2).then_some(())
     });
     load.finish();
+}
+
+/// A node whose storage does 40 MB/s, and shares it fairly.
+fn slow_node(site: &Site, id: usize, url: &str) -> NodeProcess {
+    let config = site.path().join(format!("node{id}.toml"));
+    let storage = "dispatchers = 4\nscheduler = \"sfq-d:merge=1\"\n[emulated-storage]\nservers = 1\n\
+                   [emulated-storage.server]\nbandwidth = \"40MB\"\nper-request = \"0s\"\n\
+                   latency = \"0s\"\nseek = \"0s\"\n";
+    std::fs::write(&config, storage).expect("a configuration");
+    site.node_with(id, &["--arbiter", url, "--config", &config.display().to_string()])
+}
+
+/// An arbiter, nodes of 40 MB/s, and who has jobs there.
+struct Shared {
+    site: Site,
+    arbiter: forebay_testkit::ArbiterProcess,
+    _nodes: Vec<NodeProcess>,
+}
+
+impl Shared {
+    fn start(nodes: usize) -> Shared {
+        let site = Site::new();
+        let settings = "policy = \"static\"\nlease-ms = 600000\n".into();
+        let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+        let nodes: Vec<_> = (0..nodes).map(|n| slow_node(&site, n, arbiter.url())).collect();
+        until(PATIENCE, "the nodes do not come", || {
+            site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len())
+        });
+        Shared { site, arbiter, _nodes: nodes }
+    }
+
+    fn load(&self, id: &str, on: &[u32]) -> Load {
+        let url = self.arbiter.url();
+        let secret = self.site.register(url, id, None).expect("an answer").expect("a grant").secret;
+        let admin = Arbiter::new(url, Secret::from_hex(self.site.secret())).expect("an address");
+        let grant = admin.pin(id, on.iter().copied().map(NodeId).collect()).expect("it is pinned");
+        Load::start(&self.site, &grant, &secret.expect("a new job's secret"))
+    }
+
+    fn limit(&self, args: &[&str]) {
+        limit(&self.site, self.arbiter.url(), args);
+    }
+
+    /// Both rates over the same second, once they are as they are to be.
+    fn rates(a: &Load, b: &Load, why: &str, right: impl Fn(f64, f64) -> bool) -> (f64, f64) {
+        let found = until(PATIENCE, why, || {
+            let (begin, before) = (Instant::now(), [a, b].map(|l| l.written.load(Relaxed)));
+            std::thread::sleep(Duration::from_secs(1));
+            let after = [a, b].map(|l| l.written.load(Relaxed));
+            let [a, b] = [0, 1].map(|i| (after[i] - before[i]) as f64 / begin.elapsed().as_secs_f64());
+            right(a, b).then_some((a, b))
+        });
+        println!("{why}? no: {:.1} and {:.1} MB/s", found.0 / 1e6, found.1 / 1e6);
+        found
+    }
+}
+
+#[test]
+fn others_gain_what_a_limit_leaves_and_a_guarantee_is_kept() {
+    let shared = Shared::start(1);
+    let (a, b) = (shared.load("one", &[0]), shared.load("other", &[0]));
+    let even = |a: f64, b: f64| (0.75..1.33).contains(&(a / b));
+    let (_, before) = Shared::rates(&a, &b, "equal jobs do not share evenly", even);
+    shared.limit(&["--job", "one", "--bandwidth", "8MB"]);
+    Shared::rates(&a, &b, "nobody gains what a limit leaves", |a, b| a < 8.8e6 && b > before * 1.3);
+    shared.limit(&["remove", "--job", "one"]);
+    Shared::rates(&a, &b, "a limit stays", even);
+    shared.limit(&["--job", "one", "--guarantee", "30MB"]);
+    Shared::rates(&a, &b, "a guarantee is not kept", |a, b| a / (a + b) > 0.68);
+    shared.limit(&["remove", "--job", "one"]);
+    Shared::rates(&a, &b, "a guarantee stays", even);
+    a.finish();
+    b.finish();
+}
+
+#[test]
+fn what_a_job_gets_elsewhere_counts_without_a_list_of_peers() {
+    let shared = Shared::start(2);
+    // One job has a node for itself and shares the other: by nodes it would get three times as much.
+    let (a, b) = (shared.load("both", &[0, 1]), shared.load("second", &[1]));
+    Shared::rates(&a, &b, "what a job gets elsewhere does not count", |a, b| b > 0.0 && a / b < 1.6);
+    a.finish();
+    b.finish();
 }

@@ -7,6 +7,7 @@ use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
 use forebay_embed::RunDir;
 use forebay_node::control::Command as Order;
 use forebay_sched::emulate::StorageModel;
+use forebay_types::JobBlame;
 use serde::Serialize;
 use std::path::Path;
 
@@ -57,6 +58,13 @@ impl Ground {
     pub(super) fn weigh(&self, job: &str, weight: u32) -> Result<()> {
         let order = Order::Weight { job: job.into(), weight };
         (0..self.fleet.len()).try_for_each(|n| self.fleet.tell(n, &order).map(drop))
+    }
+
+    /// What the first node says of a job's time, and of another scheduler.
+    pub(super) fn blame(&self, job: &str, what_if: Option<&str>) -> Result<JobBlame> {
+        let what_if = what_if.map(str::parse).transpose()?;
+        let reply = self.fleet.tell(0, &Order::Blame { job: job.into(), what_if })?;
+        Ok(*reply.blame.context("the I/O node does not know the job")?)
     }
 
     /// The bytes of writes that the nodes have answered to a job.

@@ -4,6 +4,7 @@
 
 mod announcers;
 mod arbiter;
+mod blame;
 mod failslow;
 mod gluster;
 mod ground;
@@ -21,6 +22,7 @@ mod workload;
 
 pub use announcers::Announcers;
 pub use arbiter::ArbiterQueue;
+pub use blame::Blame;
 pub use failslow::Failslow;
 pub use gluster::Gluster;
 pub use isolation::Isolation;

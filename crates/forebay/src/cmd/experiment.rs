@@ -5,8 +5,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_lab::Size;
 use forebay_lab::experiment::{
-    Announcers, ArbiterQueue, Failslow, Gluster, Isolation, Metadata, Overhead, Phases, Remap, RemapWorker,
-    Rewards, Tuning, Twins,
+    Announcers, ArbiterQueue, Blame, Failslow, Gluster, Isolation, Metadata, Overhead, Phases, Remap,
+    RemapWorker, Rewards, Tuning, Twins,
 };
 use forebay_policy::PolicyKind;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ enum What {
     Twins(TwinsArgs),
     Isolation(IsolationArgs),
     Metadata(MetadataArgs),
+    Blame(BlameArgs),
     Overhead(OverheadArgs),
     Gluster(GlusterArgs),
     Arbiter(ArbiterArgs),
@@ -115,6 +116,16 @@ struct MetadataArgs {
     /// How long each measurement lasts; `--full` makes it three times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = Metadata::default().seconds)]
     seconds: u64,
+}
+
+/// A job of small writes beside one of large writes: what `forebay blame` says, and what is true.
+///
+/// Shows how much of the waiting that the second job causes is put down to it, and what was predicted for
+/// other schedulers against a rerun under each.
+#[derive(Args)]
+struct BlameArgs {
+    #[command(flatten)]
+    scale: Scaled,
 }
 
 /// What scheduling costs: every scheduler of the fair-queueing family against none.
@@ -308,6 +319,10 @@ impl Experiment {
             What::Metadata(a) => {
                 let size = a.scale.size();
                 (a.scale.common, Box::new(Metadata { size, seconds: a.seconds }))
+            }
+            What::Blame(a) => {
+                let size = a.scale.size();
+                (a.scale.common, Box::new(Blame { size, ..Blame::default() }))
             }
             What::Overhead(a) => {
                 let size = a.scale.size();
