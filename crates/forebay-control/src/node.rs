@@ -8,7 +8,7 @@
 //! Whatever changes a node carries the arbiter's [`Term`]. A node follows the newest term it has
 //! seen and refuses older ones: an arbiter that was replaced cannot give orders any more.
 
-use forebay_types::rates::Rates;
+use forebay_types::rates::{KINDS, Rates};
 use forebay_types::{Epoch, FlowId, Interval, Nanos, NodeId, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +33,11 @@ pub enum ToArbiter {
     Hello(NodeHello),
     /// Each interval, also when nothing happened: it is the heartbeat.
     Report(Box<NodeReport>),
+    /// Several times a second while jobs with limits use them: what each has used since the last time.
+    Used {
+        /// The jobs.
+        jobs: Vec<JobUse>,
+    },
     /// To [`ToNode::Probe`].
     Probed {
         /// The probe's number.
@@ -163,6 +168,17 @@ pub enum ToNode {
         /// Who says so.
         term: Term,
     },
+}
+
+/// What one job has used on one node of late.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobUse {
+    /// The job's name.
+    pub job: String,
+    /// Bytes, operations and metadata operations a second.
+    pub used: [f64; KINDS],
+    /// Whether some of its requests had to wait.
+    pub held: bool,
 }
 
 /// What one job may have on one node.

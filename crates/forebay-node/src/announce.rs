@@ -19,6 +19,8 @@ use tungstenite::{Error, Message, WebSocket};
 
 /// How often reports are looked for while the arbiter says nothing.
 const TICK: Duration = Duration::from_millis(20);
+/// How often it is told what limited jobs use.
+const USES: Duration = Duration::from_millis(100);
 /// How long the answer to a probe is waited for before anything else is done.
 const AT_ONCE: Duration = Duration::from_millis(2);
 /// The arbiter says something several times a second; one that is silent for so long hangs.
@@ -128,6 +130,8 @@ fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut b
         answers,
         asked: false,
         leaving: false,
+        used: Instant::now(),
+        idle: true,
     };
     conversation.say(&ToArbiter::Hello(hello(node, listening, here)))?;
     conversation.run(&probed)
@@ -177,6 +181,9 @@ struct Conversation<'a> {
     /// A probe has just been begun.
     asked: bool,
     leaving: bool,
+    /// When it was last looked at what limited jobs use, and whether that was nothing.
+    used: Instant,
+    idle: bool,
 }
 
 impl Conversation<'_> {
@@ -206,6 +213,7 @@ impl Conversation<'_> {
                 self.say(&answer)?;
             }
             self.report()?;
+            self.tell_uses()?;
             if self.node.draining() && !self.leaving {
                 self.leaving = true;
                 self.say(&ToArbiter::Leaving)?;
@@ -258,6 +266,22 @@ impl Conversation<'_> {
             Ok(()) => Ok(()),
             Err(newest) => self.say(&ToArbiter::Refused { term, newest }),
         }
+    }
+
+    /// What limited jobs use, while they use anything.
+    fn tell_uses(&mut self) -> Result<(), Ended> {
+        let span = self.used.elapsed();
+        if span < USES || !*self.welcomed {
+            return Ok(());
+        }
+        self.used = Instant::now();
+        let jobs = self.node.used(span.into());
+        let idle = jobs.iter().all(|j| !j.held && j.used.iter().all(|u| *u == 0.0));
+        if idle && self.idle {
+            return Ok(());
+        }
+        self.idle = idle;
+        self.say(&ToArbiter::Used { jobs })
     }
 
     fn report(&mut self) -> Result<(), Ended> {

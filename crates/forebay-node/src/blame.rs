@@ -18,6 +18,9 @@ const ASKING: &str = "forebay-control";
 /// So many requests that were sent again are remembered.
 const REPLAYS: usize = 1024;
 
+/// A request is noted this much before the queue sees it, at most.
+const SOONER: Nanos = Nanos::from_millis(100);
+
 /// What requests had lost before they were sent here again: when, whose, how long.
 #[derive(Debug, Default)]
 pub(crate) struct Replays(Mutex<VecDeque<(Nanos, FlowId, Nanos)>>);
@@ -35,7 +38,7 @@ impl Replays {
     /// What a flow has lost since then, in seconds.
     fn lost(&self, flow: FlowId, since: Nanos) -> f64 {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.iter().filter(|(at, whose, _)| *whose == flow && *at >= since);
+        let own = all.iter().filter(|(at, whose, _)| *whose == flow && *at + SOONER >= since);
         own.map(|(.., lost)| lost.as_secs_f64()).sum()
     }
 }

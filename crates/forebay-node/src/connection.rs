@@ -196,7 +196,7 @@ impl Connection {
         }
         if header.has(flag::REPLAY) {
             let lost = Nanos::from_millis(header.age_ms.get().into());
-            self.node.replays.note(received, session.job.flow(), lost);
+            self.node.replays.note(self.node.engine.now(), session.job.flow(), lost);
         }
         match opcode {
             Opcode::Read | Opcode::Write | Opcode::Append => self.data(session, &header, opcode, received),

@@ -2,13 +2,25 @@
 //! served here. It holds until an arbiter says otherwise, whatever becomes of the one that said it.
 
 use crate::node::Node;
-use forebay_control::node::JobShare;
+use forebay_control::node::{JobShare, JobUse};
+use forebay_sched::DispatchQueue;
+use forebay_sched::limit::Used;
 use forebay_types::rates::Rates;
-use forebay_types::{Address, FlowId};
+use forebay_types::{Address, FlowId, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Node {
+    /// What limited jobs have used in the last `span`, and whether they wanted more.
+    pub(crate) fn used(&self, span: Nanos) -> Vec<JobUse> {
+        let used = self.engine.with_queue(DispatchQueue::take_used);
+        let told = |(flow, Used { amounts, held }): (FlowId, Used)| {
+            let used = amounts.map(|a| a / span.as_secs_f64().max(1e-3));
+            Some(JobUse { job: self.jobs.name(flow)?, used, held })
+        };
+        used.into_iter().filter_map(told).collect()
+    }
+
     /// From now on these are the limits, and no others.
     pub(crate) fn share_out(self: &Arc<Node>, jobs: &[JobShare], peers: &[String]) {
         let shares: BTreeMap<FlowId, &JobShare> =

@@ -60,6 +60,16 @@ struct Limited {
     rates: Rates,
     buckets: [Option<Bucket>; KINDS],
     waiting: VecDeque<(Nanos, Request)>,
+    used: Used,
+}
+
+/// What a limited flow has used since it was last asked, and whether it had to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// Bytes, operations, metadata operations.
+    pub amounts: [f64; KINDS],
+    /// Whether some of it was held back.
+    pub held: bool,
 }
 
 impl Limited {
@@ -75,6 +85,7 @@ impl Limited {
             OpKind::Metadata => [0.0, 0.0, 1.0],
             OpKind::Read | OpKind::Write => [r.len as f64, 1.0, 0.0],
         };
+        self.used.amounts.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
         for (bucket, amount) in self.buckets.iter_mut().zip(amounts) {
             if let Some(bucket) = bucket.as_mut().filter(|_| amount > 0.0) {
                 bucket.take(now, amount);
@@ -110,6 +121,7 @@ impl Gate {
             rates,
             buckets: [None; KINDS],
             waiting: VecDeque::new(),
+            used: Used::default(),
         });
         limited.rates = rates;
         for (bucket, rate) in limited.buckets.iter_mut().zip(rates.all()) {
@@ -140,6 +152,15 @@ impl Gate {
         self.flows.iter().map(|(flow, limited)| (*flow, limited.rates))
     }
 
+    /// What they have used since this was last asked.
+    pub fn take_used(&mut self) -> Vec<(FlowId, Used)> {
+        let used = |(flow, limited): (&FlowId, &mut Limited)| {
+            let held = limited.used.held || !limited.waiting.is_empty();
+            (*flow, Used { held, ..std::mem::take(&mut limited.used) })
+        };
+        self.flows.iter_mut().map(used).collect()
+    }
+
     /// Whether nobody is limited.
     pub fn is_open(&self) -> bool {
         self.flows.is_empty()
@@ -157,6 +178,7 @@ impl Gate {
             limited.take(now, &r);
             return Some(r);
         }
+        limited.used.held = true;
         limited.waiting.push_back((now, r));
         self.len += 1;
         self.throttled.requests += 1;

@@ -2,7 +2,7 @@
 //! from one scheduler to another while requests wait and run.
 
 use crate::blame::{Seen, Trace};
-use crate::limit::{Gate, Rates, Throttled};
+use crate::limit::{Gate, Rates, Throttled, Used};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
 use forebay_types::{FlowId, Nanos, OpKind, RequestId};
@@ -110,6 +110,11 @@ impl DispatchQueue {
     /// The flows that are limited.
     pub fn limits(&self) -> impl Iterator<Item = (FlowId, Rates)> {
         self.gate.limits()
+    }
+
+    /// What they have used since this was last asked.
+    pub fn take_used(&mut self) -> Vec<(FlowId, Used)> {
+        self.gate.take_used()
     }
 
     /// What limits have held back.

@@ -4,7 +4,7 @@
 use super::{Action, Core, Refusal, unix_ms};
 use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
-use forebay_control::node::{JobShare, ToNode};
+use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
 use forebay_sched::limit::{KINDS, Place, divide};
 use forebay_sched::{Algorithm, SchedulerConfig};
@@ -17,6 +17,10 @@ const MOST: usize = 1000;
 const LONGEST: usize = 255;
 /// Nodes report every second: by then each has told of an interval that began after the last division.
 const ROUND: Nanos = Nanos::from_millis(2200);
+/// Not more often than this, when nodes say that one of their limits is too narrow or too wide.
+const SOON: Nanos = Nanos::from_millis(90);
+/// What a node said of its limits is better than a report for so long.
+const FRESH: Nanos = Nanos::from_millis(1500);
 /// What a node used counts for so long.
 const RECENT: Nanos = Nanos::from_secs(3);
 /// A guarantee takes no more than this part of a node.
@@ -39,6 +43,7 @@ pub(super) struct Limits {
     peaks: BTreeMap<NodeId, f64>,
     told: BTreeMap<NodeId, Told>,
     due: Nanos,
+    divided: Nanos,
 }
 
 struct Held {
@@ -49,6 +54,8 @@ struct Held {
 struct Use {
     at: Nanos,
     rates: [f64; KINDS],
+    /// Whether it was held back; unknown where only the interval was reported.
+    held: Option<bool>,
 }
 
 #[derive(Clone, Default, PartialEq)]
@@ -82,9 +89,25 @@ impl Limits {
         if self.all.is_empty() || span == Nanos::ZERO {
             return;
         }
+        let at = (job.to_owned(), node);
+        // What a node says of its limits is fresher.
+        if self.uses.get(&at).is_some_and(|u| u.held.is_some() && now.since(u.at) < FRESH) {
+            return;
+        }
         let amounts = [flow.served as f64, flow.data_requests() as f64, flow.metadata as f64];
         let rates = amounts.map(|a| a / span.as_secs_f64());
-        self.uses.insert((job.to_owned(), node), Use { at: now, rates });
+        self.uses.insert(at, Use { at: now, rates, held: None });
+    }
+
+    /// A node tells what its limited jobs have used of late. Whether the limits are to be divided anew.
+    pub(super) fn used_of_late(&mut self, now: Nanos, node: NodeId, jobs: Vec<JobUse>) -> bool {
+        if self.all.is_empty() {
+            return false;
+        }
+        for JobUse { job, used, held } in jobs {
+            self.uses.insert((job, node), Use { at: now, rates: used, held: Some(held) });
+        }
+        now.since(self.divided) >= SOON
     }
 
     /// How much it did in all.
@@ -164,7 +187,7 @@ impl Core {
 
     /// Divides every limit anew, and tells the nodes for which something changed.
     pub(super) fn divide_limits(&mut self, now: Nanos) {
-        self.limits.due = now + ROUND;
+        (self.limits.due, self.limits.divided) = (now + ROUND, now);
         self.limits.uses.retain(|_, u| now.since(u.at) < RECENT);
         let mut all = std::mem::take(&mut self.limits.all);
         for held in all.values_mut() {
@@ -189,9 +212,13 @@ impl Core {
         let mut shares = vec![[0.0; KINDS]; at.len()];
         for (kind, most) in held.limit.most.all().into_iter().enumerate() {
             let Some(most) = most else { continue };
-            let place = |at: &At| Place {
-                used: self.limits.uses.get(at).map_or(0.0, |u| u.rates[kind]),
-                share: held.shares.get(at).map_or(0.0, |s| s[kind]),
+            let place = |at: &At| {
+                let of_late = self.limits.uses.get(at);
+                Place {
+                    used: of_late.map_or(0.0, |u| u.rates[kind]),
+                    share: held.shares.get(at).map_or(0.0, |s| s[kind]),
+                    held: of_late.and_then(|u| u.held),
+                }
             };
             let places: Vec<Place> = at.iter().map(place).collect();
             for (share, part) in shares.iter_mut().zip(divide(most, &places)) {
@@ -280,8 +307,8 @@ impl Core {
         on.iter().map(|(id, job)| ((*id).clone(), weight(id, job))).collect()
     }
 
-    /// The nodes that a node tells what it serves, where that changes anything: the other nodes of its jobs,
-    /// if it has several jobs and a scheduler that shares in proportion.
+    /// The nodes that a node tells what it serves, where that changes anything: the other nodes of its jobs
+    /// that have several jobs and a scheduler that shares in proportion.
     fn peers_of(&self, id: NodeId) -> Vec<String> {
         let fair = |n: &super::Node| {
             let reported = n.report.as_ref().and_then(|r| r.scheduler.as_ref());
@@ -292,14 +319,9 @@ impl Core {
         if !self.nodes.get(&id).is_some_and(fair) {
             return Vec::new();
         }
-        let on: Vec<&super::Job> = self.jobs.values().filter(|j| j.nodes().contains(&id)).collect();
-        let others: BTreeSet<NodeId> = on
-            .iter()
-            .filter(|_| on.len() > 1)
-            .flat_map(|j| j.nodes())
-            .copied()
-            .filter(|n| *n != id)
-            .collect();
+        let on = |id: NodeId| self.jobs.values().filter(move |j| j.nodes().contains(&id));
+        let others: BTreeSet<NodeId> =
+            on(id).flat_map(|j| j.nodes()).copied().filter(|n| *n != id && on(*n).nth(1).is_some()).collect();
         let address = |n: &NodeId| {
             let node = self.nodes.get(n).filter(|n| n.admitted() && fair(n))?;
             node.stored.addresses.first().cloned()

@@ -88,6 +88,11 @@ impl Core {
                 self.screening.reported(id, &report, now);
                 self.report(now, id, report);
             }
+            ToArbiter::Used { jobs } => {
+                if self.limits.used_of_late(now, id, jobs) {
+                    self.divide_limits(now);
+                }
+            }
             ToArbiter::Probed { id: probe, took, error } => {
                 self.screening.probed(id, probe, took, error, now);
             }

@@ -7,6 +7,8 @@ pub struct Place {
     pub used: f64,
     /// What it was allowed meanwhile; 0 if it is new.
     pub share: f64,
+    /// Whether it would have used more; unknown is told by how much of its share it used.
+    pub held: Option<bool>,
 }
 
 /// Who uses this part of his share would use more.
@@ -14,7 +16,7 @@ const HUNGRY: f64 = 0.95;
 /// What others may grow by until they are seen to.
 const HEADROOM: f64 = 1.1;
 /// Of an equal part of the whole: everybody can begin with something.
-const LEAST: f64 = 0.05;
+const LEAST: f64 = 0.01;
 
 /// Divides `total` among the places: all of it, whatever they use.
 pub fn divide(total: f64, places: &[Place]) -> Vec<f64> {
@@ -27,7 +29,7 @@ pub fn divide(total: f64, places: &[Place]) -> Vec<f64> {
     let new = places.iter().all(|p| p.share <= 0.0);
     let wants: Vec<f64> = places
         .iter()
-        .map(|p| match p.used >= p.share * HUNGRY || new {
+        .map(|p| match p.held.unwrap_or(p.used >= p.share * HUNGRY) || new {
             true => f64::INFINITY,
             false => least + p.used * HEADROOM,
         })
@@ -60,11 +62,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn settle(total: f64, demands: &[f64], rounds: usize) -> Vec<f64> {
-        let mut places = vec![Place { used: 0.0, share: 0.0 }; demands.len()];
+        let mut places = vec![Place { used: 0.0, share: 0.0, held: None }; demands.len()];
         for _ in 0..rounds {
             let shares = divide(total, &places);
             for ((place, share), demand) in places.iter_mut().zip(shares).zip(demands) {
-                *place = Place { used: demand.min(share), share };
+                *place = Place { used: demand.min(share), share, held: None };
             }
         }
         places.iter().map(|p| p.used).collect()
@@ -87,7 +89,7 @@ mod tests {
             total in 1.0f64..1e10,
             places in proptest::collection::vec((0.0f64..1e9, 0.0f64..1e9), 1..40)
         ) {
-            let places: Vec<Place> = places.into_iter().map(|(used, share)| Place { used, share }).collect();
+            let places: Vec<Place> = places.into_iter().map(|(used, share)| Place { used, share, held: None }).collect();
             let shares = divide(total, &places);
             let sum: f64 = shares.iter().sum();
             prop_assert!((sum / total - 1.0).abs() < 1e-9, "{sum} of {total}");
