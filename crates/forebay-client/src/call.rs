@@ -78,6 +78,10 @@ enum Outcome<T> {
     Again,
 }
 
+fn millis(span: Nanos) -> u32 {
+    u32::try_from(span.0 / 1_000_000).unwrap_or(u32::MAX)
+}
+
 impl Client {
     /// The longest a call may take now.
     pub(crate) fn limit(&self) -> Nanos {
@@ -243,7 +247,10 @@ impl Client {
         }
         if let Some(first) = call.first_sent() {
             header.set(flag::REPLAY);
-            header.age_ms = u32::try_from(now.since(first).0 / 1_000_000).unwrap_or(u32::MAX).into();
+            header.age_ms = millis(now.since(first)).into();
+        } else if call.troubled() {
+            // For whoever asks where a job's time has gone.
+            header.age_ms = millis(now.since(call.started())).into();
         }
         call.sending(now);
         header

@@ -5,11 +5,12 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::File;
+use crate::files::{Done, FileCounters};
 use crate::lifeline::Lifelines;
 use crate::pool::Pool;
 use crate::sys;
 use crate::transfer::Data;
-use forebay_types::{Address, Epoch, Seat, Secret, Task};
+use forebay_types::{Address, Epoch, Nanos, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::SessionId;
@@ -43,6 +44,7 @@ pub struct Client {
     /// A thread is asking for that mapping.
     pub(crate) following: AtomicBool,
     pub(crate) counters: Option<&'static Counters>,
+    files: Option<&'static FileCounters>,
 }
 
 /// A file that a node has opened.
@@ -62,6 +64,16 @@ struct PendingClose {
 impl Client {
     /// A client for this process. It connects when it is first needed.
     pub fn new(config: Config, counters: Option<&'static Counters>) -> Result<Client, ConfigError> {
+        let files = config.files.as_deref().filter(|_| !config.outside);
+        let files = files.and_then(|dir| FileCounters::open(dir).ok());
+        Client::counting(config, counters, files)
+    }
+
+    fn counting(
+        config: Config,
+        counters: Option<&'static Counters>,
+        files: Option<&'static FileCounters>,
+    ) -> Result<Client, ConfigError> {
         let secret = config.check()?;
         let host = sys::hostname();
         let env = |name: &str| std::env::var(name).ok().filter(|_| !config.outside);
@@ -86,6 +98,7 @@ impl Client {
             newest: AtomicU64::new(0),
             following: AtomicBool::new(false),
             counters,
+            files,
             config,
         })
     }
@@ -98,7 +111,8 @@ impl Client {
     pub unsafe fn after_fork(&self) -> Client {
         // SAFETY: as the caller promises.
         unsafe { self.pool.forget() };
-        let mut child = Client::new(self.config.clone(), self.counters).expect("the parent checked it");
+        let mut child =
+            Client::counting(self.config.clone(), self.counters, self.files).expect("the parent checked it");
         child.nodes = self.nodes.clone();
         // Where hosts have their I/O nodes, workers stay with their host's.
         if self.config.hosts.is_empty() {
@@ -165,6 +179,7 @@ impl Client {
 
     /// Opens or creates a file.
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
+        let begun = self.files.map(|_| sys::now());
         let later = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
         let mut opened = self.open_on_some(path, flags, mode, 0)?;
         if let Err(identity) = opened {
@@ -177,7 +192,17 @@ impl Client {
         let Ok(Opened { node, handle, attr, identity }) = opened else {
             return Err(Error::local(libc::EIO));
         };
-        Ok((File::new(path, later, &attr, identity, self.place(node, handle)), attr))
+        let file = File::new(path, later, &attr, identity, self.place(node, handle));
+        self.did(&file, begun, Done::Opened);
+        Ok((file, attr))
+    }
+
+    /// Something was done with a file since `begun`; counts it, if that is wanted.
+    fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
+        let (Some(files), Some(begun)) = (self.files, begun) else { return };
+        let Some(map) = self.config.exports.get(usize::from(file.export)) else { return };
+        let name = [map.dir.as_os_str().as_encoded_bytes(), b"/", &file.rel()].concat();
+        files.add(&name, self.task.map_or(0, |t| t.rank.into()), done, sys::now().since(begun).0);
     }
 
     /// `Err` inside: it was made, with this identity, by a node that is gone.
@@ -314,6 +339,15 @@ impl Client {
 
     /// Reads at an offset; fewer bytes than asked for means the end of the file.
     pub fn pread(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let begun = self.files.map(|_| sys::now());
+        let got = self.read_at(file, buf, offset);
+        if let Ok(n) = got {
+            self.did(file, begun, Done::Read { offset, bytes: n as u64 });
+        }
+        got
+    }
+
+    fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if buf.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::In(buf));
         }
@@ -323,6 +357,15 @@ impl Client {
 
     /// Writes at an offset.
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+        let begun = self.files.map(|_| sys::now());
+        let done = self.write_at(file, data, offset);
+        if let Ok(n) = done {
+            self.did(file, begun, Done::Written { offset, bytes: n as u64 });
+        }
+        done
+    }
+
+    fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
         file.mark_dirty();
         if data.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::Out(data));
@@ -336,6 +379,7 @@ impl Client {
     /// Writes at the end. Returns how much, and where the last of it ended.
     pub fn append(&self, file: &File, data: &[u8]) -> Result<(usize, u64), Error> {
         file.mark_dirty();
+        let begun = self.files.map(|_| sys::now());
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
@@ -348,7 +392,9 @@ impl Client {
                 Ok(n)
             })
         })?;
-        Ok((n, file.end.load(Ordering::Relaxed)))
+        let end = file.end.load(Ordering::Relaxed);
+        self.did(file, begun, Done::Written { offset: end.saturating_sub(n as u64), bytes: n as u64 });
+        Ok((n, end))
     }
 
     fn nonsense(&self, node: usize) -> Error {

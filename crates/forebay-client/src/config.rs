@@ -79,6 +79,9 @@ pub struct Config {
     /// What then.
     #[serde(default)]
     pub fallback: Fallback,
+    /// Where it is counted what is done with each file, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<PathBuf>,
     /// A sealed, empty memory file that the preload library opens to stand for forwarded files.
     #[serde(default)]
     pub placeholder: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl Config {
             stripe: false,
             deadline_ms: default_deadline_ms(),
             fallback: Fallback::default(),
+            files: None,
             placeholder: None,
         }
     }

@@ -3,7 +3,6 @@
 
 use forebay_types::FineHistogram;
 use forebay_wire::message::Meta;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -99,19 +98,8 @@ impl Counters {
     }
 
     fn map(fd: &impl rustix::fd::AsFd) -> std::io::Result<&'static Counters> {
-        // SAFETY: a fresh mapping of the whole struct, page-aligned, never unmapped; the struct is
-        // made of atomics, for which every bit pattern is a value.
-        unsafe {
-            let p = mmap(
-                std::ptr::null_mut(),
-                size_of::<Counters>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )?;
-            Ok(&*p.cast::<Counters>())
-        }
+        // SAFETY: it is made of atomics, and the file is as long.
+        unsafe { crate::sys::map_shared(fd) }
     }
 
     /// An operation ended after `nanos`, moving `bytes`.

@@ -236,3 +236,17 @@ fn signal_mask(mask: u64) -> u64 {
     }
     before
 }
+/// What several processes share in a file, for as long as this one lives.
+///
+/// # Safety
+/// `T` is made of atomics alone, and the file is at least as long.
+pub(crate) unsafe fn map_shared<T>(fd: &impl rustix::fd::AsFd) -> std::io::Result<&'static T> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let (access, len) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<T>());
+    // SAFETY: a fresh mapping of the whole struct, page-aligned, never unmapped; every bit pattern is a value
+    // of an atomic.
+    unsafe {
+        let p = mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)?;
+        Ok(&*p.cast::<T>())
+    }
+}

@@ -194,7 +194,7 @@ impl Connection {
         if self.link.unanswered.fetch_add(1, Relaxed) >= credits {
             return Err(Stop::Credits(credits));
         }
-        if header.has(flag::REPLAY) {
+        if header.age_ms.get() > 0 {
             let lost = Nanos::from_millis(header.age_ms.get().into());
             self.node.replays.note(self.node.engine.now(), session.job.flow(), lost);
         }

@@ -29,6 +29,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+/// Requests that can be remembered for `forebay blame`, at most.
+const MOST_REMEMBERED: usize = 1 << 20;
+
 /// A connection's thread needs little stack.
 const STACK: usize = 256 << 10;
 /// How often sessions and memory are looked after.
@@ -210,6 +213,9 @@ impl Node {
             exports,
             config,
         });
+        if let Some(most) = std::env::var("FOREBAY_REMEMBER").ok().and_then(|n| n.parse().ok()) {
+            node.engine.with_queue(|q| q.remember(usize::min(most, MOST_REMEMBERED)));
+        }
         for job in &node.config.jobs {
             if let Some(flow) = node.jobs.flow(&job.name) {
                 node.engine.with_queue(|q| q.set_weight(flow, job.weight));

@@ -7,12 +7,14 @@
 //! | `join` | a process of a job on a host that sees nothing of the first one |
 //! | `registration` | a job at the arbiter for as long as the program runs |
 //! | `route` | preload library or mount, and starting the program behind it |
+//! | `darshan` | what it did with each file, as a Darshan log |
 //! | `watch` | what the program does, while it runs |
 //! | `signals` | who a signal is for |
 //! | `report`, `report_file` | what the run did, for a person and as JSON |
 //! | [`mount`] | forwarded directories mounted on the machine until told otherwise |
 //! | [`doctor`] | what works here, before anything is run |
 
+mod darshan;
 pub mod doctor;
 mod join;
 pub mod launch;

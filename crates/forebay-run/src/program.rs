@@ -6,9 +6,11 @@ use crate::launch::{self, Account, Plan, Seen, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
 use crate::watch::Watcher;
-use crate::{RunReport, Signals};
+use crate::{ReportFile, RunReport, Signals, darshan};
 use anyhow::{Context, Result, bail};
-use forebay_client::{Address, Client, Config, Error, ExportId, ExportMap, Fallback, Meta, Path, Target};
+use forebay_client::{
+    Address, Client, Config, Error, ExportId, ExportMap, Fallback, FileCounters, Meta, Path, Target,
+};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
@@ -83,6 +85,8 @@ pub struct Program {
     pub warn: fn(&str),
     /// Told every second what the program does.
     pub watch: Option<fn(&str)>,
+    /// What it does with each file is written here, as Darshan does.
+    pub darshan: Option<ReportFile>,
 }
 
 /// How a run ended.
@@ -120,6 +124,7 @@ impl Program {
         let direct = self.fallback == Fallback::Direct;
         let route = Route::choose(self.via, &self.plan.command, direct, self.contract)?;
         let (mut layer, registered) = self.start(io_nodes)?;
+        let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         let before = if self.several.strict { self.look_first(&layer)? } else { Vec::new() };
         let started = Instant::now();
         let mut mounts = None;
@@ -134,6 +139,11 @@ impl Program {
         let changed = mounts.as_ref().map(Mounts::notes).unwrap_or_default();
         drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
+        if let Some(file) = self.darshan.take()
+            && let Err(e) = self.write_darshan(file, &layer, began)
+        {
+            (self.warn)(&format!("the Darshan log could not be written: {e}"));
+        }
         let operations = layer.operations();
         let ranks = self.account(&layer, registered.as_ref(), &before);
         let blame = launch::blamed(layer.config(), &nodes_used(&layer, registered.as_ref()));
@@ -150,6 +160,24 @@ impl Program {
                 .by(ranks)
                 .slowed_by(blame);
         Ok(Ended { report, code: exit_code(status) })
+    }
+
+    /// What was counted file by file, as Darshan would have it.
+    fn write_darshan(&self, file: ReportFile, layer: &Layer, began: Duration) -> std::io::Result<()> {
+        let (files, lost) = FileCounters::totals(layer.dir())?;
+        if lost > 0 {
+            (self.warn)(&format!("the Darshan log is not complete: {lost} calls were about too many files"));
+        }
+        let words: Vec<_> = self.plan.command.iter().map(|w| w.to_string_lossy()).collect();
+        let processes = files.iter().map(|f| f.rank + 1).max().unwrap_or(1);
+        let run = darshan::Run {
+            command: &words.join(" "),
+            processes: processes.max(self.plan.ranks.unwrap_or(1).into()),
+            begin: began.as_nanos() as u64,
+            end: std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64,
+            partial: lost > 0,
+        };
+        file.write(&darshan::log(&run, &files)?)
     }
 
     /// What the program needs, and the job if there is an arbiter.
@@ -205,8 +233,10 @@ impl Program {
 
     /// The job's processes learn where they are among its hosts.
     fn tell_hosts(&self, layer: &mut Layer, several: bool) -> Result<()> {
+        let files = self.darshan.as_ref().map(|_| layer.dir().to_owned());
         layer.reconfigure(|config| {
             config.starter = self.plan.launch.starter;
+            config.files = files;
             if several {
                 config.hosts.clone_from(&self.plan.hosts);
                 config.origin = Some(self.plan.here.clone());

@@ -28,11 +28,20 @@ pub struct Trace {
 impl Trace {
     /// Of so many requests.
     pub fn new(most: usize) -> Trace {
-        Trace { seen: VecDeque::new(), most: most.max(1) }
+        Trace { seen: VecDeque::new(), most }
+    }
+
+    /// From now on of so many; 0 is none.
+    pub fn keep(&mut self, most: usize) {
+        self.seen.drain(..self.seen.len().saturating_sub(most));
+        self.most = most;
     }
 
     /// One more was served.
     pub fn push(&mut self, seen: Seen) {
+        if self.most == 0 {
+            return;
+        }
         if self.seen.len() == self.most {
             self.seen.pop_front();
         }
@@ -239,5 +248,10 @@ mod tests {
             trace.push(seen(n, 0, 0, 0, 0));
         }
         assert_eq!(trace.all().iter().map(|s| s.request.flow.0).collect::<Vec<_>>(), [7, 8, 9]);
+        trace.keep(2);
+        assert_eq!(trace.all().iter().map(|s| s.request.flow.0).collect::<Vec<_>>(), [8, 9]);
+        trace.keep(0);
+        trace.push(seen(1, 0, 0, 0, 0));
+        assert!(trace.all().is_empty());
     }
 }

@@ -208,6 +208,11 @@ impl DispatchQueue {
         self.scheduler.forget(flow);
     }
 
+    /// From now on so many requests are remembered.
+    pub fn remember(&mut self, most: usize) {
+        self.trace.keep(most);
+    }
+
     /// The last requests that were served.
     pub fn trace(&self) -> &Trace {
         &self.trace

@@ -103,7 +103,8 @@ fn a_planted_aggressor_is_named() {
                 assert!((parts / b.total - 1.0).abs() < 1e-6, "nothing is left unexplained: {b:?}");
                 let (now, then) = b.what_if.expect("it was asked for");
                 assert!(then < now);
-                predicted = then / 340.0;
+                // What the machine does meanwhile it does to both.
+                predicted = then / b.service;
                 let words = blame(&site, url, &[&victims, "--what-if", "sfq:merge=1"]);
                 println!("{words}");
                 assert!(
@@ -129,21 +130,26 @@ fn a_planted_aggressor_is_named() {
                 assert!(out.status.success() && said.contains("at I/O nodes    "), "{said}");
             } else {
                 let b = found(&site, url, &[&victims, "--json"]);
-                rerun = b.total / b.requests as f64;
+                rerun = b.total / b.service;
             }
             end.store(true, Ordering::Relaxed);
         });
         victim.leave();
     }
-    println!("in turns: predicted {:.2} ms, {:.2} ms in truth", predicted * 1e3, rerun * 1e3);
-    assert!((0.5..2.0).contains(&(predicted / rerun)), "predicted {predicted}, {rerun} in truth");
+    println!("in turns: predicted {:.2} of a request's own time, {:.2} in truth", predicted, rerun);
+    assert!((0.4..2.5).contains(&(predicted / rerun)), "predicted {predicted}, {rerun} in truth");
 
     // A node that stands still and dies: what was sent to it is sent again to the other.
     let moving = job("moving", &[0, 1])();
     let file = open(&moving, "moving");
     write(&moving, &file, 20);
-    nodes[0].process.freeze().expect("our own child");
-    let frozen = nodes.remove(0);
+    let used = until(PATIENCE, "nobody has its connection, or both", || {
+        let nodes = site.nodes(url)?;
+        let mut used = nodes.iter().filter(|n| n.connections > 0);
+        used.next().filter(|_| used.next().is_none()).map(|n| n.id.0 as usize)
+    });
+    nodes[used].process.freeze().expect("our own child");
+    let frozen = nodes.remove(used);
     std::thread::scope(|s| {
         s.spawn(move || {
             std::thread::sleep(Duration::from_millis(400));

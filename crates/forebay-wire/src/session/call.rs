@@ -167,6 +167,8 @@ pub struct Call {
     settled: Option<Step>,
     mapped: bool,
     failed: bool,
+    /// A try of it has failed, whatever became of that.
+    troubled: bool,
     naps: u32,
 }
 
@@ -183,6 +185,7 @@ impl Call {
             settled: None,
             mapped: false,
             failed: false,
+            troubled: false,
             naps: 0,
         }
     }
@@ -211,6 +214,11 @@ impl Call {
     /// When it was first sent to the process that may still carry it out.
     pub fn first_sent(&self) -> Option<Nanos> {
         self.first_sent
+    }
+
+    /// Whether a try of it has failed: it takes longer than it should.
+    pub fn troubled(&self) -> bool {
+        self.troubled
     }
 
     /// What to do at `now`. `news`: a node told of a mapping that is newer than the one followed.
@@ -321,7 +329,7 @@ impl Call {
 
     /// Nothing of it left this machine in the last try.
     pub fn not_sent(&mut self) {
-        self.failed = true;
+        (self.failed, self.troubled) = (true, true);
         self.first_sent = self.suspect.as_ref().map(|s| s.sent);
         if let Some(s) = &mut self.suspect {
             s.back = false;
@@ -330,7 +338,7 @@ impl Call {
 
     /// Something of it may have reached `process`, the last byte at `last`, and no answer came.
     pub fn unanswered(&mut self, process: Process, last: Nanos, lease: Nanos) {
-        self.failed = true;
+        (self.failed, self.troubled) = (true, true);
         if self.kind == Kind::Look {
             self.first_sent = None;
             return;
@@ -364,7 +372,7 @@ impl Call {
 
     /// The node says that it did not carry out this try.
     pub fn not_done(&mut self) {
-        self.failed = true;
+        (self.failed, self.troubled) = (true, true);
         match &mut self.suspect {
             None => self.first_sent = None,
             Some(s) => {
@@ -431,7 +439,7 @@ impl Call {
 
     /// A step other than sending failed: with its node, not with the request.
     pub fn step_failed(&mut self) {
-        self.failed = true;
+        (self.failed, self.troubled) = (true, true);
     }
 }
 

@@ -111,6 +111,9 @@ pub(crate) struct Run {
     /// Write the report as JSON to this file as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
+    /// Write what is done with each file to this file, as a log of Darshan's POSIX module.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    darshan: Option<PathBuf>,
     /// Say every second on standard error what the program does.
     #[arg(long)]
     watch: bool,
@@ -233,6 +236,7 @@ impl Run {
             job: self.job.clone().unwrap_or(app),
             warn: complain,
             watch: self.watch.then_some(complain),
+            darshan: self.darshan.as_deref().map(ReportFile::open).transpose()?,
         };
         Ok((program.run(io_nodes, signals)?, report_file))
     }
