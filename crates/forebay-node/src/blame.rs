@@ -7,7 +7,7 @@ use forebay_sched::SchedulerConfig;
 use forebay_sched::blame::blame;
 use forebay_sched::whatif::{Fared, replay};
 pub use forebay_types::JobBlame;
-use forebay_types::{FlowId, Nanos, Secret};
+use forebay_types::{ClientReport, FlowId, Nanos, Secret};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -128,16 +128,26 @@ pub fn ask(
     job: &str,
     what_if: Option<&SchedulerConfig>,
 ) -> Result<JobBlame, AskError> {
+    let command = Command::Blame { job: job.to_owned(), what_if: what_if.cloned() };
+    Ok(control(address, secret, &command)?.blame.map_or_else(JobBlame::default, |b| *b))
+}
+
+/// Asks an I/O node for the ranks of a job that it has seen.
+pub fn ask_ranks(address: &Address, secret: &Secret, job: &str) -> Result<Vec<ClientReport>, AskError> {
+    let stats = control(address, secret, &Command::Stats)?.stats;
+    let flow = stats.and_then(|s| s.flows.into_iter().find(|f| f.job == job));
+    Ok(flow.map_or(Vec::new(), |f| f.clients))
+}
+
+fn control(address: &Address, secret: &Secret, command: &Command) -> Result<Reply, AskError> {
     let failed = |why: String| AskError { address: address.clone(), why };
     let config = Config { deadline_ms: 3000, ..Config::new(ASKING, secret.to_hex(), vec![address.clone()]) };
     let client = Client::new(config, None).map_err(|e| failed(e.to_string()))?;
-    let command = Command::Blame { job: job.to_owned(), what_if: what_if.cloned() };
-    let command = serde_json::to_vec(&command).map_err(|e| failed(e.to_string()))?;
+    let command = serde_json::to_vec(command).map_err(|e| failed(e.to_string()))?;
     let answer = client.control(0, &command).map_err(|e| failed(e.to_string()))?;
     client.leave();
-    let reply: Reply = serde_json::from_slice(&answer).map_err(|e| failed(e.to_string()))?;
-    match reply {
+    match serde_json::from_slice(&answer).map_err(|e| failed(e.to_string()))? {
         Reply { error: Some(error), .. } => Err(failed(error)),
-        Reply { blame, .. } => Ok(blame.map_or_else(JobBlame::default, |b| *b)),
+        reply => Ok(reply),
     }
 }

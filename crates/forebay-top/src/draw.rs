@@ -70,6 +70,16 @@ const PLACES: [Column; 7] = [
     Column("files", 6, true, 70),
 ];
 
+const RANKS: [Column; 7] = [
+    Column("rank", 5, true, 0),
+    Column("host", 14, false, 0),
+    Column("requests", 10, true, 0),
+    Column("read", 9, true, 44),
+    Column("written", 9, true, 54),
+    Column("busy", 9, true, 62),
+    Column("failed", 7, true, 70),
+];
+
 /// Draws the screen.
 pub fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
     let areas = Layout::vertical([Constraint::Length(2), Constraint::Min(1), Constraint::Length(1)]);
@@ -236,9 +246,11 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
     let areas = Layout::vertical([
         Constraint::Length(lines.len() as u16),
         Constraint::Length(if tall { 4 } else { 0 }),
+        Constraint::Length(if picture.ranks.is_empty() { 0 } else { picture.places.len() as u16 + 2 }),
         Constraint::Min(2),
     ]);
-    let [about, trail, places] = areas.areas(area);
+    let [about, trail, above, below] = areas.areas(area);
+    let places = if picture.ranks.is_empty() { below } else { above };
     frame.render_widget(Paragraph::new(lines), about);
     let width = usize::from(trail.width);
     let recent = &screen.trail[screen.trail.len().saturating_sub(width)..];
@@ -255,6 +267,20 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
         ]
     });
     table(frame, places, &PLACES, rows.collect(), screen, theme);
+    let rows = picture.ranks.iter().map(|r| {
+        vec![
+            number(r.rank.map_or("-".to_owned(), |rank| rank.to_string())),
+            Cell::from(r.host.clone()),
+            number(r.requests.to_string()),
+            number(bytes(r.read)),
+            number(bytes(r.written)),
+            number(time(Nanos(r.busy_ns))),
+            number(r.errors.to_string()),
+        ]
+    });
+    if !picture.ranks.is_empty() {
+        table(frame, below, &RANKS, rows.collect(), screen, theme);
+    }
 }
 
 fn decisions(screen: &Screen) -> Paragraph<'static> {

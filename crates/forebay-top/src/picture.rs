@@ -3,8 +3,8 @@
 use forebay_control::client::{Client, in_path};
 use forebay_control::limit::LimitView;
 use forebay_control::status::Unanswered;
-use forebay_control::view::{DecisionView, HealthView, HistoryRow, JobView, NodeView};
-use forebay_types::NodeId;
+use forebay_control::view::{DecisionView, HealthView, HistoryRow, JobView, NodeState, NodeView};
+use forebay_types::{ClientReport, NodeId};
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
@@ -28,7 +28,12 @@ pub struct Picture {
     pub limits: Vec<LimitView>,
     /// What the job that is looked at does on each of its I/O nodes.
     pub places: Vec<JobOnNode>,
+    /// Its ranks, as far as the I/O nodes could be asked for them.
+    pub ranks: Vec<ClientReport>,
 }
+
+/// Asks I/O nodes, by their addresses, for the ranks of a job: they tell only those who know their secret.
+pub type AskRanks = dyn Fn(&str, &[String]) -> Vec<ClientReport> + Send + Sync;
 
 /// What a job did on one I/O node, a second, in the mean of the last few.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,7 +56,7 @@ pub struct JobOnNode {
 
 impl Picture {
     /// Asks the arbiter; also for one job on each of its I/O nodes.
-    pub fn take(arbiter: &Client, job: Option<&str>) -> Result<Picture, Unanswered> {
+    pub fn take(arbiter: &Client, job: Option<&str>, ask: Option<&AskRanks>) -> Result<Picture, Unanswered> {
         let places = match job {
             None => Vec::new(),
             Some(job) => {
@@ -61,10 +66,21 @@ impl Picture {
                 places(&arbiter.get::<Vec<HistoryRow>>(&path)?)
             }
         };
+        let jobs: Vec<JobView> = arbiter.get("/v1/jobs")?;
+        let nodes: Vec<NodeView> = arbiter.get("/v1/nodes")?;
+        let ranks = match (ask, jobs.iter().find(|j| Some(j.id.as_str()) == job)) {
+            (Some(ask), Some(job)) => {
+                let own = nodes.iter().filter(|n| job.nodes.contains(&n.id) && n.state != NodeState::Lost);
+                let addresses: Vec<String> = own.filter_map(|n| n.addresses.first().cloned()).collect();
+                together(ask(&job.id, &addresses))
+            }
+            _ => Vec::new(),
+        };
         Ok(Picture {
             health: arbiter.get("/v1/health")?,
-            jobs: arbiter.get("/v1/jobs")?,
-            nodes: arbiter.get("/v1/nodes")?,
+            jobs,
+            nodes,
+            ranks,
             decisions: arbiter.get(&format!("/v1/decisions?limit={DECISIONS}"))?,
             limits: arbiter.limits()?,
             places,
@@ -81,6 +97,25 @@ impl Picture {
     pub fn waiting(&self) -> u64 {
         self.nodes.iter().map(|n| n.waiting).sum()
     }
+}
+
+/// What several I/O nodes know of a rank is one row.
+fn together(all: Vec<ClientReport>) -> Vec<ClientReport> {
+    let mut by: BTreeMap<(Option<u32>, String), ClientReport> = BTreeMap::new();
+    for one in all {
+        let row = by.entry((one.rank, one.host.clone())).or_insert_with(|| ClientReport {
+            host: one.host.clone(),
+            rank: one.rank,
+            ..ClientReport::default()
+        });
+        row.processes = row.processes.max(one.processes);
+        row.requests += one.requests;
+        row.errors += one.errors;
+        row.read += one.read;
+        row.written += one.written;
+        row.busy_ns += one.busy_ns;
+    }
+    by.into_values().collect()
 }
 
 fn places(rows: &[HistoryRow]) -> Vec<JobOnNode> {

@@ -2,7 +2,7 @@
 //! must not stop the keys.
 
 use crate::draw::{Theme, draw};
-use crate::picture::Picture;
+use crate::picture::{AskRanks, Picture};
 use crate::plain;
 use crate::screen::{Key, Screen};
 use forebay_control::client::Client;
@@ -44,18 +44,23 @@ pub enum WatchError {
 }
 
 /// Watches until the user has seen enough, `count` is reached, or `stop` is set.
-pub fn watch(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+pub fn watch(
+    arbiter: Client,
+    ranks: Option<Box<AskRanks>>,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<(), WatchError> {
     if options.lines || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return lines(&arbiter, options, stop);
     }
-    full_screen(arbiter, options, stop)
+    full_screen(arbiter, ranks, options, stop)
 }
 
 /// A line per interval. What does not answer at first is an error; later it may be back.
 fn lines(arbiter: &Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
     let mut looks = 0;
     while !stop.load(Relaxed) {
-        let picture = Picture::take(arbiter, None);
+        let picture = Picture::take(arbiter, None, None);
         let mut out = std::io::stdout().lock();
         match picture {
             Ok(picture) => writeln!(out, "{}", plain::line(&picture, options.job.as_deref()))?,
@@ -91,7 +96,12 @@ struct Between {
     end: AtomicBool,
 }
 
-fn full_screen(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+fn full_screen(
+    arbiter: Client,
+    ranks: Option<Box<AskRanks>>,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<(), WatchError> {
     let between = Arc::new(Between { job: Mutex::new(options.job.clone()), ..Between::default() });
     let (news, heard) = sync_channel::<News>(1);
     let (shared, interval) = (Arc::clone(&between), options.interval);
@@ -99,7 +109,7 @@ fn full_screen(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<
     // not answer may take seconds.
     std::thread::Builder::new()
         .name("arbiter".into())
-        .spawn(move || ask(&arbiter, &shared, interval, &news))
+        .spawn(move || ask(&arbiter, ranks.as_deref(), &shared, interval, &news))
         .map_err(WatchError::Terminal)?;
     let mut terminal = ratatui::try_init()?;
     let mut screen = Screen::new(options.job.as_deref());
@@ -167,11 +177,17 @@ fn quits(screen: &mut Screen) -> std::io::Result<bool> {
     Ok(false)
 }
 
-fn ask(arbiter: &Client, between: &Between, interval: Duration, news: &SyncSender<News>) {
+fn ask(
+    arbiter: &Client,
+    ranks: Option<&AskRanks>,
+    between: &Between,
+    interval: Duration,
+    news: &SyncSender<News>,
+) {
     while !between.end.load(Relaxed) {
         between.hurry.store(false, Relaxed);
         let job = between.job.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if news.send(Picture::take(arbiter, job.as_deref())).is_err() {
+        if news.send(Picture::take(arbiter, job.as_deref(), ranks)).is_err() {
             return;
         }
         nap(interval, &between.hurry);

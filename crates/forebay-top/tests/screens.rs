@@ -6,7 +6,7 @@ use forebay_top::draw::{Theme, draw};
 use forebay_top::picture::{JobOnNode, Picture};
 use forebay_top::plain;
 use forebay_top::screen::{Key, Screen, View};
-use forebay_types::NodeId;
+use forebay_types::{ClientReport, NodeId};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use serde_json::{Value, json};
@@ -67,6 +67,7 @@ fn picture() -> Picture {
             JobOnNode { operations: 310.0, queue: 2.5, files: 4, ..place },
             JobOnNode { node: NodeId(2), read: 3e6, metadata: 12.0, ..place },
         ],
+        ranks: Vec::new(),
     }
 }
 
@@ -123,6 +124,18 @@ fn every_view() {
     }
     is("job", &s, 90, 18);
     is("job-narrow", &s, 40, 12);
+    let rank = |rank: u32, requests: u64| ClientReport {
+        rank: Some(rank),
+        host: format!("c{rank}"),
+        requests,
+        written: requests << 20,
+        busy_ns: requests * 1_500_000,
+        ..ClientReport::default()
+    };
+    let mut ranked = s.clone();
+    ranked.heard(Picture { ranks: vec![rank(0, 40), rank(1, 3)], ..picture() });
+    is("job-ranks", &ranked, 90, 20);
+    is("job-ranks-narrow", &ranked, 40, 14);
     let mut dead = Screen::new(None);
     is("waiting", &dead, 80, 6);
     dead.missed("the arbiter does not answer: http://127.0.0.1:7410: refused".into());

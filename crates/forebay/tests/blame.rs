@@ -140,16 +140,16 @@ fn a_planted_aggressor_is_named() {
     assert!((0.4..2.5).contains(&(predicted / rerun)), "predicted {predicted}, {rerun} in truth");
 
     // A node that stands still and dies: what was sent to it is sent again to the other.
-    let moving = job("moving", &[0, 1])();
+    let secret = site.register(url, "moving", None).expect("an answer").expect("a grant").secret;
+    let mut grant = admin.pin("moving", vec![NodeId(0), NodeId(1)]).expect("it is pinned");
+    // It begins with the first.
+    grant.spare = grant.addresses.split_off(1);
+    let first = grant.nodes[0].0 as usize;
+    let moving = site.client(&grant, secret.as_deref().expect("a new job's secret"));
     let file = open(&moving, "moving");
     write(&moving, &file, 20);
-    let used = until(PATIENCE, "nobody has its connection, or both", || {
-        let nodes = site.nodes(url)?;
-        let mut used = nodes.iter().filter(|n| n.connections > 0);
-        used.next().filter(|_| used.next().is_none()).map(|n| n.id.0 as usize)
-    });
-    nodes[used].process.freeze().expect("our own child");
-    let frozen = nodes.remove(used);
+    nodes[first].process.freeze().expect("our own child");
+    let frozen = nodes.remove(first);
     std::thread::scope(|s| {
         s.spawn(move || {
             std::thread::sleep(Duration::from_millis(400));

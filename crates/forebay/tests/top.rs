@@ -1,5 +1,6 @@
 //! `forebay top` in a terminal, and without one.
 
+use forebay_client::{ExportId, OpenFlags, Path};
 use forebay_testkit::{ArbiterSpec, NodeProcess, Site, needs, program, until};
 use std::process::Command;
 use std::time::Duration;
@@ -50,8 +51,15 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
     let arbiter = site.arbiter(&ArbiterSpec::default());
     let _nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
     until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
-    site.register(arbiter.url(), "seen", None).expect("an answer").expect("a grant");
-    let command = format!("{} top --interval 0.2 --arbiter {}", program().display(), arbiter.url());
+    let grant = site.register(arbiter.url(), "seen", None).expect("an answer").expect("a grant");
+    let client = site.client(&grant, grant.secret.as_deref().expect("a new job's secret"));
+    let secret = site.secret_file();
+    let command = format!(
+        "{} top --no-color --interval 0.2 --arbiter {} --secret-file {}",
+        program().display(),
+        arbiter.url(),
+        secret.display()
+    );
     let terminal = Terminal::open(&site, &command);
     println!("{}", terminal.shows(&["1 jobs", "2/2 I/O nodes", "seen", "MB/s", "q quit"]));
     terminal.press("2");
@@ -60,8 +68,28 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
     terminal.shows(&["sort (MB/s)"]);
     terminal.press("Enter");
     println!("{}", terminal.shows(&["job seen", "no I/O yet"]));
+    // Its ranks come with its first request.
+    let path = Path { export: ExportId(0), rel: b"file" };
+    client.open(path, OpenFlags::WRITE | OpenFlags::CREATE, 0o600).expect("it opens");
+    println!("{}", terminal.shows(&["rank", "host", "requests"]));
+    terminal.tmux(&["resize-window", "-x", "40", "-y", "14"]);
+    let narrow = until(PATIENCE, "it does not fit a narrow terminal", || {
+        let screen = terminal.shows(&["job seen", "requests"]);
+        (!screen.contains("written ") && screen.lines().all(|l| l.chars().count() <= 40)).then_some(screen)
+    });
+    println!("{narrow}");
+    terminal.tmux(&["resize-window", "-x", "100", "-y", "20"]);
     drop(arbiter);
     println!("{}", terminal.shows(&["NO ANSWER", "job seen"]));
+    // No colours were asked for: bold and the like are none.
+    let escaped = terminal.tmux(&["capture-pane", "-p", "-e"]);
+    let coloured = |code: &str| (30..=49).any(|c| code.split(';').any(|part| part == c.to_string()));
+    let codes = escaped.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m'));
+    assert!(
+        codes.into_iter().all(|(code, _)| !coloured(code) || code == "39" || code == "49"),
+        "{escaped:?}"
+    );
+    client.leave();
     terminal.press("q");
     until(PATIENCE, "it does not end", || terminal.tmux(&["list-sessions"]).is_empty().then_some(()));
 }

@@ -1,9 +1,10 @@
 //! `forebay top`: the layer at work, for a person who looks.
 
 use super::args;
-use crate::arbiter::Where;
+use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::Args;
+use forebay_node::blame::ask_ranks;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Watch the jobs and I/O nodes of an arbiter.
 ///
 /// In a terminal: a screen that moves, with keys to sort, filter and look at one job (`?` lists them).
-/// Elsewhere: a line per interval.
+/// Elsewhere: a line per interval. With the secret, one job is shown with its ranks, as its I/O nodes know them.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -23,6 +24,8 @@ Examples:
 pub(crate) struct Top {
     #[command(flatten)]
     at: Where,
+    #[command(flatten)]
+    secret: SecretFile,
     /// Look at this job.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
@@ -53,7 +56,14 @@ impl Top {
             colours: !self.no_color && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
             lines: self.lines,
         };
-        forebay_top::watch(self.at.client()?, &options, &stop)?;
+        // Who knows the secret sees a job's ranks, too.
+        let ranks = self.secret.read().ok().map(|secret| -> Box<forebay_top::picture::AskRanks> {
+            Box::new(move |job, nodes| {
+                let ask = |a: &String| ask_ranks(&a.parse().ok()?, &secret, job).ok();
+                nodes.iter().filter_map(ask).flatten().collect()
+            })
+        });
+        forebay_top::watch(self.at.client()?, ranks, &options, &stop)?;
         Ok(ExitCode::SUCCESS)
     }
 }
