@@ -75,7 +75,7 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
     terminal.tmux(&["resize-window", "-x", "40", "-y", "14"]);
     let narrow = until(PATIENCE, "it does not fit a narrow terminal", || {
         let screen = terminal.shows(&["job seen", "requests"]);
-        (!screen.contains("written ") && screen.lines().all(|l| l.chars().count() <= 40)).then_some(screen)
+        (!screen.contains("failed") && screen.lines().all(|l| l.chars().count() <= 40)).then_some(screen)
     });
     println!("{narrow}");
     terminal.tmux(&["resize-window", "-x", "100", "-y", "20"]);
