@@ -82,13 +82,17 @@ impl Costs {
             let s = &seen[i];
             let last = before.insert(s.request.server, s.done).unwrap_or_default();
             cost[i] = s.done.since(s.issued.max(last));
-            let took = s.done.since(s.issued);
-            floor.entry(class(&s.request)).and_modify(|f| *f = took.min(*f)).or_insert(took);
+            // Others in front of it say nothing of what it takes.
+            if last <= s.issued {
+                let took = s.done.since(s.issued);
+                floor.entry(class(&s.request)).and_modify(|f| *f = took.min(*f)).or_insert(took);
+            }
         }
         Costs { cost, floor }
     }
 
-    /// What one of this kind and size took at least.
+    /// What one of this kind and size took at least, where the server had nothing else to do; 0 if that was
+    /// never so.
     pub fn least(&self, r: &Request) -> Nanos {
         self.floor.get(&class(r)).copied().unwrap_or_default()
     }
