@@ -2,7 +2,8 @@
 //! locked by its process for as long as that lives. The lock of a process that is gone can be taken,
 //! and only then: also a thread that hangs in a system call keeps it. So whoever can take it knows that
 //! nothing of that process is under way any more, and reads in its ledger what it had begun. Behind it
-//! stand the writes that are under way: as long as one is, it must not be repeated elsewhere.
+//! stand the positional writes: one that is under way must not be repeated elsewhere, nor one that is
+//! done, as long as there is room to remember it.
 
 use crate::sys::{self, SharedMap};
 use forebay_types::Nanos;
@@ -17,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// More writes than this cannot be under way at a time. One entry in front is the ring's own.
-const WRITES: usize = (1 << 13) + 1;
+/// More writes than this cannot be under way at a time, nor remembered. One entry in front is the ring's own.
+const WRITES: usize = (1 << 15) + 1;
 const SIZE: usize = (ENTRIES + WRITES) * size_of::<Entry>();
 /// A ledger whose process is gone has this mode once somebody noticed; its time says when.
 const FOUND_DEAD: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP);
@@ -49,7 +50,7 @@ pub(crate) struct Ledgers {
 struct Rings {
     /// What must not be done twice.
     once: Ledger<Part>,
-    /// Writes that are under way.
+    /// Positional writes.
     writes: Ledger<Part>,
 }
 
@@ -74,16 +75,30 @@ impl Rings {
     fn fate(&self, session: SessionId, id: u64, age_ms: u32) -> Fate {
         let now = sys::now();
         match self.writes.fate(session, id, age_ms, now) {
-            Fate::Begun => Fate::Begun,
+            known @ (Fate::Begun | Fate::Done { .. }) => known,
+            // One that is forgotten can be done again.
             _ => self.once.fate(session, id, age_ms, now),
         }
     }
 }
 
-/// A write that may be at the storage, until dropped.
+/// A write that may be at the storage, until it is done; dropped before that, it was not tried.
 pub(crate) struct UnderWay<'a> {
     ring: &'a Ledger<Part>,
     begun: Option<Begun>,
+}
+
+impl UnderWay<'_> {
+    /// It was tried, and ended so: this many bytes at `offset`.
+    pub(crate) fn done(mut self, offset: u64, written: Result<usize, Errno>) {
+        let (errno, n) = match written {
+            Ok(n) => (0, n as u64),
+            Err(e) => (e.raw_os_error().unsigned_abs(), 0),
+        };
+        if let Some(begun) = self.begun.take() {
+            self.ring.done(begun, errno, [offset, n, 0, 0], sys::now());
+        }
+    }
 }
 
 impl Drop for UnderWay<'_> {
@@ -157,6 +172,15 @@ impl Ledgers {
         let ring = &self.rings.writes;
         // What is under way has no age.
         ring.begin(session, id, Nanos::ZERO).map(|begun| UnderWay { ring, begun: Some(begun) })
+    }
+
+    /// How a write of this process ended that may have been tried before.
+    pub(crate) fn ended(&self, session: SessionId, id: u64) -> Option<Result<usize, Errno>> {
+        match self.rings.writes.fate(session, id, 0, sys::now()) {
+            Fate::Done { errno: 0, values } => Some(Ok(usize::try_from(values[1]).unwrap_or(usize::MAX))),
+            Fate::Done { errno, .. } => Some(Err(Errno::from_raw_os_error(errno as i32))),
+            _ => None,
+        }
     }
 
     /// An operation is about to be tried, if its lease holds after this. `None` if it must not be.
@@ -270,7 +294,12 @@ mod tests {
         let ask = |id| third.verdict(Incarnation([2; 16]), SESSION, id, 0).fate;
         assert_eq!(ask(10), Fate::Begun);
         drop(write);
-        assert_eq!(ask(10), Fate::Absent, "it is not under way any more");
+        assert_eq!(ask(10), Fate::Absent, "it was not tried");
+        let write = second.begin_write(SESSION, 11).unwrap();
+        assert_eq!(second.ended(SESSION, 11), None);
+        write.done(4096, Ok(512));
+        assert_eq!(second.ended(SESSION, 11), Some(Ok(512)));
+        assert_eq!(ask(11), Fate::Done { errno: 0, values: [4096, 512, 0, 0] });
         assert!(!second.verdict(Incarnation([4; 16]), SESSION, 9, 0).known, "never heard of");
     }
 

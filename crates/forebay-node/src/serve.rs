@@ -14,7 +14,7 @@ use forebay_pattern::Access;
 use forebay_sched::{Request, Segment, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::message::Meta;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
@@ -135,12 +135,17 @@ impl Node {
         }
         if !appends(file, opcode) {
             // Noted as under way before its lease is looked at: see [`Call::may_change`].
-            let _under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
-            if let Some(n) = session.begin_write(link, header, sys::now())? {
-                return Ok((n, offset));
+            let under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
+            session.begin_write(link, header, sys::now())?;
+            let replay = header.has(flag::REPLAY);
+            if let Some(done) = replay.then(|| self.ledgers.ended(session.id, header.id.get())).flatten() {
+                session.end_write(header);
+                return Ok((done?, offset));
             }
             let written = self.at_storage(|s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
-            session.end_write(header, written.as_ref().ok().copied());
+            // Whoever waits for its end looks there.
+            under_way.done(offset, written);
+            session.end_write(header);
             let n = written?;
             self.stats.issued_write.record(n as u64);
             return Ok((n, offset));
@@ -199,19 +204,23 @@ impl Node {
             .collect()
     }
 
-    /// One `pwritev` for all whose lease holds; what did not go as a whole is tried alone.
+    /// One `pwritev` for all whose lease holds; what did not go as a whole, and what may have been done
+    /// before, is tried alone.
     fn write_together(&self, ticket: &Ticket, batch: &[Work]) -> Vec<Option<Moved>> {
         let none = || batch.iter().map(|_| None).collect();
         let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
+        if batch.iter().any(|w| w.header.has(flag::REPLAY)) {
+            return none();
+        }
         let begin = |w: &Work| self.ledgers.begin_write(w.session.id, w.header.id.get());
-        let Some(_under_way) = batch.iter().map(begin).collect::<Option<Vec<_>>>() else { return none() };
+        let Some(under_way) = batch.iter().map(begin).collect::<Option<Vec<_>>>() else { return none() };
         let now = sys::now();
         let allowed = batch
             .iter()
-            .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now), Ok(None)))
+            .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now), Ok(())))
             .count();
         if allowed < batch.len() {
-            batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header, None));
+            batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));
             return none();
         }
         let vector: Vec<IoSlice<'_>> =
@@ -220,7 +229,12 @@ impl Node {
         // Nothing ends before the first byte.
         let end = written.as_ref().map_or(0, |n| ticket.batch.offset() + *n as u64);
         let whole = |w: &Work| (w.header.offset.get() + w.len() as u64 <= end).then_some(w.len());
-        batch.iter().for_each(|w| w.session.end_write(&w.header, whole(w)));
+        for (w, under_way) in batch.iter().zip(under_way) {
+            if let Some(n) = whole(w) {
+                under_way.done(w.header.offset.get(), Ok(n));
+            }
+            w.session.end_write(&w.header);
+        }
         if let Ok(n) = written {
             self.stats.issued_write.record(n as u64);
         }

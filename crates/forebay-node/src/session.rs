@@ -52,8 +52,6 @@ struct State {
     writing: Vec<u64>,
     /// Writes that were sent more than once: the newest try of each.
     tries: VecDeque<(u64, u64)>,
-    /// Writes that were carried out while repeated ones waited: what they moved.
-    written: VecDeque<(u64, usize)>,
     /// How many threads wait on `answered`: waking nobody would cost a system call, too.
     waiting: u32,
     connections: Vec<Weak<Link>>,
@@ -94,7 +92,6 @@ impl Session {
                 waiting: 0,
                 writing: Vec::new(),
                 tries: VecDeque::new(),
-                written: VecDeque::new(),
                 connections: Vec::new(),
                 alone_since: Some(now),
                 owed: false,
@@ -143,9 +140,8 @@ impl Session {
     /// As [`Session::may_change`] for a write, which [`Session::end_write`] must follow. A write whose
     /// connection broke is sent again: an older try that is found in a buffer after that is not
     /// carried out, and one that is being carried out is waited for. Otherwise it could overwrite
-    /// what its client has written since.
-    /// `Some`: the first try has just been carried out, and moved so many bytes.
-    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<Option<usize>> {
+    /// what its client has written since. Whether an older try was carried out is in the ledger.
+    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<()> {
         let id = header.id.get();
         // Later tries are older requests; the first one has no age.
         let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
@@ -168,16 +164,13 @@ impl Session {
                     return Err(Failure::EXPIRED);
                 }
             }
-            if let Some(&(_, n)) = s.written.iter().find(|(other, _)| *other == id) {
-                return Ok(Some(n));
-            }
             // That may have taken long: nobody has read the client's pings meanwhile.
             if !s.lease.holds(sys::now(), link.newest_stamp()) {
                 return Err(Failure::EXPIRED);
             }
         }
         s.writing.push(id);
-        Ok(None)
+        Ok(())
     }
 
     /// Waits while the request's first try `runs`, as long as its client does: the first try may be at
@@ -203,22 +196,13 @@ impl Session {
         if abandoned { Err(Failure::ABANDONED) } else { Ok(s) }
     }
 
-    /// A write that [`Session::begin_write`] let through has been carried out, and moved so many bytes if
-    /// it went well.
-    pub(crate) fn end_write(&self, header: &Header, moved: Option<usize>) {
+    /// A write that [`Session::begin_write`] let through is over, and the ledger says how.
+    pub(crate) fn end_write(&self, header: &Header) {
         let mut s = self.lock();
         if let Some(at) = s.writing.iter().position(|&id| id == header.id.get()) {
             s.writing.swap_remove(at);
         }
         let waiting = s.waiting;
-        if waiting > 0
-            && let Some(n) = moved
-        {
-            if s.written.len() == KEPT_TRIES {
-                s.written.pop_front();
-            }
-            s.written.push_back((header.id.get(), n));
-        }
         drop(s);
         if waiting > 0 {
             self.answered.notify_all();

@@ -4,8 +4,9 @@
 //! A request whose answer did not come makes its node process a *suspect*: it may have carried the
 //! request out, or may yet. Until that is settled the request goes nowhere but to that same process,
 //! which knows it again. It is settled by a node process of the same host that reads the suspect's
-//! ledger, or, for what can be done twice, by the [`fence`]. What cannot be settled fails at the
-//! deadline: nothing is ever concluded from what the file system looks like.
+//! ledger, or, for what can be done twice, by the [`fence`]. What the ledger says was done is not done
+//! again. What cannot be settled fails at the deadline: nothing is ever concluded from what the file
+//! system looks like.
 
 use super::fence::fence;
 use super::nodes::Nodes;
@@ -145,8 +146,6 @@ struct Suspect {
     looked: Option<Nanos>,
     asked: Option<Nanos>,
     polls: u32,
-    /// Since it can begin nothing any more, somebody has said that it has nothing under way.
-    idle: bool,
     /// Nodes that know nothing of it, and those that gave no answer since the fence.
     ignorant: Vec<usize>,
     unheard: Vec<usize>,
@@ -170,6 +169,7 @@ pub struct Call {
     /// A try of it has failed, whatever became of that.
     troubled: bool,
     naps: u32,
+    blind: bool,
 }
 
 impl Call {
@@ -187,6 +187,7 @@ impl Call {
             failed: false,
             troubled: false,
             naps: 0,
+            blind: false,
         }
     }
 
@@ -219,6 +220,12 @@ impl Call {
     /// Whether a try of it has failed: it takes longer than it should.
     pub fn troubled(&self) -> bool {
         self.troubled
+    }
+
+    /// It was sent elsewhere though an earlier try may have been carried out, by a process that is gone
+    /// or of which nobody knows: so it may have been carried out more than once.
+    pub fn may_be_repeated(&self) -> bool {
+        self.blind
     }
 
     /// What to do at `now`. `news`: a node told of a mapping that is newer than the one followed.
@@ -286,7 +293,8 @@ impl Call {
             false => others().min_by_key(|&n| tries(n) / TRIES),
         });
         let ask = via.filter(|_| due(s.asked));
-        if past && again && (s.idle || via.is_none() && s.vacant >= TRIES) {
+        if past && again && via.is_none() && s.vacant >= TRIES {
+            self.blind = true;
             self.clear();
             return None;
         }
@@ -358,7 +366,6 @@ impl Call {
                     until,
                     back: false,
                     successor: false,
-                    idle: false,
                     looked: None,
                     asked: None,
                     polls: 0,
@@ -416,16 +423,18 @@ impl Call {
             }
         };
         let over = dead || asked >= s.until;
-        s.idle = over && fate != Fate::Begun;
+        let idle = over && fate != Fate::Begun;
         s.unheard.retain(|&other| other != via);
         match (self.kind, fate) {
-            (Kind::Once, Fate::Done { errno, values }) => {
+            (_, Fate::Done { errno, values }) => {
                 self.settled = Some(Step::Done { by: s.who, errno, values });
             }
             (Kind::Once, Fate::Absent) if over => self.clear(),
             (Kind::Once, _) if dead => self.settled = Some(Step::Fail(Why::Unknown(s.who))),
-            (Kind::Again | Kind::Look, _) if dead => self.clear(),
-            (Kind::Again | Kind::Look, _) if s.idle => self.clear(),
+            (Kind::Again | Kind::Look, fate) if dead || idle => {
+                self.blind |= fate != Fate::Absent;
+                self.clear();
+            }
             _ => {}
         }
     }

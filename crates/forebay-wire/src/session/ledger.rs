@@ -1,9 +1,9 @@
 //! The node's memory of what it began and ended, in memory that outlives its process: a ring of
 //! [`Entry`]s that another process of the same host can read when this one is gone.
 //!
-//! An operation that must not be done twice is entered right before its lease is checked and its
-//! system call made, and again right after. So what is not entered was not begun, and a node that was
-//! stopped in between cannot begin it unseen: its lease has run out when it goes on.
+//! What changes something is entered right before its lease is checked and its system call made, and
+//! again right after. So what is not entered was not begun, and a node that was stopped in between
+//! cannot begin it unseen: its lease has run out when it goes on.
 
 use crate::hello::SessionId;
 use crate::message::Fate;
@@ -115,6 +115,7 @@ impl<M: AsRef<[Entry]>> Ledger<M> {
     pub fn fate(&self, session: SessionId, id: u64, age_ms: u32, now: Nanos) -> Fate {
         let (head, ring) = self.parts();
         let [low, high] = halves(session);
+        let mut begun = false;
         for entry in ring {
             let word = entry.word.load(Ordering::Acquire);
             if !matches!(state(word), BEGUN | DONE)
@@ -124,11 +125,16 @@ impl<M: AsRef<[Entry]>> Ledger<M> {
             {
                 continue;
             }
+            // A later try of what is done does nothing.
             if state(word) == BEGUN {
-                return Fate::Begun;
+                begun = true;
+                continue;
             }
             let values = std::array::from_fn(|i| entry.values[i].load(Ordering::Relaxed));
             return Fate::Done { errno: (word >> 8 & 0xffff) as u32, values };
+        }
+        if begun {
+            return Fate::Begun;
         }
         let sent = millis(now).saturating_sub(u64::from(age_ms) + SLACK_MS);
         if head.id.load(Ordering::Acquire) >= sent.max(1) { Fate::Forgotten } else { Fate::Absent }
@@ -156,6 +162,9 @@ mod tests {
         assert_eq!(l.fate(SessionId([4; 16]), 1, 0, now), Fate::Absent);
         l.done(one, 17, [1, 2, 3, 4], now);
         assert_eq!(l.fate(S, 1, 0, now), Fate::Done { errno: 17, values: [1, 2, 3, 4] });
+        let again = l.begin(S, 1, now).unwrap();
+        assert_eq!(l.fate(S, 1, 0, now), Fate::Done { errno: 17, values: [1, 2, 3, 4] });
+        l.withdraw(again);
         let two = l.begin(S, 2, now).unwrap();
         l.withdraw(two);
         assert_eq!(l.fate(S, 2, 0, now), Fate::Absent);

@@ -120,8 +120,8 @@ impl Client {
             ended: None,
             excused: false,
             applied: 0,
-            first_applied: Nanos::ZERO,
-            last_applied: Nanos::ZERO,
+            blind: false,
+            hidden: false,
         });
         self.next_id += 1;
         let call = Call::new(self.next_id, kind, w.now, DEADLINE);
@@ -150,6 +150,7 @@ impl Client {
     fn go(&mut self, w: &mut World) {
         let Some(c) = &mut self.current else { return };
         let step = c.call.next(w.now, &self.nodes, Bound::File(self.place), false);
+        w.note_blind(c.number, c.call.may_be_repeated());
         if w.told {
             println!("             call {} {:?} of client {}: {step:?}", c.number, c.op, self.index);
         }

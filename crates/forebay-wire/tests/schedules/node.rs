@@ -3,6 +3,7 @@
 use crate::world::{Event, Frame, Op, Reply, Request, World};
 use forebay_types::Nanos;
 use forebay_wire::hello::{HostBoot, Incarnation, SessionId};
+use forebay_wire::message::Fate;
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::ledger::{Begun, Entry, Ledger};
 use forebay_wire::session::replies::{Replies, RequestState};
@@ -245,9 +246,15 @@ impl World {
             if session.writing.contains(&id) {
                 return self.wait_for(p, link, request);
             }
+            if let Fate::Done { errno, values } = process.ledger.fate(session_id(client), id, 0, now) {
+                let result = if errno == 0 { Ok(values) } else { Err(errno) };
+                return self.answer(link, id, unpack(&pack(result)));
+            }
         }
         session.writing.push(id);
-        let begun = process.ledger.begin(session_id(client), id, now);
+        // Locks are not entered.
+        let writes = matches!(request.op, Op::Write(_));
+        let begun = writes.then(|| process.ledger.begin(session_id(client), id, now)).flatten();
         self.call(p, link, request, begun);
     }
 
@@ -305,24 +312,18 @@ impl World {
         let Some(result) = call.result else { return };
         let id = call.request.id;
         let session = process.sessions.get_mut(&call.client);
-        if once(call.request.op) {
-            if let Some(begun) = call.begun {
-                let (errno, values) = match result {
-                    Ok(values) => (0, values),
-                    Err(errno) => (errno, [0; 4]),
-                };
-                process.ledger.done(begun, errno, values, now);
-            }
-            if let Some(session) = session {
+        if let Some(begun) = call.begun {
+            let (errno, values) = match result {
+                Ok(values) => (0, values),
+                Err(errno) => (errno, [0; 4]),
+            };
+            process.ledger.done(begun, errno, values, now);
+        }
+        if let Some(session) = session {
+            if once(call.request.op) {
                 session.replies.answered(id, pack(result));
             }
-        } else {
-            if let Some(begun) = call.begun {
-                process.ledger.withdraw(begun);
-            }
-            if let Some(session) = session {
-                session.writing.retain(|&other| other != id);
-            }
+            session.writing.retain(|&other| other != id);
         }
         let reply = unpack(&pack(result));
         self.answer(call.link, id, reply);

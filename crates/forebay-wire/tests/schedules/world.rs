@@ -154,8 +154,10 @@ pub(crate) struct Done {
     pub(crate) excused: bool,
     /// How often, and when first and last, it changed storage.
     pub(crate) applied: u32,
-    pub(crate) first_applied: Nanos,
-    pub(crate) last_applied: Nanos,
+    /// Since then its client does not know whether it was done before it was sent elsewhere.
+    pub(crate) blind: bool,
+    /// A process that carried it out ended before it could enter that, or forgot it.
+    pub(crate) hidden: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +175,7 @@ pub(crate) struct Totals {
     pub(crate) unknown: u64,
     pub(crate) settled: u64,
     pub(crate) told: u64,
+    pub(crate) blind: u64,
 }
 
 impl Totals {
@@ -182,6 +185,7 @@ impl Totals {
         self.unknown += other.unknown;
         self.settled += other.settled;
         self.told += other.told;
+        self.blind += other.blind;
     }
 }
 
@@ -499,9 +503,16 @@ impl World {
         }
     }
 
+    /// The client of a call says that it may be repeated: only if nobody could know better.
+    pub(crate) fn note_blind(&mut self, number: usize, blind: bool) {
+        let done = &mut self.done[number];
+        if blind && !std::mem::replace(&mut done.blind, true) {
+            self.totals.blind += 1;
+        }
+    }
+
     /// Storage is changed by a call.
     pub(crate) fn apply(&mut self, number: usize, op: Op, process: usize) -> Result<[u64; 4], u32> {
-        let now = self.now;
         match op {
             Op::Write(register) => self.check_order(number, register),
             Op::Append => self.log.push(number),
@@ -526,13 +537,13 @@ impl World {
             }
         }
         let done = &mut self.done[number];
-        if done.applied == 0 {
-            done.first_applied = now;
-        }
         done.applied += 1;
-        done.last_applied = now;
+        let (times, blind) = (done.applied, done.blind);
+        if matches!(op, Op::Write(_)) && times > 1 && !blind {
+            self.break_promise(format!("Order: call {number} {op:?} was carried out twice, and it was known"));
+        }
         let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock);
-        if once && done.applied > 1 {
+        if once && times > 1 {
             self.break_promise(format!("Once: call {number} {op:?} was carried out twice"));
         }
         Ok([self.log.len() as u64, 1, 0, 0])
