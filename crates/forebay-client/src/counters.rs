@@ -6,7 +6,8 @@ use forebay_wire::message::Meta;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const OPS: usize = 4 + Meta::NAMES.len();
+const OPS: usize = FIRST_META + Meta::NAMES.len();
+const FIRST_META: usize = 5;
 
 /// An operation, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +22,13 @@ impl OpIndex {
     pub(crate) const APPEND: OpIndex = OpIndex(2);
     /// Control of the node.
     pub(crate) const CONTROL: OpIndex = OpIndex(3);
+    /// Writes that were sent to another node though the first one, which is gone, may have carried them
+    /// out: among the writes, too.
+    pub(crate) const REPEATED: OpIndex = OpIndex(4);
 
     /// A metadata operation.
     pub(crate) fn meta(op: &Meta<'_>) -> OpIndex {
-        OpIndex(4 + op.index())
+        OpIndex(FIRST_META + op.index())
     }
 
     fn name(self) -> &'static str {
@@ -33,7 +37,8 @@ impl OpIndex {
             1 => "write",
             2 => "append",
             3 => "control",
-            n => Meta::NAMES[n - 4],
+            4 => "repeated",
+            n => Meta::NAMES[n - FIRST_META],
         }
     }
 }
@@ -112,6 +117,13 @@ impl Counters {
             o.errors.fetch_add(1, Ordering::Relaxed);
         }
         o.latency.record(nanos);
+    }
+
+    /// A number that changes with every write that may have been carried out twice: its node was gone, and
+    /// nobody could tell.
+    pub fn repeated(&self) -> u64 {
+        let o = &self.ops[OpIndex::REPEATED.0];
+        o.bytes.load(Ordering::Relaxed) + o.errors.load(Ordering::Relaxed)
     }
 
     /// The totals of every operation that happened, those of several files together.

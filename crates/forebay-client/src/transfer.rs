@@ -89,6 +89,9 @@ impl Client {
             Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(data.len()))
         });
         self.count(OpIndex::WRITE, started, &done);
+        if call.may_be_repeated() {
+            self.count(OpIndex::REPEATED, started, &done);
+        }
         done
     }
 

@@ -57,7 +57,8 @@ impl Done {
         let mut done = Done::default();
         for op in totals {
             match op.name {
-                "control" => continue,
+                // Repeated ones are among the writes.
+                "control" | "repeated" => continue,
                 "read" => done.read += op.bytes,
                 "write" | "append" => done.written += op.bytes,
                 _ => done.metadata += op.count,

@@ -66,6 +66,9 @@ pub(super) struct Entry {
     pub(super) act: Act,
     #[serde(rename = "r")]
     pub(super) end: End,
+    /// Meanwhile the client said of a write that it may have been carried out twice: its node was gone.
+    #[serde(rename = "x", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) repeated: bool,
 }
 
 /// A line of the file.

@@ -3,15 +3,12 @@
 use super::history::{Act, End, Entry, Kind};
 use super::linear::{Call, Model, Verdict, judge, shrink};
 use super::models::{Counter, Names, NamesOp, Register, RegisterOp};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::path::Path;
 
 /// Lines of a timeline that are shown.
 const SHOWN: usize = 24;
-
-/// A call that ended earlier was not tried on a second node.
-const REPEATED_AFTER: u64 = 1_000_000;
 
 /// A promise that was broken.
 #[derive(Debug)]
@@ -31,8 +28,8 @@ pub struct Found {
     pub judged: u64,
     /// Objects.
     pub objects: u64,
-    /// Blocks that are linearizable only if a write that took long was carried out twice before it was
-    /// answered.
+    /// Blocks that are linearizable only if a write was carried out twice of which its client said that it
+    /// may have been.
     pub repeated: u64,
     /// Objects with too many possibilities.
     pub unjudged: u64,
@@ -181,14 +178,19 @@ fn registers(of: &[Entry]) -> Vec<Call<RegisterOp>> {
         .collect()
 }
 
-/// The same, but a write that took long may have been carried out once more before it was answered: its node
-/// was killed after it had done it, and another one did it again.
+/// The same, but a write of which its client says so may have been carried out once more before it was
+/// answered: its node was gone, and nobody could tell.
 fn repeated(of: &[Entry]) -> Vec<Call<RegisterOp>> {
+    let told: HashSet<u64> = of
+        .iter()
+        .filter_map(|e| match e.act {
+            Act::Write(value) if e.repeated => Some(value),
+            _ => None,
+        })
+        .collect();
     let mut calls = registers(of);
-    let long = |c: &&Call<RegisterOp>| {
-        matches!(c.op, RegisterOp::Write(_)) && c.ended.is_some_and(|end| end - c.begun > REPEATED_AFTER)
-    };
-    let again: Vec<_> = calls.iter().filter(long).map(|c| Call { optional: true, ..c.clone() }).collect();
+    let again = |c: &&Call<RegisterOp>| matches!(c.op, RegisterOp::Write(value) if told.contains(&value));
+    let again: Vec<_> = calls.iter().filter(again).map(|c| Call { optional: true, ..c.clone() }).collect();
     calls.extend(again);
     calls
 }
@@ -339,7 +341,7 @@ mod tests {
     use super::*;
 
     fn entry(kind: Kind, begun: u64, act: Act, end: End) -> Entry {
-        Entry { worker: 0, kind, object: 0, begun, ended: begun + 5, act, end }
+        Entry { worker: 0, kind, object: 0, begun, ended: begun + 5, act, end, repeated: false }
     }
 
     fn found(entries: &[Entry], crashes: &[(u64, u64)]) -> Vec<Violation> {
@@ -361,6 +363,16 @@ mod tests {
         let all = found(&history, &[]);
         assert_eq!(all.len(), 1);
         assert!(all[0].timeline.last().is_some_and(|l| l.contains("Read(1)")), "{:?}", all[0].timeline);
+    }
+
+    #[test]
+    fn a_write_is_done_twice_only_where_its_client_says_so() {
+        let long = Entry { ended: 90, ..entry(Kind::Block, 0, Act::Write(1), End::Done) };
+        let b = |begun, act| entry(Kind::Block, begun, act, End::Done);
+        let rest = [b(10, Act::Read(1)), b(20, Act::Write(2)), b(30, Act::Read(2)), b(40, Act::Read(1))];
+        let history = |repeated| [&[Entry { repeated, ..long }], &rest[..]].concat();
+        assert_eq!(found(&history(false), &[]).len(), 1);
+        assert!(found(&history(true), &[]).is_empty());
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl fmt::Display for Report {
         if *repeated > 0 {
             writeln!(
                 f,
-                "writes repeated     {repeated:>9} objects (carried out twice before they were answered)"
+                "writes repeated     {repeated:>9} objects (twice, as their clients said it may be)"
             )?;
         }
         if *unjudged > 0 {

@@ -4,6 +4,7 @@ use super::history::{Act, End, Entry, Kind, Line, now};
 use super::{BIG, BIG_SLOTS, DURABLE_BLOCKS, SMALL, SMALL_SLOTS};
 use crate::machine::program;
 use anyhow::{Context, Result};
+use forebay_client::Counters;
 use forebay_embed::Process;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -105,6 +106,7 @@ impl Worker {
             calls: AtomicU64::new(0),
             told: AtomicU64::new(0),
             longest: Mutex::new((0, String::new())),
+            counters: counters_of_the_job(),
         });
         let jobs: &[fn(&mut Hand)] =
             if self.durable { &[durable, durable] } else { &[blocks, blocks, names, logs, counters] };
@@ -144,9 +146,20 @@ struct Notes {
     calls: AtomicU64,
     told: AtomicU64,
     longest: Mutex<(u64, String)>,
+    counters: Option<&'static Counters>,
+}
+
+/// Where the processes of the job count.
+fn counters_of_the_job() -> Option<&'static Counters> {
+    let config = std::env::var_os("FOREBAY_CONFIG")?;
+    Counters::open(&Path::new(&config).parent()?.join("counters")).ok()
 }
 
 impl Notes {
+    fn repeated(&self) -> u64 {
+        self.counters.map_or(0, Counters::repeated)
+    }
+
     fn add(&self, line: &Line) {
         let mut text = serde_json::to_vec(line).unwrap_or_default();
         text.push(b'\n');
@@ -198,6 +211,8 @@ struct Hand<'a> {
 struct Called<T> {
     begun: u64,
     ended: u64,
+    /// A write of the job was repeated meanwhile.
+    repeated: bool,
     got: io::Result<T>,
 }
 
@@ -219,8 +234,10 @@ impl Hand<'_> {
     fn call<T>(&mut self, what: &str, call: impl FnOnce() -> io::Result<T>) -> Called<T> {
         let begun = now();
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = Some((begun, what.to_owned()));
+        let before = self.notes.repeated();
         let got = call();
         let ended = now();
+        let repeated = self.notes.repeated() != before;
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.notes.calls.fetch_add(1, Ordering::Relaxed);
         let took = ended - begun;
@@ -229,7 +246,7 @@ impl Hand<'_> {
             *longest = (took, what.to_owned());
         }
         drop(longest);
-        Called { begun, ended, got }
+        Called { begun, ended, repeated, got }
     }
 
     /// A call that must not fail before its deadline.
@@ -260,7 +277,8 @@ impl Hand<'_> {
             }
         };
         let Called { begun, ended, .. } = *called;
-        self.notes.add(&Line::Op(Entry { worker: self.who, kind, object, begun, ended, act, end }));
+        let repeated = called.repeated;
+        self.notes.add(&Line::Op(Entry { worker: self.who, kind, object, begun, ended, act, end, repeated }));
     }
 
     /// `EIO` is the way to be told that something cannot be known, or was lost; nothing else is.

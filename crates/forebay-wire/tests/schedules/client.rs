@@ -1,8 +1,9 @@
 //! A client: the session's client half, driven by events instead of sockets.
 
 use crate::node::{host_boot, incarnation};
+use crate::plan::Plan;
 use crate::world::{
-    DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, Plan, REGISTERS, Reply, Request, World,
+    DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, REGISTERS, Reply, Request, World,
 };
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Verdict, Why};
@@ -121,7 +122,6 @@ impl Client {
             excused: false,
             applied: 0,
             blind: false,
-            hidden: false,
         });
         self.next_id += 1;
         let call = Call::new(self.next_id, kind, w.now, DEADLINE);
@@ -150,7 +150,9 @@ impl Client {
     fn go(&mut self, w: &mut World) {
         let Some(c) = &mut self.current else { return };
         let step = c.call.next(w.now, &self.nodes, Bound::File(self.place), false);
-        w.note_blind(c.number, c.call.may_be_repeated());
+        if c.call.may_be_repeated() {
+            w.note_blind(c.number, c.call.id);
+        }
         if w.told {
             println!("             call {} {:?} of client {}: {step:?}", c.number, c.op, self.index);
         }

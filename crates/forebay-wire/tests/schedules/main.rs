@@ -7,9 +7,11 @@
 
 mod client;
 mod node;
+mod plan;
 mod world;
 
-use world::{Plan, World};
+use plan::Plan;
+use world::World;
 
 /// As many as a test run has time for.
 fn count() -> u64 {

@@ -110,6 +110,12 @@ fn once(op: Op) -> bool {
 }
 
 impl World {
+    /// Whether any process remembers that it has carried the request out.
+    pub(crate) fn is_entered(&self, client: usize, id: u64) -> bool {
+        let session = session_id(client);
+        self.processes.iter().any(|p| matches!(p.ledger.fate(session, id, 0, self.now), Fate::Done { .. }))
+    }
+
     /// The clock of a host: none agrees with another.
     fn host_now(&self, process: usize) -> Nanos {
         self.now + Nanos::from_secs(500 * self.processes[process].host as u64)

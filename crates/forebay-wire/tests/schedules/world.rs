@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::node::Process;
+use crate::plan::{Fault, Plan, Random};
 use forebay_types::Nanos;
 use forebay_wire::hello::Incarnation;
 use forebay_wire::message::Fate;
@@ -13,124 +14,6 @@ pub(crate) const DEADLINE: Nanos = Nanos::from_secs(30);
 const END: Nanos = Nanos::from_secs(200);
 pub(crate) const REGISTERS: u64 = 2;
 pub(crate) const NAMES: u64 = 2;
-
-/// Random numbers that follow from a seed.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    /// Mostly short, sometimes long: up to `longest`.
-    pub(crate) fn skewed(&mut self, longest: Nanos) -> Nanos {
-        let range = longest.0 >> self.below(20);
-        Nanos(self.below(range + 1))
-    }
-}
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    Kill(usize),
-    /// The process at that address ends if there is one, and another is started.
-    Restart(usize),
-    Drain(usize),
-    /// All processes of that host end, and others are started, which know nothing of them.
-    Reboot(usize),
-    Freeze(usize, Nanos),
-    /// Every connection between them is reset.
-    Reset(usize, usize),
-    /// Nothing gets through between them.
-    Cut(usize, usize, Nanos),
-    StopClient(usize, Nanos),
-}
-
-/// One schedule.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) seed: u64,
-    pub(crate) clients: usize,
-    pub(crate) nodes: usize,
-    pub(crate) hosts: usize,
-    pub(crate) longest_call: Nanos,
-    pub(crate) gentle: bool,
-    pub(crate) faults: Vec<(Nanos, Fault)>,
-}
-
-impl Plan {
-    pub(crate) fn new(seed: u64) -> Plan {
-        let mut r = Random(seed);
-        let (clients, hosts) = (1 + r.below(3) as usize, 1 + r.below(2) as usize);
-        // Storage that takes longer than the fence, on a node nobody can vouch for: that remains, and is
-        // written down. Here somebody can.
-        let slow = r.one_in(2);
-        // Nothing that lasts: what can be done again is.
-        let gentle = !slow && r.one_in(4);
-        let nodes = if slow { 2 * hosts } else { 2 + r.below(3) as usize };
-        let span = if r.one_in(2) { Nanos::from_secs(40) } else { Nanos::from_secs(8) };
-        let at = |r: &mut Random| Nanos(r.below(span.0));
-        let mut faults: Vec<(Nanos, Fault)> = (0..r.below(7))
-            .map(|_| {
-                let when = at(&mut r);
-                // With slow storage, the first node of each host stays as it is.
-                let node = if slow {
-                    hosts + r.below(hosts as u64) as usize
-                } else {
-                    r.below(nodes as u64) as usize
-                };
-                let (client, long) = (r.below(clients as u64) as usize, r.skewed(Nanos::from_secs(20)));
-                let fault = match r.below(if slow {
-                    4
-                } else if gentle {
-                    3
-                } else {
-                    8
-                }) {
-                    0 if gentle => Fault::Reboot(node % hosts),
-                    0 => Fault::Kill(node),
-                    1 => Fault::Restart(node),
-                    2 if gentle => Fault::Reset(client, node),
-                    2 => Fault::Drain(node),
-                    3 => Fault::Reset(client, node),
-                    7 => Fault::Reboot(node % hosts),
-                    4 => Fault::Freeze(node, long),
-                    5 => Fault::Cut(client, node, long),
-                    _ => Fault::StopClient(client, long),
-                };
-                (when, fault)
-            })
-            .collect();
-        // What fences are for: a node stands still for about as long as its lease lasts, and whoever waits
-        // for it may lose the connection.
-        if !slow && !gentle && r.one_in(2) {
-            for _ in 0..1 + r.below(3) {
-                let (when, node) = (at(&mut r), r.below(nodes as u64) as usize);
-                let long = Nanos::from_millis(100) + Nanos(r.below(LEASE.0 * 2));
-                faults.push((when, Fault::Freeze(node, long)));
-                if r.one_in(2) {
-                    let later = Nanos(r.below(long.0));
-                    faults.push((when + later, Fault::Reset(r.below(clients as u64) as usize, node)));
-                }
-            }
-        }
-        let longest_call = if slow { Nanos::from_secs(60) } else { Nanos::from_millis(400) };
-        Plan { seed, clients, nodes, hosts, longest_call, gentle, faults }
-    }
-}
 
 /// What an operation does to storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +39,6 @@ pub(crate) struct Done {
     pub(crate) applied: u32,
     /// Since then its client does not know whether it was done before it was sent elsewhere.
     pub(crate) blind: bool,
-    /// A process that carried it out ended before it could enter that, or forgot it.
-    pub(crate) hidden: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +140,8 @@ pub(crate) struct World {
     /// The process at each address.
     pub(crate) slots: Vec<Option<usize>>,
     cuts: Vec<(usize, usize, Nanos)>,
+    /// Frames that were lost by chance.
+    lost: u32,
     /// How often each host was started.
     boots: Vec<usize>,
     pub(crate) done: Vec<Done>,
@@ -278,7 +161,7 @@ impl World {
     pub(crate) fn run(plan: &Plan, told: bool) -> Result<Totals, String> {
         let mut w = World {
             now: Nanos::from_secs(1000),
-            random: Random(plan.seed ^ 0xabcd),
+            random: Random::new(plan.seed ^ 0xabcd),
             plan: plan.clone(),
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
@@ -287,6 +170,7 @@ impl World {
             processes: Vec::new(),
             slots: vec![None; plan.nodes],
             cuts: Vec::new(),
+            lost: 0,
             boots: vec![0; plan.hosts],
             done: Vec::new(),
             log: Vec::new(),
@@ -457,6 +341,7 @@ impl World {
             return;
         }
         if !self.connected(client, slot) || self.random.one_in(3000) {
+            self.lost += 1;
             // Part of it may have arrived: the connection is of no use any more.
             if self.random.one_in(4) {
                 self.reset(link);
@@ -504,10 +389,16 @@ impl World {
     }
 
     /// The client of a call says that it may be repeated: only if nobody could know better.
-    pub(crate) fn note_blind(&mut self, number: usize, blind: bool) {
+    pub(crate) fn note_blind(&mut self, number: usize, id: u64) {
         let done = &mut self.done[number];
-        if blind && !std::mem::replace(&mut done.blind, true) {
-            self.totals.blind += 1;
+        if std::mem::replace(&mut done.blind, true) {
+            return;
+        }
+        self.totals.blind += 1;
+        // With slow storage somebody on each host can always tell, if he is heard.
+        let client = done.client;
+        if self.plan.slow && self.lost < 2 && self.is_entered(client, id) {
+            self.break_promise(format!("Order: call {number} is repeated, though a ledger says it is done"));
         }
     }
 
@@ -540,7 +431,9 @@ impl World {
         done.applied += 1;
         let (times, blind) = (done.applied, done.blind);
         if matches!(op, Op::Write(_)) && times > 1 && !blind {
-            self.break_promise(format!("Order: call {number} {op:?} was carried out twice, and it was known"));
+            self.break_promise(format!(
+                "Order: call {number} {op:?} was carried out twice, and it was known"
+            ));
         }
         let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock);
         if once && times > 1 {
@@ -551,7 +444,14 @@ impl World {
 
     /// A write lands: nothing newer may have been acknowledged before.
     fn check_order(&mut self, number: usize, register: u64) {
-        let Some((ended, Ok(_))) = self.done[number].ended else { return };
+        let ended = match self.done[number].ended {
+            Some((ended, Ok(_))) => ended,
+            // No process had it any more when it was given up.
+            Some((_, Err(Failed::NoNode))) => {
+                return self.break_promise(format!("Order: call {number} lands after it failed for good"));
+            }
+            _ => return,
+        };
         let newer = self.done.iter().position(|d| {
             d.op == Op::Write(register)
                 && d.begun >= ended
@@ -577,7 +477,7 @@ impl World {
                 (Op::Write(_), Ok(_)) => times > 0,
                 (_, Ok(_)) => times == 1,
                 (_, Err(Failed::Refused(_))) => times == 0,
-                // A process that is gone may have done it, before none was left to do it again.
+                // A process that is gone may have done it, before none was left to do it again: not later.
                 (Op::Write(_), Err(_)) => true,
                 (_, Err(Failed::NoNode)) => times == 0,
                 (_, Err(_)) => times <= 1,
