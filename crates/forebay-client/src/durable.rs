@@ -12,19 +12,16 @@ use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::HostBoot;
 use forebay_wire::message::{Answer, ExportId, Meta, Path};
-use std::time::Duration;
-
-/// How long a node on a host that has our data is looked for: one that is started again is there by then.
-const PATIENCE: Nanos = Nanos::from_secs(3);
-const NAP: Duration = Duration::from_millis(50);
+use forebay_wire::session::duty::{Duty, Step};
 
 impl Client {
     pub(crate) fn sync(&self, file: &File, data_only: bool) -> Result<(), Error> {
         let started = sys::now();
+        let end = started + self.limit();
         let _alone = loop {
             match file.begin_sync() {
                 Some(alone) => break alone,
-                None if sys::now().since(started) >= self.limit() => return Err(Error::Unsynced),
+                None if sys::now() >= end => return Err(Error::Unsynced),
                 None => drop(sys::nap(TURN)),
             }
         };
@@ -41,29 +38,24 @@ impl Client {
             }
         })?;
         for host in owed.without(here).iter() {
-            self.sync_on(file, host.ok_or(Error::Unsynced)?, data_only)?;
+            let duty = Duty::new(host.ok_or(Error::Unsynced)?, sys::now(), end);
+            self.discharge(duty, file, data_only, end)?;
         }
         Ok(())
     }
 
-    /// Has a node on `host` sync the file. If there is none, what it took cannot be vouched for; that is
-    /// said once.
-    fn sync_on(&self, file: &File, host: HostBoot, data_only: bool) -> Result<(), Error> {
-        let started = sys::now();
-        let end = started + self.limit();
+    /// Has a node on the duty's host sync the file. If there is none, that is said once.
+    fn discharge(&self, mut duty: Duty, file: &File, data_only: bool, end: Nanos) -> Result<(), Error> {
         loop {
-            let now = sys::now();
-            let there: Vec<usize> = self.nodes.on_host(host, now, false).collect();
-            for node in there {
-                if let Ok(Some(outcome)) = self.sync_through(node, file, host, data_only, end) {
-                    return outcome;
+            match duty.next(sys::now(), &self.nodes) {
+                Step::Through(node) => {
+                    if let Ok(Some(outcome)) = self.sync_through(node, file, duty.host, data_only, end) {
+                        return outcome;
+                    }
                 }
+                Step::Nap(until) => drop(sys::nap(until.since(sys::now()).into())),
+                Step::Unsynced => return Err(Error::Unsynced),
             }
-            let now = sys::now();
-            if now.since(started) >= PATIENCE || now >= end {
-                return Err(Error::Unsynced);
-            }
-            let _ = sys::nap(NAP);
         }
     }
 

@@ -68,6 +68,38 @@ fn a_repeated_request_waits_for_its_first_try_as_long_as_it_takes() {
     assert_eq!(std::fs::read(node.path("Append")).unwrap(), b"hello", "once");
 }
 
+/// A write that was carried out and is sent again, since its answer was lost, must not overwrite what others
+/// have written since: also if it is sent again while it is being carried out.
+#[test]
+fn a_write_that_was_done_is_not_done_again() {
+    for span in [Nanos::ZERO, Nanos::from_millis(1500)] {
+        let node = TestNode::with(|c| c.emulated = Some(slow(span)));
+        let mut first = node.client();
+        let handle = first.create("f");
+        let mut header = first.header(Opcode::Write, 3);
+        header.handle = handle.into();
+        first.send(&header, b"old");
+        let later = |ms| std::thread::sleep(Duration::from_millis(ms));
+        if span == Nanos::ZERO {
+            assert_eq!(first.receive().status(), 0);
+        } else {
+            later(300);
+        }
+        let (session, address) = (first.session, node.address);
+        let other = std::thread::spawn(move || {
+            let mut other = Client::connect(address, &SECRET, "job", new_session()).unwrap();
+            let handle = other.open("f", RW).unwrap();
+            other.write(handle, 0, b"new").unwrap();
+        });
+        later(300);
+        let mut second = Client::connect(node.address, &SECRET, "job", session).unwrap();
+        let answer = second.exchange(&again(&header), b"old");
+        assert_eq!((answer.status(), answer.header.length.get()), (0, 3), "{}", answer.text());
+        other.join().unwrap();
+        assert_eq!(std::fs::read(node.path("f")).unwrap(), b"new", "{span:?}");
+    }
+}
+
 /// The node listens until the last request is answered, and whoever lost his connection gets his answer.
 #[test]
 fn a_draining_node_says_what_became_of_a_request() {
@@ -206,6 +238,8 @@ fn a_sibling_tells_what_a_node_has_begun() {
     let handle = c.create("log");
     let append = c.next;
     c.append(handle, 0, b"12345").unwrap();
+    let write = c.next;
+    c.write(handle, 7, b"123").unwrap();
     let mkdir = c.next;
     c.done(&Meta::Mkdir { path: path("d"), mode: 0o700 }).unwrap();
     let twice = c.next;
@@ -225,6 +259,7 @@ fn a_sibling_tells_what_a_node_has_begun() {
     let done = |errno: i32, values| (true, false, Fate::Done { errno: errno as u32, values });
     for who in [&node, &sibling] {
         assert_eq!(ask(who, append), done(0, [0, 5, 0, 0]));
+        assert_eq!(ask(who, write), done(0, [7, 3, 0, 0]));
         assert_eq!(ask(who, mkdir), done(0, [0; 4]));
         assert_eq!(ask(who, twice), done(libc::EEXIST, [0; 4]));
         assert_eq!(ask(who, exclusive), done(0, [identity, 0, 0, 0]));

@@ -1,10 +1,11 @@
 //! The two ends of a session as state machines. The client's: [`call`] decides where a request goes and
 //! what to do when no answer comes, [`wait`] how long to wait for it on one connection, [`nodes`] which
-//! node is used. The node's: [`lease`] keeps a request from being carried out after its client gave up
+//! node is used, [`duty`] who syncs what other hosts have taken. The node's: [`lease`] keeps a request from being carried out after its client gave up
 //! on it, [`replies`] answers a repeated request without doing it again, [`ledger`] lets another process
 //! answer for a node that is gone. Both count by the same [`fence`], and [`spin`] through short waits.
 
 pub mod call;
+pub mod duty;
 pub mod fence;
 pub mod lease;
 pub mod ledger;

@@ -6,10 +6,12 @@ use crate::world::{
     DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, REGISTERS, Reply, Request, World,
 };
 use forebay_types::{Epoch, Nanos};
+use forebay_wire::hello::HostBoot;
 use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Verdict, Why};
+use forebay_wire::session::duty::{self, Duty};
 use forebay_wire::session::nodes::Nodes;
 use forebay_wire::session::wait::{self, Patience, Wait};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PING_AFTER: Nanos = Nanos::from_millis(500);
 
@@ -17,8 +19,18 @@ const PING_AFTER: Nanos = Nanos::from_millis(500);
 enum Purpose {
     Request,
     Look,
-    Ask { via: usize, asked: Nanos, about: Process, age_ms: u32 },
+    Ask {
+        via: usize,
+        asked: Nanos,
+        about: Process,
+        age_ms: u32,
+    },
     Open,
+    /// Sync what that host has.
+    Duty {
+        id: u64,
+        host: HostBoot,
+    },
 }
 
 enum Doing {
@@ -56,6 +68,12 @@ pub(crate) struct Client {
     locked: Option<u64>,
     next_id: u64,
     left: u64,
+    /// The file it has open.
+    file: Option<u64>,
+    /// Hosts that have what was not synced, and those that a sync under way is yet to ask.
+    owed: BTreeSet<[u8; 16]>,
+    duties: Vec<HostBoot>,
+    duty: Option<Duty>,
 }
 
 impl Client {
@@ -73,6 +91,10 @@ impl Client {
             locked: None,
             next_id: 0,
             left: 6 + w.random.below(20),
+            file: None,
+            owed: BTreeSet::new(),
+            duties: Vec::new(),
+            duty: None,
         };
         client.arm(w, w.now + Nanos::from_millis(10));
         client
@@ -101,8 +123,10 @@ impl Client {
     fn begin_op(&mut self, w: &mut World) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
-        let op = match w.random.below(10) {
-            0..4 => Op::Write(w.random.below(REGISTERS)),
+        let op = match w.random.below(13) {
+            10..12 => Op::Sync,
+            12 if w.random.one_in(3) => Op::Replace,
+            0..4 | 12 => Op::Write(w.random.below(REGISTERS)),
             4..6 => Op::Append,
             6 => Op::Mkdir(w.random.below(NAMES)),
             7 => Op::Rmdir(w.random.below(NAMES)),
@@ -110,7 +134,8 @@ impl Client {
             _ => Op::Lock,
         };
         let kind = match op {
-            Op::Append | Op::Mkdir(_) | Op::Rmdir(_) => Kind::Once,
+            Op::Append | Op::Mkdir(_) | Op::Rmdir(_) | Op::Replace => Kind::Once,
+            Op::Sync => Kind::Look,
             _ => Kind::Again,
         };
         let number = w.done.len();
@@ -122,6 +147,9 @@ impl Client {
             excused: false,
             applied: 0,
             blind: false,
+            on: Vec::new(),
+            synced: false,
+            told: false,
         });
         self.next_id += 1;
         let call = Call::new(self.next_id, kind, w.now, DEADLINE);
@@ -142,12 +170,50 @@ impl Client {
             _ => {}
         }
         self.place.stays = self.locked.is_some();
+        if result == Err(Failed::Stale) {
+            // The program opens the file that is there now.
+            self.file = None;
+        }
         w.finish(c.number, result);
+        if c.op == Op::Sync {
+            w.check_durable(c.number, result);
+        }
         let pause = w.random.skewed(Nanos::from_secs(4));
         self.arm(w, w.now + pause);
     }
 
+    /// What the sync under way still needs, after the node that it was sent to.
+    fn discharge(&mut self, w: &mut World) {
+        let Some(c) = &self.current else { return };
+        let deadline = c.call.deadline();
+        let duty = match (&mut self.duty, self.duties.pop()) {
+            (Some(duty), _) => duty,
+            (None, None) => return self.finish(w, Ok([0; 4])),
+            (none, Some(host)) => none.insert(Duty::new(host, w.now, deadline)),
+        };
+        let host = duty.host;
+        match duty.next(w.now, &self.nodes) {
+            duty::Step::Through(slot) => {
+                self.next_id += 1;
+                let id = self.next_id;
+                self.begin(w, slot, Purpose::Duty { id, host });
+            }
+            duty::Step::Nap(until) => {
+                self.doing = Doing::Napping;
+                self.arm(w, until);
+            }
+            duty::Step::Unsynced => {
+                self.duty = None;
+                self.duties.clear();
+                self.finish(w, Err(Failed::Unsynced));
+            }
+        }
+    }
+
     fn go(&mut self, w: &mut World) {
+        if self.duty.is_some() {
+            return self.discharge(w);
+        }
         let Some(c) = &mut self.current else { return };
         let step = c.call.next(w.now, &self.nodes, Bound::File(self.place), false);
         if c.call.may_be_repeated() {
@@ -168,8 +234,9 @@ impl Client {
                 self.doing = Doing::Napping;
                 self.arm(w, until);
             }
-            Step::Done { errno, values, .. } => {
+            Step::Done { by, errno, values } => {
                 w.totals.settled += 1;
+                self.owed.insert(by.host.0);
                 self.finish(w, if errno == 0 { Ok(values) } else { Err(Failed::Refused(errno)) });
             }
             Step::Fail(Why::NoNode) => self.finish(w, Err(Failed::NoNode)),
@@ -237,7 +304,8 @@ impl Client {
                 let replay = c.call.first_sent().map(|t| w.now.since(t).0 / 1_000_000);
                 c.call.sending(w.now);
                 let (number, id, op) = (c.number, c.call.id, c.op);
-                let request = Request { number, id, stamp: w.now, replay, op };
+                let file = self.file.unwrap_or(u64::MAX);
+                let request = Request { number, id, stamp: w.now, replay, op, file };
                 let wait = self.patience(known.lease, w.now);
                 w.send(link, true, Frame::Request(request));
                 wait
@@ -251,7 +319,23 @@ impl Client {
             }
             Purpose::Open => {
                 let wait = self.patience(known.lease, w.now);
-                w.send(link, true, Frame::Open(w.now));
+                w.send(link, true, Frame::Open(w.now, self.file));
+                wait
+            }
+            Purpose::Duty { id, host } => {
+                if known.process.host != host {
+                    return self.go(w);
+                }
+                let (number, op) = (c.number, c.op);
+                let wait = self.patience(known.lease, w.now);
+                // It is opened there first, if it is the same.
+                w.send(link, true, Frame::Open(w.now, self.file));
+                let file = self.file.unwrap_or(u64::MAX);
+                w.send(
+                    link,
+                    true,
+                    Frame::Request(Request { number, id, stamp: w.now, replay: None, op, file }),
+                );
                 wait
             }
         };
@@ -288,7 +372,7 @@ impl Client {
             Doing::Nothing | Doing::Napping => return,
         };
         match purpose {
-            Purpose::Request => {}
+            Purpose::Request | Purpose::Duty { .. } => {}
             Purpose::Look => c.call.looked(None),
             Purpose::Ask { via, asked, .. } => c.call.verdict(via, asked, Verdict::NoAnswer),
             Purpose::Open => c.call.step_failed(),
@@ -368,7 +452,17 @@ impl Client {
         let Some(c) = &mut self.current else { return };
         match (purpose, frame) {
             (Purpose::Request, Frame::Answer(id, reply)) if id == c.call.id => match reply {
-                Reply::Ok(values) => self.finish(w, Ok(values)),
+                Reply::Ok(values) => {
+                    let host = self.links.get(&slot).map(|k| k.process.host);
+                    if c.op == Op::Sync {
+                        let owed = std::mem::take(&mut self.owed);
+                        self.duties = owed.into_iter().map(HostBoot).filter(|h| Some(*h) != host).collect();
+                        self.doing = Doing::Nothing;
+                        return self.discharge(w);
+                    }
+                    self.owed.extend(host.map(|h| h.0));
+                    self.finish(w, Ok(values));
+                }
                 Reply::Refused(errno) => self.finish(w, Err(Failed::Refused(errno))),
                 Reply::Expired | Reply::Stale => {
                     c.call.not_done();
@@ -385,7 +479,19 @@ impl Client {
                 self.doing = Doing::Nothing;
                 self.go(w);
             }
-            (Purpose::Open, Frame::Opened) => {
+            (Purpose::Duty { id, .. }, Frame::Answer(answered, reply)) if id == answered => {
+                if matches!(reply, Reply::Ok(_)) {
+                    self.duty = None;
+                }
+                self.doing = Doing::Nothing;
+                if self.duty.is_none() && self.duties.is_empty() {
+                    return self.finish(w, Ok([0; 4]));
+                }
+                self.discharge(w);
+            }
+            (Purpose::Open, Frame::Opened(None)) => self.finish(w, Err(Failed::Stale)),
+            (Purpose::Open, Frame::Opened(found)) => {
+                self.file = found;
                 w.totals.moved += u64::from(self.place.node != slot);
                 self.place = FileAt { node: slot, ours: true, lost: false, stays: false };
                 if self.locked.is_some() {

@@ -29,7 +29,8 @@ struct Session {
     replies: Replies,
     writing: Vec<u64>,
     tries: Vec<(u64, u64)>,
-    open: bool,
+    /// The file it has open.
+    open: Option<u64>,
 }
 
 #[derive(Default)]
@@ -43,6 +44,7 @@ struct Desk {
 
 struct Call {
     request: Request,
+    file: u64,
     link: usize,
     client: usize,
     begun: Option<Begun>,
@@ -106,7 +108,7 @@ fn unpack(frame: &[u8]) -> Reply {
 }
 
 fn once(op: Op) -> bool {
-    matches!(op, Op::Append | Op::Mkdir(_) | Op::Rmdir(_))
+    matches!(op, Op::Append | Op::Mkdir(_) | Op::Rmdir(_) | Op::Replace)
 }
 
 impl World {
@@ -160,7 +162,7 @@ impl World {
             replies: Replies::default(),
             writing: Vec::new(),
             tries: Vec::new(),
-            open: false,
+            open: None,
         });
         session.lease.observe(now, stamp);
         let desk = process.desks.entry(link).or_default();
@@ -177,13 +179,14 @@ impl World {
                 self.observe(p, link, stamp);
                 self.send(link, false, Frame::Pong);
             }
-            Frame::Open(stamp) => {
+            Frame::Open(stamp, wanted) => {
                 self.observe(p, link, stamp);
                 let client = self.links[link].client;
+                let found = Some(self.file).filter(|file| wanted.is_none_or(|w| w == *file));
                 if let Some(session) = self.processes[p].sessions.get_mut(&client) {
-                    session.open = true;
+                    session.open = found;
                 }
-                self.send(link, false, Frame::Opened);
+                self.send(link, false, Frame::Opened(found));
             }
             Frame::Verdict { stamp, about, id, age_ms } => {
                 self.observe(p, link, stamp);
@@ -215,9 +218,12 @@ impl World {
         let client = self.links[link].client;
         let process = &mut self.processes[p];
         let newest = process.desks[&link].newest;
-        let Some(session) = process.sessions.get_mut(&client).filter(|s| s.open) else {
+        let Some(session) = process.sessions.get_mut(&client).filter(|s| s.open.is_some()) else {
             return self.answer(link, request.id, Reply::Stale);
         };
+        if request.op == Op::Sync {
+            return self.call(p, link, request, None);
+        }
         let id = request.id;
         if once(request.op) {
             match session.replies.begin(id) {
@@ -275,24 +281,25 @@ impl World {
         let client = self.links[link].client;
         let quick = matches!(request.op, Op::Lock | Op::Unlock);
         let takes = if quick { Nanos(1000) } else { self.random.skewed(self.plan.longest_call) };
+        let file = self.processes[p].sessions.get(&client).and_then(|s| s.open).unwrap_or(u64::MAX);
         let effect = Nanos(self.random.below(takes.0 + 1));
         let process = &mut self.processes[p];
         let number = process.next_call;
         process.next_call += 1;
         process.desks.entry(link).or_default().busy = true;
-        process.calls.insert(number, Call { request, link, client, begun, result: None, back: false });
+        process.calls.insert(number, Call { request, file, link, client, begun, result: None, back: false });
         self.at(self.now + effect, Event::Effect(p, number));
         self.at(self.now + takes, Event::Return(p, number));
     }
 
     pub(crate) fn effect(&mut self, p: usize, number: u64) {
         let Some(call) = self.processes[p].calls.get(&number) else { return };
-        let request = call.request;
+        let (request, file) = (call.request, call.file);
         // A lock of a process that has ended is nobody's.
         if self.processes[p].ended && request.op == Op::Lock {
             return;
         }
-        let result = self.apply(request.number, request.op, p);
+        let result = self.apply(request, file, p);
         if let Some(call) = self.processes[p].calls.get_mut(&number) {
             call.result = Some(result);
         }

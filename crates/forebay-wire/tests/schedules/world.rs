@@ -24,6 +24,10 @@ pub(crate) enum Op {
     Rmdir(u64),
     Lock,
     Unlock,
+    /// What the host of whoever carries it out has taken is durable.
+    Sync,
+    /// The file is removed and made anew, under the same name.
+    Replace,
 }
 
 /// An operation of a client, and what became of it.
@@ -39,6 +43,11 @@ pub(crate) struct Done {
     pub(crate) applied: u32,
     /// Since then its client does not know whether it was done before it was sent elsewhere.
     pub(crate) blind: bool,
+    /// Hosts whose memory has it, and whether one of them has it on disk.
+    pub(crate) on: Vec<usize>,
+    pub(crate) synced: bool,
+    /// Its client was told that it may be lost.
+    pub(crate) told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +56,8 @@ pub(crate) enum Failed {
     NoNode,
     Unknown,
     LockLost,
+    Unsynced,
+    Stale,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +68,9 @@ pub(crate) struct Totals {
     pub(crate) settled: u64,
     pub(crate) told: u64,
     pub(crate) blind: u64,
+    pub(crate) synced: u64,
+    pub(crate) unsynced: u64,
+    pub(crate) stale: u64,
 }
 
 impl Totals {
@@ -67,6 +81,9 @@ impl Totals {
         self.settled += other.settled;
         self.told += other.told;
         self.blind += other.blind;
+        self.synced += other.synced;
+        self.unsynced += other.unsynced;
+        self.stale += other.stale;
     }
 }
 
@@ -79,6 +96,8 @@ pub(crate) struct Request {
     /// Milliseconds since it was first sent, if it was sent before.
     pub(crate) replay: Option<u64>,
     pub(crate) op: Op,
+    /// Which file it is meant for.
+    pub(crate) file: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +105,18 @@ pub(crate) enum Frame {
     Hello(Nanos),
     Request(Request),
     Ping(Nanos),
-    Open(Nanos),
-    Verdict { stamp: Nanos, about: Incarnation, id: u64, age_ms: u32 },
+    /// The file by its name; if it is still this one.
+    Open(Nanos, Option<u64>),
+    Verdict {
+        stamp: Nanos,
+        about: Incarnation,
+        id: u64,
+        age_ms: u32,
+    },
     Welcome(Incarnation),
     Answer(u64, Reply),
     Pong,
-    Opened,
+    Opened(Option<u64>),
     Known(Option<(bool, Fate)>),
 }
 
@@ -148,6 +173,8 @@ pub(crate) struct World {
     // Storage.
     pub(crate) log: Vec<usize>,
     pub(crate) names: [Option<usize>; NAMES as usize],
+    /// Which file stands under the name.
+    pub(crate) file: u64,
     /// The process and client that have the lock, and how often it changed hands.
     pub(crate) lock: Option<(usize, usize)>,
     pub(crate) lock_turns: u64,
@@ -175,6 +202,7 @@ impl World {
             done: Vec::new(),
             log: Vec::new(),
             names: [None; NAMES as usize],
+            file: 0,
             lock: None,
             lock_turns: 0,
             totals: Totals::default(),
@@ -384,7 +412,32 @@ impl World {
             }
             Err(Failed::Unknown) => self.totals.unknown += 1,
             Err(Failed::LockLost) => self.totals.told += 1,
+            Err(Failed::Stale) => self.totals.stale += 1,
             Err(_) => {}
+        }
+    }
+
+    /// A sync of a client has ended: what it was told before that is durable, or it is told now.
+    pub(crate) fn check_durable(&mut self, number: usize, result: Result<[u64; 4], Failed>) {
+        let (client, begun) = (self.done[number].client, self.done[number].begun);
+        let mut lost = None;
+        for (i, d) in self.done.iter_mut().enumerate() {
+            let acknowledged = matches!(d.ended, Some((at, Ok(_))) if at <= begun);
+            if d.client != client || !matches!(d.op, Op::Write(_) | Op::Append) || !acknowledged {
+                continue;
+            }
+            match result {
+                Ok(_) if !d.synced && !d.told => lost = Some(i),
+                Err(Failed::Unsynced | Failed::Stale) => d.told = true,
+                _ => {}
+            }
+        }
+        self.totals.synced += u64::from(result.is_ok());
+        self.totals.unsynced += u64::from(result == Err(Failed::Unsynced));
+        if let Some(i) = lost {
+            self.break_promise(format!(
+                "Durable: sync {number} went well, and call {i} is in no host's disk"
+            ));
         }
     }
 
@@ -403,9 +456,16 @@ impl World {
     }
 
     /// Storage is changed by a call.
-    pub(crate) fn apply(&mut self, number: usize, op: Op, process: usize) -> Result<[u64; 4], u32> {
+    pub(crate) fn apply(&mut self, request: Request, file: u64, process: usize) -> Result<[u64; 4], u32> {
+        let Request { number, op, .. } = request;
+        if file != request.file && matches!(op, Op::Write(_) | Op::Append) {
+            self.break_promise(format!("Identity: call {number} {op:?} lands in another file"));
+        }
+        let host = self.processes[process].host;
         match op {
             Op::Write(register) => self.check_order(number, register),
+            Op::Sync => self.done.iter_mut().filter(|d| d.on.contains(&host)).for_each(|d| d.synced = true),
+            Op::Replace => self.file += 1,
             Op::Append => self.log.push(number),
             Op::Mkdir(name) => match &mut self.names[name as usize] {
                 Some(_) => return Err(17),
@@ -429,13 +489,14 @@ impl World {
         }
         let done = &mut self.done[number];
         done.applied += 1;
+        done.on.push(host);
         let (times, blind) = (done.applied, done.blind);
         if matches!(op, Op::Write(_)) && times > 1 && !blind {
             self.break_promise(format!(
                 "Order: call {number} {op:?} was carried out twice, and it was known"
             ));
         }
-        let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock);
+        let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock | Op::Sync);
         if once && times > 1 {
             self.break_promise(format!("Once: call {number} {op:?} was carried out twice"));
         }
@@ -473,7 +534,7 @@ impl World {
             };
             let times = d.applied;
             let right = match (d.op, result) {
-                (Op::Lock | Op::Unlock, _) => true,
+                (Op::Lock | Op::Unlock | Op::Sync, _) => true,
                 (Op::Write(_), Ok(_)) => times > 0,
                 (_, Ok(_)) => times == 1,
                 (_, Err(Failed::Refused(_))) => times == 0,
