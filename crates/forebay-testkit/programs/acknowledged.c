@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[4096];
@@ -137,6 +138,24 @@ static int changes(const char *dir, int count) {
         if (i == count / 10) before = resident_kib();
     }
     printf("%ld\n", resident_kib() - before);
+    fflush(stdout);
+    wait_for_line();
+    return 0;
+}
+
+// Goes from one directory to another: how much more memory that takes after a while.
+static int moves(const char *dir, int count) {
+    char *places[] = {strdup(at(dir, "here")), strdup(at(dir, "there"))};
+    long before = 0;
+    for (int i = 0; i < 2; i++)
+        if (mkdir(places[i], 0755) < 0 && errno != EEXIST) return 1;
+    for (int i = 0; i < count; i++) {
+        if (chdir(places[i % 2]) < 0) return 1;
+        if (i == count / 10) before = resident_kib();
+    }
+    printf("%ld\n", resident_kib() - before);
+    fflush(stdout);
+    wait_for_line();
     return 0;
 }
 
@@ -152,11 +171,13 @@ static int closes(const char *dir, int count) {
     pthread_t t;
     file_name = strdup(at(dir, "closed"));
     pthread_create(&t, NULL, read_on, NULL);
+    long before = 0;
     for (int i = 0; i < count; i++) {
+        if (i == count / 10) before = resident_kib();
         int fd = open(file_name, O_RDWR | O_CREAT, 0644);
         if (fd < 0 || write(fd, "data", 4) != 4) return 1;
         shared_fd = fd;
-        usleep(200);
+        if (i % 16 == 0) usleep(200);
         close(fd);
         shared_fd = -1;
     }
@@ -165,7 +186,7 @@ static int closes(const char *dir, int count) {
     // One more request takes along what was left to be closed.
     close(open(file_name, O_RDONLY));
     unlink(file_name);
-    puts("closed");
+    printf("%ld\n", resident_kib() - before);
     fflush(stdout);
     wait_for_line();
     return 0;
@@ -178,6 +199,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "count")) return count(argv[2]);
     if (argc > 2 && !strcmp(argv[1], "lockers")) return lockers(argv[2]);
     if (argc > 3 && !strcmp(argv[1], "changes")) return changes(argv[2], atoi(argv[3]));
+    if (argc > 3 && !strcmp(argv[1], "moves")) return moves(argv[2], atoi(argv[3]));
     if (argc > 3 && !strcmp(argv[1], "closes")) return closes(argv[2], atoi(argv[3]));
     return 2;
 }

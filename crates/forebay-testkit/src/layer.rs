@@ -141,6 +141,11 @@ impl Layer {
         self.nodes[n].process.as_ref().expect("the node was started")
     }
 
+    /// The process of node `n`.
+    pub fn pid(&self, n: usize) -> u32 {
+        self.node(n).process.id()
+    }
+
     /// How many descriptors of node `n` stand for what it exports.
     pub fn open_files(&self, n: usize) -> usize {
         let fds = format!("/proc/{}/fd", self.node(n).process.id());

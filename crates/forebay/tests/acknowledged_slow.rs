@@ -66,6 +66,39 @@ fn no_call_fails_while_somebody_works_on_it() {
     a.finish();
 }
 
+/// A node is killed with a write in its socket: how long until that is answered by another one. First with a
+/// node on its host to say that it is dead, then with none.
+#[test]
+fn a_failover_takes_as_long_as_a_proof() {
+    for alone in [false, true] {
+        let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+        for n in (0..2).filter(|_| alone) {
+            layer.configure(n, &format!("emulated-host = \"host{n}\"\n"));
+        }
+        let mut took: Vec<u128> = Vec::new();
+        for round in 0..5 {
+            let mut a = driver(&layer, 0);
+            assert_eq!(a.ask("open 0 file 66"), "0 0");
+            // Both nodes are known.
+            assert_eq!(a.ask("pwrite 0 16 0 1"), "16 0");
+            layer.freeze(0);
+            let sent = Instant::now();
+            a.send("pwrite 0 16 0 2");
+            std::thread::sleep(Duration::from_millis(100));
+            let begun = Instant::now();
+            layer.kill(0);
+            assert_eq!(a.receive(), "16 0", "round {round}");
+            took.push(begun.elapsed().as_millis());
+            // The lease must pass if nobody knows better.
+            assert!(!alone || sent.elapsed() >= Duration::from_millis(LEASE_MS * 3 / 2), "round {round}");
+            a.finish();
+            layer.restart(0);
+        }
+        took.sort_unstable();
+        println!("failover, {} to vouch: {took:?} ms", if alone { "nobody" } else { "a neighbour" });
+    }
+}
+
 /// A close that finds its node dead ends at once; what comes after it has all its time until the node is back.
 #[test]
 fn a_close_takes_no_time_from_what_comes_after_it() {
