@@ -432,7 +432,7 @@ impl Call {
             (Kind::Once, Fate::Absent) if over => self.clear(),
             (Kind::Once, _) if dead => self.settled = Some(Step::Fail(Why::Unknown(s.who))),
             (Kind::Again | Kind::Look, fate) if dead || idle => {
-                self.blind |= fate != Fate::Absent;
+                self.blind |= matches!(fate, Fate::Begun | Fate::Forgotten);
                 self.clear();
             }
             _ => {}
