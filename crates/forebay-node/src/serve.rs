@@ -136,10 +136,8 @@ impl Node {
         if !appends(file, opcode) {
             // Noted as under way before its lease is looked at: see [`Call::may_change`].
             let under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
-            session.begin_write(link, header, sys::now())?;
-            let replay = header.has(flag::REPLAY);
-            if let Some(done) = replay.then(|| self.ledgers.ended(session.id, header.id.get())).flatten() {
-                session.end_write(header);
+            let ended = || self.ledgers.ended(session.id, header.id.get());
+            if let Some(done) = session.begin_write(link, header, sys::now(), ended)? {
                 return Ok((done?, offset));
             }
             let written = self.at_storage(|s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
@@ -217,7 +215,7 @@ impl Node {
         let now = sys::now();
         let allowed = batch
             .iter()
-            .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now), Ok(())))
+            .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now, || None::<()>), Ok(None)))
             .count();
         if allowed < batch.len() {
             batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));

@@ -140,8 +140,15 @@ impl Session {
     /// As [`Session::may_change`] for a write, which [`Session::end_write`] must follow. A write whose
     /// connection broke is sent again: an older try that is found in a buffer after that is not
     /// carried out, and one that is being carried out is waited for. Otherwise it could overwrite
-    /// what its client has written since. Whether an older try was carried out is in the ledger.
-    pub(crate) fn begin_write(&self, link: &Link, header: &Header, now: Nanos) -> Outcome<()> {
+    /// what its client has written since.
+    /// `Some`: an older try has been carried out, and ended so, as the ledger says.
+    pub(crate) fn begin_write<T>(
+        &self,
+        link: &Link,
+        header: &Header,
+        now: Nanos,
+        ended: impl FnOnce() -> Option<T>,
+    ) -> Outcome<Option<T>> {
         let id = header.id.get();
         // Later tries are older requests; the first one has no age.
         let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
@@ -164,13 +171,16 @@ impl Session {
                     return Err(Failure::EXPIRED);
                 }
             }
+            if let Some(how) = ended() {
+                return Ok(Some(how));
+            }
             // That may have taken long: nobody has read the client's pings meanwhile.
             if !s.lease.holds(sys::now(), link.newest_stamp()) {
                 return Err(Failure::EXPIRED);
             }
         }
         s.writing.push(id);
-        Ok(())
+        Ok(None)
     }
 
     /// Waits while the request's first try `runs`, as long as its client does: the first try may be at
