@@ -22,6 +22,8 @@ const TRIES: usize = 2;
 /// How long to wait when no node answers, doubled from time to time.
 const NAP: Nanos = Nanos::from_millis(10);
 const NAP_DOUBLINGS: u32 = 4;
+/// Where nobody can be asked about a suspect, every so many polls the mapping is: who can tell may have moved.
+const MAP_AFTER: u32 = 8;
 
 /// What a request does when it is carried out a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +238,7 @@ impl Call {
         if now >= self.deadline {
             return Step::Fail(self.suspect.as_ref().map_or(Why::NoNode, |s| Why::Unknown(s.who)));
         }
-        if let Some(step) = self.settle(now, nodes) {
+        if let Some(step) = self.settle(now, nodes, news) {
             return step;
         }
         if let Bound::Node(node) = bound
@@ -271,7 +273,7 @@ impl Call {
     }
 
     /// What the suspect demands, if there is one.
-    fn settle<A>(&mut self, now: Nanos, nodes: &Nodes<A>) -> Option<Step> {
+    fn settle<A>(&mut self, now: Nanos, nodes: &Nodes<A>, news: bool) -> Option<Step> {
         let again = self.kind != Kind::Once;
         let s = self.suspect.as_mut()?;
         if s.back {
@@ -313,6 +315,9 @@ impl Call {
         let wake = if past { now + poll } else { (now + poll).min(s.until) };
         if via.is_none() {
             s.polls += 1;
+            if !again && (news || s.polls.is_multiple_of(MAP_AFTER)) {
+                return Some(Step::Map(nodes.pick(now)));
+            }
         }
         Some(Step::Nap(wake.min(self.deadline)))
     }
@@ -525,6 +530,26 @@ mod tests {
         assert!(looks >= 10 && asks >= 10, "{looks} looks, {asks} questions");
         call.looked(Some(process(0)));
         assert_eq!(call.next(now, &nodes, Bound::Free, false), Step::Send(0));
+    }
+
+    /// The suspect's successor, and everybody on its host, were started elsewhere: the mapping says where.
+    #[test]
+    fn who_can_tell_is_looked_for_in_the_mapping() {
+        let elsewhere = HostBoot([8; 16]);
+        let (mut call, mut now, nodes) = suspected(Kind::Once);
+        nodes.mark_host(1, elsewhere);
+        assert_eq!(question(&mut call, &mut now, &nodes), Step::Map(1));
+        let third = nodes.index(&"c");
+        nodes.remap(Epoch(1), &["c"]);
+        assert!(matches!(question(&mut call, &mut now, &nodes), Step::Ask { via, .. } if via == third));
+        call.verdict(
+            third,
+            now,
+            Verdict::Known { dead: true, fate: Fate::Done { errno: 0, values: [1; 4] } },
+        );
+        assert!(
+            matches!(call.next(now, &nodes, Bound::Free, false), Step::Done { by, .. } if by == process(0))
+        );
     }
 
     /// What can be done twice goes on when nobody can be reached.

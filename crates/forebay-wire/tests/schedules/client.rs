@@ -241,7 +241,9 @@ impl Client {
             }
             Step::Fail(Why::NoNode) => self.finish(w, Err(Failed::NoNode)),
             Step::Fail(Why::Unknown(_)) => self.finish(w, Err(Failed::Unknown)),
-            Step::Map(_) | Step::Adopt(_) => unreachable!("nobody maps, nobody forks"),
+            // No node has another address here.
+            Step::Map(_) => self.go(w),
+            Step::Adopt(_) => unreachable!("nobody forks"),
         }
     }
 
