@@ -141,6 +141,8 @@ struct Suspect {
     sent: Nanos,
     /// It may begin the request until then.
     until: Nanos,
+    /// That has passed.
+    fenced: bool,
     /// It is there, and is to be sent the request again.
     back: bool,
     /// Somebody at its address can be asked about it.
@@ -148,6 +150,7 @@ struct Suspect {
     looked: Option<Nanos>,
     asked: Option<Nanos>,
     polls: u32,
+    map_at: u32,
     /// Nodes that know nothing of it, and those that gave no answer since the fence.
     ignorant: Vec<usize>,
     unheard: Vec<usize>,
@@ -279,9 +282,13 @@ impl Call {
         if s.back {
             return Some(Step::Send(s.who.node));
         }
+        let past = now >= s.until;
+        if past && !std::mem::replace(&mut s.fenced, true) {
+            // What is asked now counts: there is no need to be slow about it.
+            (s.polls, s.map_at) = (0, MAP_AFTER);
+        }
         let poll = Nanos(POLL.0 << s.polls.min(POLL_DOUBLINGS));
         let due = |last: Option<Nanos>| last.is_none_or(|at| now >= at + poll);
-        let past = now >= s.until;
         let tries = |n: usize| s.unheard.iter().filter(|&&other| other == n).count();
         // After the fence everybody on that host is asked, also who was down a while ago: only if none
         // of them can be reached is there nobody to ask. What must be done once is settled by nothing
@@ -304,6 +311,7 @@ impl Call {
         let first = past && ask.is_some_and(|via| tries(via) < TRIES || s.looked > s.asked);
         if due(s.looked) && !s.successor && !first {
             s.looked = Some(now);
+            s.polls += u32::from(via.is_none());
             return Some(Step::Look(s.who.node));
         }
         if let Some(via) = ask {
@@ -313,11 +321,9 @@ impl Call {
             return Some(Step::Ask { via, about: s.who, age_ms });
         }
         let wake = if past { now + poll } else { (now + poll).min(s.until) };
-        if via.is_none() {
-            s.polls += 1;
-            if !again && (news || s.polls.is_multiple_of(MAP_AFTER)) {
-                return Some(Step::Map(nodes.pick(now)));
-            }
+        if via.is_none() && !again && (news || s.polls >= s.map_at) {
+            s.map_at = s.polls + MAP_AFTER;
+            return Some(Step::Map(nodes.pick(now)));
         }
         Some(Step::Nap(wake.min(self.deadline)))
     }
@@ -360,6 +366,7 @@ impl Call {
         match &mut self.suspect {
             Some(s) => {
                 s.back = false;
+                s.fenced &= s.until >= until;
                 s.until = s.until.max(until);
                 s.polls = 0;
             }
@@ -369,11 +376,13 @@ impl Call {
                     who: process,
                     sent,
                     until,
+                    fenced: false,
                     back: false,
                     successor: false,
                     looked: None,
                     asked: None,
                     polls: 0,
+                    map_at: MAP_AFTER,
                     ignorant: Vec::new(),
                     unheard: Vec::new(),
                     vacant: 0,
@@ -561,6 +570,8 @@ mod tests {
             assert!(matches!(step, Step::Ask { via: 1, .. }), "{step:?}");
             call.verdict(1, now, Verdict::NoAnswer);
         }
+        let fenced = now;
         assert_eq!(question(&mut call, &mut now, &nodes), Step::Send(1));
+        assert!(now.since(fenced) <= Nanos::from_millis(20), "{now:?}");
     }
 }
