@@ -7,7 +7,7 @@ use forebay_node::Node;
 use forebay_node::config::{ExportConfig, NodeConfig};
 use forebay_types::{Address, Epoch, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
-use forebay_wire::hello::{Greeting, Hello, SessionId, prove};
+use forebay_wire::hello::{Greeting, Hello, SessionId, Side};
 use forebay_wire::message::{decode, encode_into};
 use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};
@@ -42,6 +42,7 @@ fn world() -> &'static World {
             exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
             secret: Some(Secret::new(SECRET)),
             memory: 16 << 20,
+            act_as: forebay_node::config::ActAs::Itself,
             ..NodeConfig::default()
         })
         .expect("a node");
@@ -60,8 +61,8 @@ fn greeting(stream: &mut UnixStream) -> Greeting {
 
 fn shake_hands(stream: &mut UnixStream, greeting: &Greeting) {
     let session = SessionId([1; 16]);
-    let proof = prove(&Secret::new(SECRET), &greeting.challenge, session, "fuzz");
-    let hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, rank: None, proof, epoch: Epoch(0), lifeline: false };
+    let mut hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, rank: None, proof: [0; 32], challenge: [2; 16], credential: "", epoch: Epoch(0), lifeline: false };
+    hello.proof = hello.to_prove(&greeting.challenge).of(Side::Client, &Secret::new(SECRET));
     let mut body = Vec::new();
     encode_into(&hello, &mut body);
     let header = Header::request(Opcode::Hello, 1, body.len() as u32);

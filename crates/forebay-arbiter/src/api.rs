@@ -6,17 +6,17 @@ mod live;
 mod metrics;
 mod node;
 mod page;
+mod who;
 
 pub(crate) use live::Viewers;
 pub(crate) use metrics::JobSeries;
+pub use who::Users;
 
-use crate::core::Refusal;
+use crate::core::{Core, Refusal};
 use crate::history::{History, Query};
-use crate::refusals::Who;
-use crate::serve::Peer;
 use crate::service::{NotLeading, Shared};
-use axum::extract::{DefaultBodyLimit, Path, Query as Params, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query as Params, Request, State};
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -33,6 +33,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use who::{Caller, Need};
 
 /// The description of the API, as it is served.
 pub const OPENAPI: &str = include_str!("../openapi.json");
@@ -114,6 +115,7 @@ impl From<Refusal> for Rejection {
             Refusal::Unknown(_) => Status::NotFound,
             Refusal::Conflict(_) => Status::Conflict,
             Refusal::Full(_) => Status::Busy,
+            Refusal::Forbidden(_) => Status::Forbidden,
         };
         Rejection::new(status, e.to_string())
     }
@@ -121,24 +123,30 @@ impl From<Refusal> for Rejection {
 
 /// All routes.
 pub fn router(shared: Arc<Shared>) -> Router {
-    let secret = axum::middleware::from_fn_with_state(Arc::clone(&shared), authorize);
-    let changing = Router::new()
+    let needs =
+        |need: Need| axum::middleware::from_fn_with_state((Arc::clone(&shared), need), who::authorize);
+    let own = Router::new()
         .route("/v1/jobs", post(register))
         .route("/v1/jobs/{id}", axum::routing::delete(end))
         .route("/v1/jobs/{id}/lease", put(renew))
+        .route_layer(needs(Need::Somebody));
+    let changing = Router::new()
         .route("/v1/jobs/{id}/nodes", put(pin))
         .route("/v1/nodes/{id}/drain", post(drain))
         .route(LIMITS_PATH, post(limit))
         .route("/v1/limits/{id}", axum::routing::delete(remove_limit))
-        .route_layer(secret.clone());
+        .route_layer(needs(Need::Admin));
     let files = Router::new()
         .route(LEARNED_PATH, put(council::import).delete(council::reset))
         .route(MODEL_PATH, post(council::set_model))
         .layer(DefaultBodyLimit::max(MODEL_MAX_BYTES))
-        .route_layer(secret.clone());
-    let showing = Router::new()
+        .route_layer(needs(Need::Admin));
+    let one_by_one = || axum::middleware::from_fn_with_state(Arc::clone(&shared), one_by_one);
+    let theirs = Router::new()
         .route("/v1/jobs", get(jobs))
         .route("/v1/jobs/{id}", get(job))
+        .route_layer(needs(Need::Look));
+    let showing = Router::new()
         .route("/v1/nodes", get(nodes))
         .route("/v1/nodes/{id}", get(one_node))
         .route(LIMITS_PATH, get(limits))
@@ -149,14 +157,20 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route(COUNCIL_PATH, get(council::council))
         .route(LEARNED_PATH, get(council::learned))
         .route(MODEL_PATH, get(council::model))
+        .route("/metrics", get(metrics::metrics))
+        .route_layer(needs(Need::LookAtAll));
+    let showing = Router::new()
         .route("/v1/health", get(health))
         .route("/v1/openapi.json", get(openapi))
-        .route("/metrics", get(metrics::metrics))
-        .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), one_by_one));
+        .merge(theirs)
+        .merge(showing)
+        .route_layer(one_by_one());
     let patience = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, PATIENCE);
-    let socket = Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(secret);
-    let looking = Router::new().route("/v1/live", get(live::live));
+    let socket =
+        Router::new().route("/v1/nodes/connect", get(node::connect)).route_layer(needs(Need::Secret));
+    let looking = Router::new().route("/v1/live", get(live::live)).route_layer(needs(Need::LookAtAll));
     changing
+        .merge(own)
         .merge(showing)
         .layer(DefaultBodyLimit::max(BODY))
         .merge(files)
@@ -179,24 +193,6 @@ async fn one_by_one(State(shared): App, request: Request, next: Next) -> Respons
     }
 }
 
-async fn authorize(State(shared): App, headers: HeaderMap, request: Request, next: Next) -> Response {
-    let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let sent = sent.and_then(|v| v.strip_prefix("Bearer ")).and_then(Secret::from_hex);
-    let peer = request.extensions().get::<Arc<Peer>>();
-    if sent.is_some() && sent == shared.config.secret {
-        if let Some(peer) = peer {
-            peer.authorize();
-        }
-        return next.run(request).await;
-    }
-    let why = "the secret is missing or wrong: send `Authorization: Bearer SECRET`";
-    if request.uri().path() == forebay_control::NODE_PATH {
-        let who = Who::Somebody(peer.and_then(|p| p.from));
-        shared.refusals.refused(who, "it does not know this arbiter's secret");
-    }
-    Rejection::new(Status::Unauthorized, why.to_owned()).into_response()
-}
-
 /// Reads a body, which must be an object: serde alone would take a list for one, too.
 fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Rejection> {
     let fields: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(body);
@@ -204,11 +200,28 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], what: &str) -> Result<T, R
     value.map_err(|e| Rejection::new(Status::Invalid, format!("not {what}: {e}")))
 }
 
-async fn register(State(shared): App, body: axum::body::Bytes) -> Result<Response, Rejection> {
-    let request: JobRequest = parse(&body, "a job")?;
+async fn register(
+    State(shared): App,
+    Extension(caller): Extension<Caller>,
+    body: axum::body::Bytes,
+) -> Result<Response, Rejection> {
+    let mut request: JobRequest = parse(&body, "a job")?;
+    let mut owner = None;
+    if let Some(user) = caller.user() {
+        // What a user says of himself does not count, nor that he is more important than others.
+        request.user.clone_from(&user.name);
+        request.weight = if user.admin { request.weight } else { 1 };
+        let secret = user.secret.as_ref().map(Secret::to_hex);
+        let none = || Rejection::new(Status::Invalid, "the credential carries no secret for the job");
+        request.secret = Some(secret.ok_or_else(none)?);
+        owner = Some(user.identity.clone());
+    }
+    let confidential = owner.is_some();
     let secret =
         Secret::random().map_err(|e| Rejection::new(Status::Failed, format!("/dev/urandom: {e}")))?.to_hex();
-    let grant = shared.ask(move |core, now| core.register(now, request, &secret)).await??;
+    let mut grant = shared.ask(move |core, now| core.register_for(now, request, &secret, owner)).await??;
+    // Who chose it knows it.
+    grant.secret = grant.secret.filter(|_| !confidential);
     shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())
 }
@@ -224,14 +237,16 @@ struct LeaseParams {
 /// longer the known one.
 async fn renew(
     State(shared): App,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     params: Result<Params<LeaseParams>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Rejection> {
     let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
     let wait = Duration::from_millis(p.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
     let until = tokio::time::Instant::now() + wait;
-    let asked = id.clone();
-    let mut grant = shared.ask(move |core, now| core.renew(now, &asked)).await??;
+    let (asked, only) = (id.clone(), caller.only());
+    let renew = move |core: &mut Core, now| core.owned(&asked, only).and_then(|()| core.renew(now, &asked));
+    let mut grant = shared.ask(renew).await??;
     if p.known == Some(grant.epoch.0) && shared.moved(&id, grant.epoch, until).await {
         grant = shared.ask(move |core, now| core.renew(now, &id)).await??;
     }
@@ -248,8 +263,13 @@ async fn pin(
     Ok(Json(shared.ask(move |core, now| core.pin(now, &id, wanted.nodes)).await??).into_response())
 }
 
-async fn end(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
-    shared.ask(move |core, now| core.end(now, &id)).await??;
+async fn end(
+    State(shared): App,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, Rejection> {
+    let only = caller.only();
+    shared.ask(move |core, now| core.owned(&id, only).and_then(|()| core.end(now, &id))).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -273,13 +293,25 @@ async fn limits(State(shared): App) -> Result<Response, Rejection> {
     Ok(Json(shared.ask(|core, _| core.limits()).await?).into_response())
 }
 
-async fn jobs(State(shared): App) -> Result<Response, Rejection> {
-    Ok(Json(shared.ask(|core, now| core.jobs(now)).await?).into_response())
+async fn jobs(State(shared): App, Extension(caller): Extension<Caller>) -> Result<Response, Rejection> {
+    let only = caller.only();
+    let all = move |core: &mut Core, now| {
+        let mut jobs = core.jobs(now);
+        jobs.retain(|j| core.owned(&j.id, only).is_ok());
+        jobs
+    };
+    Ok(Json(shared.ask(all).await?).into_response())
 }
 
-async fn job(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
-    let asked = id.clone();
-    let found = shared.ask(move |core, now| core.job(now, &asked)).await?;
+async fn job(
+    State(shared): App,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, Rejection> {
+    let (asked, only) = (id.clone(), caller.only());
+    let found =
+        shared.ask(move |core, now| core.job(now, &asked).filter(|_| core.owned(&asked, only).is_ok()));
+    let found = found.await?;
     let none = || Rejection::new(Status::NotFound, format!("there is no job {id:?}"));
     Ok(Json(found.ok_or_else(none)?).into_response())
 }

@@ -1,5 +1,6 @@
 //! What an arbiter is told when it starts: as a value, and as the TOML file it can come from.
 
+pub use crate::api::Users;
 use crate::core::CoreConfig;
 use crate::council::TuneConfig;
 use crate::curves::Curves;
@@ -8,9 +9,14 @@ use crate::history::Keep;
 use forebay_policy::dfra::DfraConfig;
 use forebay_policy::{FairConfig, PolicyKind, SharingRule};
 use forebay_types::{Address, Nanos, Secret, SecretError};
+use forebay_who::Munge;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Everything an arbiter is told.
 #[derive(Clone, Debug)]
@@ -33,6 +39,10 @@ pub struct Config {
     pub max_connections: usize,
     /// Jobs that have metrics of their own; the others are added up.
     pub max_job_metrics: usize,
+    /// Users prove with MUNGE who they are.
+    pub users: Option<Users>,
+    /// What it says is encrypted, and that it is the arbiter proved by a certificate.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Default for Config {
@@ -47,6 +57,8 @@ impl Default for Config {
             keep: Keep::default(),
             max_connections: 4096,
             max_job_metrics: 100,
+            users: None,
+            tls: None,
         }
     }
 }
@@ -89,6 +101,11 @@ struct File {
     max_nodes: Option<usize>,
     max_connections: Option<usize>,
     max_job_metrics: Option<usize>,
+    munge: Option<bool>,
+    munge_socket: Option<PathBuf>,
+    admins: Option<Vec<String>>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
     model: Option<PathBuf>,
     health: Option<ScreenConfig>,
     history: Option<HistoryTable>,
@@ -137,6 +154,17 @@ impl Config {
         c.model = file.model.map(|p| base.join(p));
         set(&mut c.max_connections, file.max_connections);
         set(&mut c.max_job_metrics, file.max_job_metrics);
+        let admins = file.admins.unwrap_or_default();
+        if file.munge == Some(true) {
+            c.users = Some(Users::new(Munge::new(file.munge_socket.as_deref()), &admins)?);
+        } else if !admins.is_empty() {
+            return Err("admins: only with `munge = true` it is known who somebody is".to_owned());
+        }
+        c.tls = match (file.certificate, file.key) {
+            (Some(certificate), Some(key)) => Some(tls(&base.join(certificate), &base.join(key))?),
+            (None, None) => None,
+            _ => return Err("give `certificate` and `key`, or neither".to_owned()),
+        };
         let core = &mut c.core;
         if let Some(name) = file.policy {
             core.policy = name.parse().map_err(|e: forebay_policy::PolicyError| e.to_string())?;
@@ -184,6 +212,22 @@ impl Config {
         Curves::from_csv(file)
             .map_err(|e| fail(format!("{e} (`forebay analyze --curves` writes such a file)")))
     }
+}
+
+/// How to prove to be the arbiter.
+fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, String> {
+    let fail = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|e| fail(certificate, &e))?;
+    let mode = std::fs::metadata(key).map_err(|e| fail(key, &e))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(fail(key, &format!("others may read this key (mode {mode:03o}); run `chmod 600`")));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(key, &e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|e| fail(certificate, &e))?.with_no_client_auth();
+    Ok(Arc::new(config.with_single_cert(chain, private).map_err(|e| fail(certificate, &e))?))
 }
 
 /// Where to listen: HTTP is served over TCP.

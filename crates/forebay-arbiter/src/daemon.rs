@@ -40,12 +40,13 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonError {
 
 /// Runs an arbiter until SIGTERM or SIGINT; alone, or as one of several that share an etcd cluster. `ready`
 /// is told where it listens.
-pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(SocketAddr)) -> Result<(), DaemonError> {
+pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(&str)) -> Result<(), DaemonError> {
     let curves = config.read_curves()?;
     let store = match etcd {
         Some(_) => None,
         None => Some(SqliteStore::open(&config.state, unix_seconds())?),
     };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     let shared = Shared::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(system("cannot start threads"))?;
@@ -56,13 +57,13 @@ pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(SocketAddr)
         let address = listener.local_addr().map_err(system(cannot()))?;
         let (attending, leading) = match (&etcd, store) {
             (Some(etcd), _) => {
-                let attending = Attending::start(shared.clone(), etcd, url(address));
+                let attending = Attending::start(shared.clone(), etcd, url(scheme, address));
                 (Some(attending.map_err(system("cannot attend the election"))?), None)
             }
             (None, Some(store)) => (None, Some(shared.lead(Box::new(store), curves)?)),
             (None, None) => (None, None),
         };
-        ready(address);
+        ready(&format!("{scheme}://{address}"));
         let over = async {
             // One of several goes on when it does not lead any more.
             while leading.as_ref().is_none_or(|l| !l.is_over()) {
@@ -84,12 +85,12 @@ pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(SocketAddr)
 }
 
 /// Where other machines reach this arbiter.
-fn url(address: SocketAddr) -> String {
+fn url(scheme: &str, address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        return format!("http://{host}:{}", address.port());
+        return format!("{scheme}://{host}:{}", address.port());
     }
-    format!("http://{address}")
+    format!("{scheme}://{address}")
 }
 
 async fn terminated() -> io::Result<()> {

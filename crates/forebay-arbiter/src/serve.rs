@@ -11,8 +11,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 /// How long a client may take to send the head of a request, the next one on the same connection
 /// included.
@@ -24,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Who is at the other end of a connection.
 #[derive(Default)]
 pub struct Peer {
+    /// Nobody else hears what it says: it is on this machine, or what it says is encrypted.
+    pub(crate) private: bool,
     authorized: AtomicBool,
     gone: AtomicBool,
     leave: Notify,
@@ -41,12 +45,13 @@ impl Peer {
 /// Serves the API until the future `end` is done.
 pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<Output = ()>) {
     let most = shared.config.max_connections.clamp(1, 1 << 20);
+    let tls = shared.config.tls.clone().map(TlsAcceptor::from);
     let router = crate::api::router(shared);
     let accept = async {
         let mut peers: VecDeque<Arc<Peer>> = VecDeque::new();
         loop {
             let (stream, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
+                Ok(taken) => taken,
                 Err(e) => {
                     tracing::warn!("a connection could not be taken: {e}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -54,9 +59,11 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<
                 }
             };
             make_room(&mut peers, most).await;
-            let peer = Arc::new(Peer { from: Some(from.ip()), ..Peer::default() });
+            let private = tls.is_some() || from.ip().to_canonical().is_loopback();
+            let peer = Arc::new(Peer { private, from: Some(from.ip()), ..Peer::default() });
             peers.push_back(Arc::clone(&peer));
-            tokio::spawn(converse(router.clone(), stream, peer));
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(take(tls.clone(), router.clone(), stream, peer));
         }
     };
     tokio::select! {
@@ -83,8 +90,27 @@ async fn make_room(peers: &mut VecDeque<Arc<Peer>>, most: usize) {
     }
 }
 
-async fn converse(router: axum::Router, stream: TcpStream, peer: Arc<Peer>) {
-    let _ = stream.set_nodelay(true);
+/// Encrypts a connection where that is wanted, and serves it.
+async fn take(tls: Option<TlsAcceptor>, router: axum::Router, stream: TcpStream, peer: Arc<Peer>) {
+    match tls {
+        None => converse(router, stream, Arc::clone(&peer)).await,
+        Some(tls) => tokio::select! {
+            encrypted = tokio::time::timeout(HEADER, tls.accept(stream)) => {
+                // Who cannot agree on a key is not talked to.
+                if let Ok(Ok(stream)) = encrypted {
+                    converse(router, stream, Arc::clone(&peer)).await;
+                }
+            }
+            () = peer.leave.notified() => {}
+        },
+    }
+    peer.gone.store(true, Ordering::Relaxed);
+}
+
+async fn converse<S>(router: axum::Router, stream: S, peer: Arc<Peer>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let known = Arc::clone(&peer);
     let service = tower::util::MapRequest::new(router, move |mut request: Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&known));
@@ -99,5 +125,4 @@ async fn converse(router: axum::Router, stream: TcpStream, peer: Arc<Peer>) {
         _ = connection => {}
         () = peer.leave.notified() => {}
     }
-    peer.gone.store(true, Ordering::Relaxed);
 }

@@ -13,7 +13,7 @@ use forebay_control::job::JobRequest;
 use forebay_control::limit::Limit;
 use forebay_control::node::Term;
 use forebay_policy::Current;
-use forebay_types::{Epoch, NodeId};
+use forebay_types::{Epoch, Identity, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,6 +35,9 @@ pub struct StoredJob {
     /// The I/O nodes an admin wants it on; none leaves it to the policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<NodeId>,
+    /// Whose it is, where that was proved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Identity>,
 }
 
 /// An I/O node as it is kept: enough to know it again.

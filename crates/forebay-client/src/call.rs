@@ -387,9 +387,13 @@ impl Client {
 
     pub(crate) fn connect(&self, node: usize, until: Nanos, lifeline: bool) -> Result<Conn, Failure> {
         let address = *self.nodes.address(node);
+        let made = self.config.vouch.as_ref().map(|vouch| (vouch.0)()).transpose();
+        let credential =
+            made.map_err(|why| Failure::Fatal(Error::Protocol(address.clone(), why)))?.unwrap_or_default();
         let who = Identity {
             session: self.session,
             secret: &self.secret,
+            credential: &credential,
             job: &self.config.job,
             host: &self.host,
             rank: self.task.map(|t| (t.rank, t.ranks)),

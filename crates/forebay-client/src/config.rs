@@ -5,6 +5,7 @@ use forebay_types::{Address, Epoch, Seat, Secret, Starter, Task, same_host};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A directory as programs name it, and the export that serves it.
@@ -31,6 +32,16 @@ pub enum Fallback {
     Direct,
 }
 
+/// What makes credentials (MUNGE) that carry the job's secret.
+#[derive(Clone)]
+pub struct Vouch(pub Arc<dyn Fn() -> Result<String, String> + Send + Sync>);
+
+impl std::fmt::Debug for Vouch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Vouch(…)")
+    }
+}
+
 /// A client's configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +50,10 @@ pub struct Config {
     pub job: String,
     /// The job's secret, 64 hexadecimal digits.
     pub secret: String,
+    /// Where the user's own word is not enough: what makes a credential that carries the secret, one for each
+    /// connection.
+    #[serde(skip)]
+    pub vouch: Option<Vouch>,
     /// The job's I/O nodes.
     pub nodes: Vec<Address>,
     /// I/O nodes that may serve the job when all of its own are gone.
@@ -93,6 +108,7 @@ impl Config {
         Config {
             job: job.into(),
             secret: secret.into(),
+            vouch: None,
             nodes,
             spare: Vec::new(),
             down: Vec::new(),

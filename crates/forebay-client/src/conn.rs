@@ -6,7 +6,9 @@ use crate::spin::Waiter;
 use crate::sys;
 use forebay_types::{Address, Epoch, Nanos, Secret};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, HostBoot, Incarnation, SessionId, Welcome, negotiate, prove};
+use forebay_wire::hello::{
+    Greeting, Hello, HostBoot, Incarnation, Proof, SessionId, Side, Welcome, negotiate,
+};
 use forebay_wire::message::{decode, encode_into};
 use forebay_wire::session::call::Process;
 use forebay_wire::session::fence::fence;
@@ -43,6 +45,8 @@ pub(crate) enum Failure {
 pub(crate) struct Identity<'a> {
     pub(crate) session: SessionId,
     pub(crate) secret: &'a Secret,
+    /// A MUNGE credential that carries it, where a job begins.
+    pub(crate) credential: &'a str,
     pub(crate) job: &'a str,
     pub(crate) host: &'a str,
     pub(crate) rank: Option<(u32, u32)>,
@@ -122,6 +126,7 @@ impl Conn {
                 exports: Vec::new(),
                 epoch: Epoch(0),
                 resumed: false,
+                proof: [0; 32],
             },
             process: Process { node, incarnation: Incarnation::default(), host: HostBoot::default() },
             host: HostSet(0),
@@ -165,6 +170,13 @@ impl Conn {
         self.process.incarnation = greeting.incarnation;
         self.process.host = greeting.host_boot;
         self.host = HostSet::of(greeting.host_boot);
+        let mut challenge = [0; 16];
+        let random = rustix::rand::getrandom(&mut challenge[..], rustix::rand::GetRandomFlags::empty());
+        if random != Ok(challenge.len()) {
+            return Err(protocol(&address, &"there are no random numbers to challenge it with"));
+        }
+        let (session, job) = (who.session, who.job);
+        let proof = Proof { node: &greeting.challenge, client: &challenge, session, job };
         let hello = Hello {
             version,
             session: who.session,
@@ -172,7 +184,9 @@ impl Conn {
             host: who.host,
             pid: sys::pid(),
             rank: who.rank,
-            proof: prove(who.secret, &greeting.challenge, who.session, who.job),
+            proof: proof.of(Side::Client, who.secret),
+            challenge,
+            credential: who.credential,
             epoch: who.epoch,
             lifeline: who.lifeline,
         };
@@ -195,6 +209,10 @@ impl Conn {
             });
         }
         self.welcome = decode(body, "welcome").map_err(|e| protocol(&address, &e))?;
+        // Before anything else is said: who took over the address of a node that is gone gets nothing.
+        if proof.verify(Side::Node, who.secret, &self.welcome.proof).is_err() {
+            return Err(self.broken("it does not know the job's secret: it is no I/O node of this job"));
+        }
         if self.welcome.max_data == 0
             || self.welcome.max_data > forebay_wire::MAX_DATA
             || self.welcome.credits == 0

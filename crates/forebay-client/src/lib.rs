@@ -28,7 +28,7 @@ mod transfer;
 mod whereabouts;
 
 pub use client::Client;
-pub use config::{Config, ConfigError, ExportMap, Fallback};
+pub use config::{Config, ConfigError, ExportMap, Fallback, Vouch};
 pub use counters::{Counters, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
@@ -41,5 +41,5 @@ pub use sys::{high_descriptor, hostname};
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{
     Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, Meta, Path, SeekKind, SetTime,
-    Target,
+    Target, UMASK_SHIFT,
 };

@@ -2,14 +2,18 @@
 //! whoever does not lead is not taken at his word, and whom he names is asked.
 
 use crate::JOBS_PATH;
+use crate::claim::{Claim, SCHEME};
 use crate::job::{JobGrant, JobRequest, PinRequest, Problem};
 use crate::limit::{LIMITS_PATH, Limit, LimitView, Subject};
+use crate::private::{self, authority};
 use crate::status::Unanswered;
 use forebay_types::{Epoch, NodeId, Secret};
+use forebay_who::Munge;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// The largest answer that is read.
 const ANSWER: u64 = 64 << 20;
@@ -20,17 +24,35 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it has to take the connection.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// What is no arbiter's address.
+/// Why there is no client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no arbiter's address: write http://HOST:PORT, several separated by commas")]
-pub struct UrlError(String);
+pub enum UrlError {
+    /// That is no arbiter's address.
+    #[error(
+        "{0:?} is no arbiter's address: write https://HOST:PORT or http://HOST:PORT, several separated by commas"
+    )]
+    Address(String),
+    /// Nobody could tell whether it is one.
+    #[error("https: {0}")]
+    Authority(String),
+}
+
+/// How it is shown who asks.
+enum Key {
+    /// Not at all.
+    None,
+    /// By the secret that the arbiter and its nodes share.
+    Secret(Secret),
+    /// By credentials that only the user of this number can read, as whom the arbiter runs.
+    Munge(Munge, u32),
+}
 
 /// The arbiter, or several of which one leads.
 pub struct Client {
     urls: Vec<String>,
     /// The one that answered last; perhaps none of `urls` but one that was named as the leader.
     last: Mutex<String>,
-    secret: Option<Secret>,
+    key: Key,
     patience: Duration,
     agent: ureq::Agent,
 }
@@ -44,16 +66,40 @@ impl Client {
             .map(|u| u.trim().trim_end_matches('/').to_owned())
             .filter(|u| !u.is_empty())
             .collect();
-        let Some(first) = all.first().filter(|_| all.iter().all(|u| u.starts_with("http://"))) else {
-            return Err(UrlError(urls.to_owned()));
+        let Some(first) = all.first().filter(|_| all.iter().all(|u| authority(u).is_some())) else {
+            return Err(UrlError::Address(urls.to_owned()));
         };
+        let mut tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        if all.iter().any(|u| u.starts_with("https://")) {
+            let authorities = private::authorities().map_err(UrlError::Authority)?;
+            let all = authorities.iter().map(|c| Certificate::from_der(c).to_owned());
+            tls = tls.root_certs(RootCerts::new_with_certs(&all.collect::<Vec<_>>()));
+        }
         let config = ureq::Agent::config_builder()
+            .tls_config(tls.build())
             .proxy(None)
             .timeout_connect(Some(CONNECT))
             .http_status_as_error(false)
             .build();
         let last = Mutex::new(first.clone());
-        Ok(Client { last, urls: all, secret, patience: PATIENCE, agent: config.into() })
+        let key = secret.map_or(Key::None, Key::Secret);
+        Ok(Client { last, urls: all, key, patience: PATIENCE, agent: config.into() })
+    }
+
+    /// As [`Client::new`] for a user: without a secret it is proved with MUNGE who asks, if this machine has it.
+    pub fn of_user(urls: &str, secret: Option<Secret>) -> Result<Client, UrlError> {
+        let mut client = Client::new(urls, secret)?;
+        let munge = Munge::new(None);
+        if matches!(client.key, Key::None) && munge.answers() {
+            client.key = Key::Munge(munge, arbiter_user());
+        }
+        Ok(client)
+    }
+
+    /// Whether it is shown who asks.
+    pub fn is_somebody(&self) -> bool {
+        !matches!(self.key, Key::None)
     }
 
     /// Gives every arbiter this long for an answer.
@@ -64,7 +110,18 @@ impl Client {
 
     /// A job begins, or says again that it runs.
     pub fn register(&self, job: &JobRequest) -> Result<JobGrant, Unanswered> {
-        self.send("POST", JOBS_PATH, Some(job))
+        if !matches!(self.key, Key::Munge(..)) {
+            return self.send("POST", JOBS_PATH, Some(job));
+        }
+        // Chosen here, and told in the credential: nobody else ever hears it.
+        let told = job.secret.as_deref().map(|s| Secret::from_hex(s).ok_or("the job's secret is none"));
+        let secret = told.unwrap_or_else(|| Secret::random().map_err(|_| "there are no random numbers"));
+        let secret = secret.map_err(|e| Unanswered::Refused(e.to_owned()))?;
+        let request = JobRequest { secret: None, ..job.clone() };
+        let json = serde_json::to_string(&request).map_err(|e| Unanswered::Refused(e.to_string()))?;
+        let asked = Asked { method: "POST", path: JOBS_PATH, body: Some(&json), secret: Some(&secret) };
+        let grant: JobGrant = read(&self.call_for(&asked, Duration::ZERO)?)?;
+        Ok(JobGrant { secret: Some(secret.to_hex()), ..grant })
     }
 
     /// A job runs.
@@ -76,7 +133,7 @@ impl Client {
     /// `wait`.
     pub fn follow(&self, id: &str, known: Epoch, wait: Duration) -> Result<JobGrant, Unanswered> {
         let path = format!("{}/lease?known={known}&wait_ms={}", job_path(id), wait.as_millis());
-        read(&self.call_for("PUT", &path, None, wait)?)
+        read(&self.call_for(&Asked { method: "PUT", path: &path, body: None, secret: None }, wait)?)
     }
 
     /// A job has ended.
@@ -129,23 +186,18 @@ impl Client {
 
     /// Sends text and returns the answer's.
     pub fn call(&self, method: &str, path: &str, body: Option<&str>) -> Result<String, Unanswered> {
-        self.call_for(method, path, body, Duration::ZERO)
+        self.call_for(&Asked { method, path, body, secret: None }, Duration::ZERO)
     }
 
     /// What the first of the addresses answers, whoever leads: status and text.
     pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<(u16, String), Unanswered> {
         let url = self.urls.first().map_or("", String::as_str);
-        self.exchange(url, method, path, body, self.patience)
+        self.exchange(url, &Asked { method, path, body, secret: None }, self.patience)
     }
 
     /// Asks the one that answered last, then the others, and whoever is named as the leader meanwhile.
-    fn call_for(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&str>,
-        wait: Duration,
-    ) -> Result<String, Unanswered> {
+    fn call_for(&self, asked: &Asked<'_>, wait: Duration) -> Result<String, Unanswered> {
+        let question = asked;
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asked: Vec<String> = Vec::new();
         let mut next: Vec<String> = self.urls.iter().rev().cloned().collect();
@@ -155,7 +207,7 @@ impl Client {
             if asked.contains(&url) {
                 continue;
             }
-            let answer = self.call_one(&url, method, path, body, self.patience + wait);
+            let answer = self.call_one(&url, question, self.patience + wait);
             asked.push(url.clone());
             match answer {
                 Err((Unanswered::Away(why), leader)) => {
@@ -179,18 +231,16 @@ impl Client {
     fn call_one(
         &self,
         url: &str,
-        method: &str,
-        path: &str,
-        body: Option<&str>,
+        asked: &Asked<'_>,
         patience: Duration,
     ) -> Result<String, (Unanswered, Option<String>)> {
-        let (status, text) = self.exchange(url, method, path, body, patience).map_err(|e| (e, None))?;
+        let (status, text) = self.exchange(url, asked, patience).map_err(|e| (e, None))?;
         if (200..300).contains(&status) {
             return Ok(text);
         }
         let mut problem = serde_json::from_str::<Problem>(&text)
             .unwrap_or_else(|_| Problem { error: format!("status {status}"), leader: None });
-        let leader = problem.leader.take().filter(|l| l.starts_with("http://"));
+        let leader = problem.leader.take().filter(|l| authority(l).is_some());
         Err((Unanswered::new(status, problem), leader))
     }
 
@@ -198,15 +248,27 @@ impl Client {
     fn exchange(
         &self,
         url: &str,
-        method: &str,
-        path: &str,
-        body: Option<&str>,
+        asked: &Asked<'_>,
         patience: Duration,
     ) -> Result<(u16, String), Unanswered> {
+        let Asked { method, path, body, .. } = *asked;
         let away = |e: &dyn std::fmt::Display| Unanswered::Away(e.to_string());
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
-        if let Some(secret) = &self.secret {
-            request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
+        match &self.key {
+            Key::None => {}
+            Key::Secret(_) if !private::may_know(url) => {
+                return Err(Unanswered::Refused(private::refusal(url)));
+            }
+            Key::Secret(secret) => {
+                request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
+            }
+            Key::Munge(munge, reader) => {
+                let body = body.unwrap_or_default().as_bytes();
+                let claim = Claim::new(method, path, body, asked.secret.cloned());
+                let credential = munge.encode(&claim.to_bytes(), *reader);
+                let credential = credential.map_err(|e| Unanswered::Refused(e.to_string()))?;
+                request = request.header("authorization", format!("{SCHEME}{credential}"));
+            }
         }
         if body.is_some() {
             request = request.header("content-type", "application/json");
@@ -219,6 +281,22 @@ impl Client {
         let text = answer.body_mut().with_config().limit(ANSWER).read_to_string().map_err(|e| away(&e))?;
         Ok((answer.status().as_u16(), text))
     }
+}
+
+/// One question.
+struct Asked<'a> {
+    method: &'a str,
+    path: &'a str,
+    body: Option<&'a str>,
+    /// What is said in confidence along with it.
+    secret: Option<&'a Secret>,
+}
+
+/// As whom arbiters run: `FOREBAY_ARBITER_USER`, or the package's user, or root. It is this machine that says so,
+/// not the arbiter.
+fn arbiter_user() -> u32 {
+    let told = std::env::var("FOREBAY_ARBITER_USER").ok().filter(|v| !v.is_empty());
+    forebay_who::user(told.as_deref().unwrap_or("forebay")).map_or(0, |who| who.uid)
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Unanswered> {
@@ -280,7 +358,7 @@ mod tests {
         let a = answering(421, r#"{"error": "not I", "leader": "http://127.0.0.1:1"}"#.into(), 1);
         let said = Client::new(&a, None).unwrap().get::<u32>("/v1/x").unwrap_err();
         assert!(matches!(&said, Unanswered::Away(why) if why.contains("not I")), "{said}");
-        for wrong in ["", ",", "login1:7410", "https://a:1", "http://a:1,b:2"] {
+        for wrong in ["", ",", "login1:7410", "ftp://a:1", "http://a:1,b:2"] {
             assert!(Client::new(wrong, None).is_err(), "{wrong}");
         }
         assert_eq!(in_path("a b/ü"), "a%20b%2F%C3%BC");

@@ -11,15 +11,19 @@
 //! | [`view`] | what the arbiter shows to tools and people |
 //! | [`status`] | what the status of an answer means |
 //!
-//! Every request that changes something carries `Authorization: Bearer SECRET`, the secret that the
-//! arbiter and its I/O nodes share (64 hexadecimal digits).
+//! Every request that changes something says who sends it: `Authorization: Bearer SECRET` with the secret that
+//! the arbiter and its I/O nodes share (64 hexadecimal digits; only over TLS, or from the arbiter's own
+//! machine: [`private`]), or `Authorization: Munge CREDENTIAL` of a user ([`claim`]).
 
+pub mod claim;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod council;
 pub mod job;
 pub mod limit;
 pub mod node;
+#[cfg(any(feature = "client", feature = "socket"))]
+pub mod private;
 #[cfg(feature = "socket")]
 pub mod socket;
 pub mod status;

@@ -9,7 +9,7 @@
 //! seen and refuses older ones: an arbiter that was replaced cannot give orders any more.
 
 use forebay_types::rates::{KINDS, Rates};
-use forebay_types::{Epoch, FlowId, Interval, Nanos, NodeId, SchedulerSpec};
+use forebay_types::{Epoch, FlowId, Identity, Interval, Nanos, NodeId, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -207,6 +207,9 @@ pub struct JobMapping {
     pub epoch: Epoch,
     /// The addresses of its I/O nodes, at least one. Client number i uses the i-th, and around.
     pub nodes: Vec<String>,
+    /// Whose job it is, where that was proved: as whom its requests are to be carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Identity>,
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ pub enum Status {
     Invalid = 400,
     /// The secret is missing or wrong.
     Unauthorized = 401,
+    /// It is not for whoever asks.
+    Forbidden = 403,
     /// There is no such job, I/O node or path.
     NotFound = 404,
     /// The path does not know this method.
@@ -30,9 +32,10 @@ pub enum Status {
 
 impl Status {
     /// Every one.
-    pub const ALL: [Status; 10] = [
+    pub const ALL: [Status; 11] = [
         Status::Invalid,
         Status::Unauthorized,
+        Status::Forbidden,
         Status::NotFound,
         Status::Method,
         Status::Conflict,

@@ -122,6 +122,10 @@ impl Launcher {
         give("--listen", node.listen.clone().unwrap_or_else(socket));
         node.exports.iter().for_each(|e| give("--export", e.clone()));
         give("--secret-file", text(&self.secret_file()));
+        // Whoever starts it is served, and nobody else.
+        if !node.more.iter().any(|a| a == "--as" || a == "--identities") {
+            give("--as", "self".into());
+        }
         give("--ready-file", text(&self.ready_file(node.id)));
         give("--stats-file", text(&self.stats_file(node.id)));
         args.extend(node.more.iter().cloned());

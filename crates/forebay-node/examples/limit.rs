@@ -8,7 +8,7 @@ mod common;
 
 use common::*;
 use forebay_node::Node;
-use forebay_node::config::{ExportConfig, NodeConfig};
+use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
 use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
@@ -135,6 +135,7 @@ fn main() {
         exports: vec![ExportConfig { path: dir.path().into(), name: "x".into() }],
         secret: Some(Secret::new(SECRET)),
         scheduler: std::env::args().nth(1).unwrap_or("fifo".into()).parse().unwrap(),
+        act_as: ActAs::Itself,
         ..NodeConfig::default()
     })
     .unwrap();

@@ -7,11 +7,11 @@ use crate::stats::Latencies;
 use crate::{probe, sys};
 use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
-use forebay_control::socket::SocketError;
+use forebay_control::socket::{SocketError, Stream};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, Nanos};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -137,9 +137,9 @@ fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut b
     conversation.run(&probed)
 }
 
-fn connect(node: &Node, url: &str) -> Result<(WebSocket<TcpStream>, IpAddr), Ended> {
+fn connect(node: &Node, url: &str) -> Result<(WebSocket<Stream>, IpAddr), Ended> {
     let socket = forebay_control::socket::connect(url, node.config.secret.as_ref())?;
-    let stream = socket.get_ref();
+    let stream = socket.get_ref().tcp();
     stream.set_read_timeout(Some(TICK)).map_err(SocketError::Connect)?;
     let here = stream.local_addr().map_err(SocketError::Connect)?.ip();
     Ok((socket, here))
@@ -171,7 +171,7 @@ struct Conversation<'a> {
     url: &'a str,
     /// The arbiter has taken this node in.
     welcomed: &'a mut bool,
-    socket: WebSocket<TcpStream>,
+    socket: WebSocket<Stream>,
     heard: Instant,
     /// The end of the last interval that was reported.
     reported: Nanos,

@@ -1,10 +1,11 @@
 //! What an I/O node is told when it starts: as a value, and as the TOML file it can come from.
 
+pub use crate::identity::ActAs;
 pub use crate::layout::LayoutSource;
 pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::{Address, NodeId, Secret, SecretError};
+use forebay_types::{Address, Identity, NodeId, Secret, SecretError};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub struct JobConfig {
     pub secret: Secret,
     /// Its share against other jobs, where the scheduler knows shares.
     pub weight: u32,
+    /// As whom it is served, whatever holds for others.
+    pub user: Option<Identity>,
 }
 
 /// Everything an I/O node is told.
@@ -59,6 +62,12 @@ pub struct NodeConfig {
     pub job: Option<String>,
     /// Jobs with their own secrets. They have no control over the node.
     pub jobs: Vec<JobConfig>,
+    /// As whom jobs are served.
+    pub act_as: ActAs,
+    /// Root on a compute node is root here, too; else it is nobody.
+    pub allow_root: bool,
+    /// Where `munged` listens, if not in the usual place.
+    pub munge_socket: Option<PathBuf>,
     /// How requests are scheduled.
     pub scheduler: SchedulerConfig,
     /// Which data server holds which part of a file.
@@ -122,6 +131,9 @@ impl Default for NodeConfig {
             secret: None,
             job: None,
             jobs: Vec::new(),
+            act_as: ActAs::Unsaid,
+            allow_root: false,
+            munge_socket: None,
             scheduler: "fifo".parse().expect("fifo is a scheduler"),
             layout: LayoutSource::default(),
             servers: 1,
@@ -175,6 +187,10 @@ struct File {
     export: Option<Vec<String>>,
     secret_file: Option<PathBuf>,
     job: Option<Jobs>,
+    r#as: Option<String>,
+    identities: Option<String>,
+    allow_root: Option<bool>,
+    munge_socket: Option<PathBuf>,
     scheduler: Option<SchedulerConfig>,
     servers: Option<u32>,
     layout: Option<LayoutSource>,
@@ -217,6 +233,7 @@ struct JobTable {
     secret_file: PathBuf,
     #[serde(default = "one")]
     weight: u32,
+    user: Option<String>,
 }
 
 fn one() -> u32 {
@@ -286,11 +303,21 @@ impl NodeConfig {
             Some(Jobs::Tables(tables)) => {
                 for t in tables {
                     let secret = Secret::read(&base.join(t.secret_file)).map_err(Problem::There)?;
-                    c.jobs.push(JobConfig { name: t.name, secret, weight: t.weight });
+                    let user = t.user.as_deref().map(forebay_who::user).transpose();
+                    let user = user.map_err(|e| Problem::Here(format!("job {}: {e}", t.name)))?;
+                    c.jobs.push(JobConfig { name: t.name, secret, weight: t.weight, user });
                 }
             }
             None => {}
         }
+        match (file.r#as, file.identities) {
+            (Some(user), None) => c.act_as = user.parse().map_err(Problem::Here)?,
+            (None, Some(by)) => c.act_as = ActAs::told_by(&by).map_err(Problem::Here)?,
+            (Some(_), Some(_)) => return Err(Problem::Here("give `as` or `identities`, not both".into())),
+            (None, None) => {}
+        }
+        set(&mut c.allow_root, file.allow_root);
+        c.munge_socket = file.munge_socket;
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
         set(&mut c.servers, file.servers);

@@ -96,7 +96,7 @@ impl Connection {
                 WireError::Version { theirs: hello.version, min: VERSION_MIN, max: VERSION_MAX }.into()
             );
         }
-        let (job, admin) = self.node.jobs.authenticate(&challenge, &hello)?;
+        let (job, admin, proof) = self.node.jobs.authenticate(&challenge, &hello)?;
         let (version, lifeline) = (hello.version, hello.lifeline);
         let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
         let who = Arrival {
@@ -121,6 +121,7 @@ impl Connection {
             exports: self.node.exports.iter().map(|e| e.name.clone()).collect(),
             epoch,
             resumed,
+            proof,
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         if let Err(stop) = sent {
@@ -364,12 +365,12 @@ impl Connection {
         let moved = match (&mut prepared, opcode) {
             (Some(work), Opcode::Read) => {
                 let len = work.len();
-                node.read(file, header, work.payload.payload_mut(len))
+                node.read(session, file, header, work.payload.payload_mut(len))
             }
             (None, Opcode::Read) => {
                 let len = header.length.get() as usize;
                 match self.rx.scratch() {
-                    Some(into) => node.read(file, header, &mut into[..len]),
+                    Some(into) => node.read(session, file, header, &mut into[..len]),
                     None => Err(rustix::io::Errno::NOMEM.into()),
                 }
             }

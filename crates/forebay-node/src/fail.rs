@@ -37,6 +37,13 @@ impl Failure {
         why: "the connection ended while the request's first try was still running on this I/O node",
     };
 
+    /// The node cannot act as the job's user.
+    pub(crate) const NOBODY: Failure = Failure {
+        errno: Errno::ACCESS,
+        flags: 0,
+        why: "this I/O node does not act as this job's user: it was not told who that is, or may not",
+    };
+
     pub(crate) fn new(errno: Errno, why: &'static str) -> Failure {
         Failure { errno, flags: 0, why }
     }

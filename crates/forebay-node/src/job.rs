@@ -4,10 +4,11 @@ use crate::buffer::Account;
 use crate::clients::Clients;
 use crate::file::Handles;
 use crate::stats::FlowStats;
+use crate::sys::acting::Whom;
 use crate::waits::Waits;
 use forebay_types::{Epoch, FlowId};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// One job: its flow, its counters and its open files.
 pub(crate) struct Job {
@@ -15,6 +16,8 @@ pub(crate) struct Job {
     /// Who its processes are.
     pub(crate) clients: Clients,
     pub(crate) handles: Handles,
+    /// As whom its requests are carried out; the same for as long as it has processes here.
+    whom: OnceLock<Whom>,
     epoch: AtomicU64,
     /// The addresses of its I/O nodes, as of `epoch`.
     nodes: Mutex<Arc<[String]>>,
@@ -30,11 +33,22 @@ impl Job {
             stats: FlowStats::new(flow, name.to_owned()),
             clients: Clients::default(),
             handles: Handles::default(),
+            whom: OnceLock::new(),
             epoch: AtomicU64::new(0),
             nodes: Mutex::new(Arc::from([])),
             waits: Mutex::default(),
             memory: Arc::default(),
         }
+    }
+
+    /// As whom its requests are carried out: nobody, until somebody has said.
+    pub(crate) fn whom(&self) -> &Whom {
+        self.whom.get().unwrap_or(&Whom::Nobody)
+    }
+
+    /// Whether its requests are carried out as `whom`, from now on if nobody has said.
+    pub(crate) fn belongs_to(&self, whom: &Whom) -> bool {
+        self.whom.get_or_init(|| whom.clone()) == whom
     }
 
     pub(crate) fn waits(&self) -> MutexGuard<'_, Waits> {

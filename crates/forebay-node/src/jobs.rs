@@ -2,12 +2,14 @@
 
 use crate::config::NodeConfig;
 use crate::file::OpenFile;
+use crate::identity::Identities;
 use crate::job::Job;
 use crate::stats::{ByOperation, FlowReport, Latencies, TALLY, flow_reports};
+use crate::sys::acting::Whom;
 use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos, Secret};
 use forebay_wire::WireError;
-use forebay_wire::hello::{Hello, verify};
+use forebay_wire::hello::{Hello, Side, verify};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +25,7 @@ pub(crate) struct Jobs {
     node: Option<(Secret, Option<String>)>,
     /// Whether an arbiter tells of jobs.
     follows: bool,
+    identities: Identities,
     state: Mutex<State>,
 }
 
@@ -39,10 +42,13 @@ struct State {
     term: Term,
     /// What was counted of jobs that are no longer in the table.
     retired: ByOperation,
+    /// Flows of jobs whose name another user's has now.
+    replaced: Vec<FlowId>,
 }
 
 struct Named {
     secret: Secret,
+    whom: Whom,
     life: Life,
 }
 
@@ -58,6 +64,41 @@ enum Life {
 }
 
 impl State {
+    /// The job of that name that is served as `whom`. Another user's of the same name is not it: it must be
+    /// gone first.
+    fn enter_as(&mut self, name: &str, whom: &Whom) -> Result<Arc<Job>, WireError> {
+        let job = self.enter(name)?;
+        if job.belongs_to(whom) {
+            return Ok(job);
+        }
+        drop(job);
+        if let Some(other) =
+            self.table.get(name).filter(|j| Arc::strong_count(j) == 1 && j.handles.len() == 0)
+        {
+            other.stats.add_to(&mut self.retired);
+            self.replaced.push(other.flow());
+            self.table.remove(name);
+            let job = self.enter(name)?;
+            job.belongs_to(whom);
+            return Ok(job);
+        }
+        Err(WireError::Unexpected("another user's job of this name has processes on this I/O node"))
+    }
+
+    /// A user begins a job, with a secret that only they and this node know. It lives as long as it has processes
+    /// here, whoever begins it included.
+    fn begin(&mut self, name: &str, secret: Secret, whom: Whom) -> Result<Arc<Job>, WireError> {
+        let job = self.enter_as(name, &whom)?;
+        let other = self.named.get(name).filter(|n| n.secret != secret || n.whom != whom);
+        if other
+            .is_some_and(|n| n.life != Life::Ending || Arc::strong_count(&job) > 2 || job.handles.len() > 0)
+        {
+            return Err(WireError::Unexpected("a job of this name runs on this I/O node: choose another"));
+        }
+        self.named.insert(name.to_owned(), Named { secret, whom, life: Life::Ending });
+        Ok(job)
+    }
+
     /// The job of that name, new if need be.
     fn enter(&mut self, name: &str) -> Result<Arc<Job>, WireError> {
         if let Some(job) = self.table.get(name) {
@@ -82,33 +123,41 @@ impl State {
 }
 
 impl Jobs {
-    pub(crate) fn new(config: &NodeConfig) -> Jobs {
+    pub(crate) fn new(config: &NodeConfig, identities: Identities) -> Jobs {
         let mut state = State::default();
         for job in &config.jobs {
-            state
-                .named
-                .insert(job.name.clone(), Named { secret: job.secret.clone(), life: Life::Configured });
-            let _ = state.enter(&job.name);
+            let (secret, whom) = (job.secret.clone(), identities.of_configured(job.user.as_ref()));
+            let _ = state.enter_as(&job.name, &whom);
+            state.named.insert(job.name.clone(), Named { secret, whom, life: Life::Configured });
         }
         let node = config.secret.clone().map(|s| (s, config.job.clone()));
-        Jobs { node, follows: !config.arbiters.is_empty(), state: Mutex::new(state) }
+        Jobs { node, follows: !config.arbiters.is_empty(), identities, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job a hello proves to belong to, and whether it may control the node.
+    /// The job a hello proves to belong to, whether it may control the node, and the node's proof that it knows
+    /// the same secret.
     pub(crate) fn authenticate(
         &self,
         challenge: &[u8; 16],
         hello: &Hello<'_>,
-    ) -> Result<(Arc<Job>, bool), WireError> {
+    ) -> Result<(Arc<Job>, bool, [u8; 32]), WireError> {
+        let proof = |secret: &Secret| hello.to_prove(challenge).of(Side::Node, secret);
+        if !hello.credential.is_empty() {
+            let (secret, user) = self.identities.vouched(hello)?;
+            verify(&secret, challenge, hello)?;
+            let (own, whom) = (proof(&secret), self.identities.of_job(Some(&user)));
+            return Ok((self.lock().begin(hello.job, secret, whom)?, false, own));
+        }
         let mut state = self.lock();
         if let Some(named) = state.named.get(hello.job)
             && verify(&named.secret, challenge, hello).is_ok()
         {
-            return Ok((state.enter(hello.job)?, false));
+            let (whom, own) = (named.whom.clone(), proof(&named.secret));
+            return Ok((state.enter_as(hello.job, &whom)?, false, own));
         }
         let (secret, only) = self.node.as_ref().ok_or(WireError::Credentials)?;
         if only.as_ref().is_some_and(|name| name != hello.job) {
@@ -117,7 +166,11 @@ impl Jobs {
         match verify(secret, challenge, hello) {
             // A node that was just started may hear of the job any moment; others know it meanwhile.
             Err(_) if self.follows && !state.named.contains_key(hello.job) => Err(WireError::UnknownJob),
-            other => other.and_then(|()| Ok((state.enter(hello.job)?, true))),
+            Err(e) => Err(e),
+            Ok(()) => {
+                let whom = self.identities.of_the_node();
+                Ok((state.enter_as(hello.job, &whom)?, true, proof(secret)))
+            }
         }
     }
 
@@ -146,10 +199,11 @@ impl Jobs {
                 tracing::warn!("the arbiter sent no usable secret for job {}", mapping.job);
                 continue;
             };
-            match state.enter(&mapping.job) {
+            let whom = self.identities.of_job(mapping.user.as_ref());
+            match state.enter_as(&mapping.job, &whom) {
                 Ok(job) => {
                     job.remap(mapping.epoch, &mapping.nodes);
-                    state.named.insert(mapping.job.clone(), Named { secret, life: Life::Mapped });
+                    state.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped });
                     weights.push((job.flow(), mapping.weight));
                 }
                 Err(e) => tracing::warn!("job {}: {e}", mapping.job),
@@ -227,7 +281,7 @@ impl Jobs {
     /// is open. The last few remain in the table; the flows of the others, which do not.
     pub(crate) fn drop_ended(&self) -> Vec<FlowId> {
         let mut state = self.lock();
-        let State { named, table, ended, retired, .. } = &mut *state;
+        let State { named, table, ended, retired, replaced, .. } = &mut *state;
         let idle = |job: &Arc<Job>| Arc::strong_count(job) == 1 && job.handles.len() == 0;
         named.retain(|name, n| n.life != Life::Ending || table.get(name).is_some_and(|job| !idle(job)));
         ended.retain(|name| table.get(name).is_some_and(idle) && !named.contains_key(name));
@@ -239,7 +293,7 @@ impl Jobs {
             }
         }
         let surplus = ended.len().saturating_sub(KEPT);
-        let mut flows = Vec::with_capacity(surplus);
+        let mut flows = std::mem::take(replaced);
         for job in ended.drain(..surplus).filter_map(|name| table.remove(&name)) {
             job.stats.add_to(retired);
             flows.push(job.flow());
@@ -254,29 +308,38 @@ mod tests {
 
     fn hello<'a>(secret: &Secret, challenge: &[u8; 16], job: &'a str) -> Hello<'a> {
         let session = forebay_wire::hello::SessionId([1; 16]);
-        let proof = forebay_wire::hello::prove(secret, challenge, session, job);
-        Hello {
+        let mut hello = Hello {
             version: 1,
             session,
             job,
             host: "h",
             pid: 1,
             rank: None,
-            proof,
+            proof: [0; 32],
+            challenge: [5; 16],
+            credential: "",
             epoch: forebay_types::Epoch(0),
             lifeline: false,
-        }
+        };
+        hello.proof = hello.to_prove(challenge).of(Side::Client, secret);
+        hello
+    }
+
+    fn jobs(secret: &Secret) -> Jobs {
+        let (secret, act_as) = (Some(secret.clone()), crate::config::ActAs::Itself);
+        let config = NodeConfig { secret, act_as, ..NodeConfig::default() };
+        Jobs::new(&config, Identities::new(&config).unwrap())
     }
 
     #[test]
     fn of_ended_jobs_only_the_last_are_kept() {
         let secret = Secret::new([1; 32]);
-        let jobs = Jobs::new(&NodeConfig { secret: Some(secret.clone()), ..NodeConfig::default() });
+        let jobs = jobs(&secret);
         let challenge = [2; 16];
         let mut dropped = Vec::new();
         for n in 0..3 * KEPT {
             let name = format!("job-{n}");
-            let (job, admin) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
+            let (job, admin, _) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
             assert!(admin);
             assert!(!jobs.drop_ended().contains(&job.flow()), "it is here");
             drop(job);
@@ -286,7 +349,7 @@ mod tests {
         assert_eq!(jobs.with_all(|jobs| jobs.count()), KEPT);
         // One that comes again has not ended.
         let name = format!("job-{}", 3 * KEPT - 1);
-        let (job, _) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
+        let (job, ..) = jobs.authenticate(&challenge, &hello(&secret, &challenge, &name)).unwrap();
         assert!(jobs.drop_ended().is_empty());
         assert_eq!(jobs.lock().ended.len(), KEPT - 1);
         drop(job);
@@ -294,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_job_lives_as_long_as_its_processes() {
-        let jobs = Jobs::new(&NodeConfig { secret: Some(Secret::new([1; 32])), ..NodeConfig::default() });
+        let jobs = jobs(&Secret::new([1; 32]));
         let secret = Secret::new([3; 32]);
         let mapping = JobMapping {
             job: "j".into(),
@@ -302,11 +365,12 @@ mod tests {
             nodes: vec!["tcp:127.0.0.1:1".into()],
             secret: secret.to_hex(),
             weight: 1,
+            user: None,
         };
         jobs.remap(&[mapping], true, &[]);
         let challenge = [2; 16];
         let come = || jobs.authenticate(&challenge, &hello(&secret, &challenge, "j"));
-        let (first, admin) = come().unwrap();
+        let (first, admin, _) = come().unwrap();
         assert!(!admin);
         // Its launcher was stopped, and the arbiter forgot it.
         jobs.remap(&[], true, &["j".into()]);

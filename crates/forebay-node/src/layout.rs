@@ -2,6 +2,7 @@
 //! scheduler first wants to know.
 
 use crate::file::OpenFile;
+use crate::sys::acting;
 use forebay_sched::layout::{CephLayout, GlusterLayout, GlusterVolume, Layout, LustreLayout, Shards, Stripe};
 use forebay_types::ServerId;
 use rustix::fd::BorrowedFd;
@@ -61,7 +62,8 @@ impl LayoutSource {
             LayoutSource::Stripe(stripe) => stripe.server(offset),
             _ => file
                 .layout
-                .get_or_init(|| self.ask(file.fd()))
+                // Some of it only root is told.
+                .get_or_init(|| acting::as_node(|| self.ask(file.fd())).ok().flatten())
                 .as_ref()
                 .map_or(ServerId(0), |l| l.server(offset)),
         }

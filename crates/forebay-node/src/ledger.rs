@@ -5,7 +5,7 @@
 //! stand the positional writes: one that is under way must not be repeated elsewhere, nor one that is
 //! done, as long as there is room to remember it.
 
-use crate::sys::{self, SharedMap};
+use crate::sys::{self, SharedMap, acting};
 use forebay_types::Nanos;
 use forebay_wire::hello::{Incarnation, SessionId};
 use forebay_wire::message::Fate;
@@ -210,7 +210,9 @@ impl Ledgers {
             let fate = self.rings.fate(session, id, age_ms);
             return Verdict { known: true, dead: false, fate };
         }
-        self.of_another(incarnation, session, id, age_ms).unwrap_or(UNKNOWN)
+        // Ledgers are the nodes' own: the job's user has no business with them.
+        let found = acting::as_node(|| self.of_another(incarnation, session, id, age_ms));
+        found.ok().flatten().unwrap_or(UNKNOWN)
     }
 
     fn of_another(

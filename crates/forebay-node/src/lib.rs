@@ -16,6 +16,7 @@ pub mod daemon;
 mod engine;
 mod fail;
 mod file;
+mod identity;
 mod job;
 mod jobs;
 mod layout;

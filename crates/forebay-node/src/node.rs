@@ -5,6 +5,7 @@ use crate::buffer::Pool;
 use crate::config::NodeConfig;
 use crate::connection;
 use crate::engine::Engine;
+use crate::identity::{ActAs, Identities};
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
 use crate::ledger::Ledgers;
@@ -51,6 +52,9 @@ pub enum StartError {
     /// Nobody could ever connect.
     #[error("no secret: clients could not prove who they are")]
     NoSecret,
+    /// It cannot be whom it should be.
+    #[error("{0}")]
+    Identity(String),
     /// A setting that no node can work with.
     #[error("{0}")]
     Setting(String),
@@ -134,10 +138,11 @@ impl Node {
         if config.exports.is_empty() {
             return Err(StartError::NoExport);
         }
-        if config.secret.is_none() && config.jobs.is_empty() {
+        if config.secret.is_none() && config.jobs.is_empty() && config.act_as != ActAs::Munge {
             return Err(StartError::NoSecret);
         }
         config.check().map_err(StartError::Setting)?;
+        let identities = Identities::new(&config).map_err(StartError::Identity)?;
         rustix::process::umask(rustix::fs::Mode::empty());
         raise_descriptor_limit();
         sys::ignore_file_size_signal();
@@ -184,7 +189,7 @@ impl Node {
         let ledgers = Ledgers::open(ledger_dir.as_deref(), incarnation)
             .map_err(|(path, errno)| StartError::Ledger { path, errno })?;
         let node = Arc::new_cyclic(|node: &Weak<Node>| Node {
-            jobs: Jobs::new(&config),
+            jobs: Jobs::new(&config, identities),
             sessions: Sessions::default(),
             engine: Arc::new(Engine::new(
                 config.scheduler.clone(),

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::session::Session;
 use crate::stats::Op;
 use crate::storage::{Storage, Target};
-use crate::sys;
+use crate::sys::{self, acting};
 use forebay_pattern::Access;
 use forebay_sched::{Request, Segment, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
@@ -90,12 +90,17 @@ impl Node {
         (request, access)
     }
 
-    /// Asks the storage, and notes how long it takes of late.
-    fn at_storage<T>(&self, ask: impl FnOnce(&dyn Storage) -> T) -> T {
+    /// Asks the storage on behalf of a session, and notes how long it takes of late.
+    fn at_storage<T>(
+        &self,
+        session: &Session,
+        ask: impl FnOnce(&dyn Storage) -> Result<T, Errno>,
+    ) -> Outcome<T> {
+        act_for(session)?;
         let began = sys::now();
         let done = ask(&*self.storage);
         self.engine.took(sys::now().since(began));
-        done
+        Ok(done?)
     }
 
     /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told).
@@ -109,12 +114,13 @@ impl Node {
     }
 
     /// Reads into `into`.
-    pub(crate) fn read(&self, file: &OpenFile, header: &Header, into: &mut [u8]) -> Moved {
+    pub(crate) fn read(&self, session: &Session, file: &OpenFile, header: &Header, into: &mut [u8]) -> Moved {
         let offset = header.offset.get();
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
-        let n = self.at_storage(|s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
+        let n =
+            self.at_storage(session, |s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
         self.stats.issued_read.record(n as u64);
         Ok((n, offset))
     }
@@ -140,9 +146,10 @@ impl Node {
             if let Some(done) = session.begin_write(link, header, sys::now(), ended)? {
                 return Ok((done?, offset));
             }
-            let written = self.at_storage(|s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
+            let written =
+                self.at_storage(session, |s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
             // Whoever waits for its end looks there.
-            under_way.done(offset, written);
+            under_way.done(offset, written.map_err(|failure| failure.errno));
             session.end_write(header);
             let n = written?;
             self.stats.issued_write.record(n as u64);
@@ -155,10 +162,10 @@ impl Node {
             self.ledgers.withdraw(begun);
             return Err(expired);
         }
-        let appended = self.at_storage(|s| s.append(self.target(file, offset), data));
+        let appended = self.at_storage(session, |s| s.append(self.target(file, offset), data));
         let (errno, at, n) = match &appended {
             Ok((n, end)) => (0, end.saturating_sub(*n as u64), *n as u64),
-            Err(e) => (e.raw_os_error().unsigned_abs(), 0, 0),
+            Err(e) => (e.errno.raw_os_error().unsigned_abs(), 0, 0),
         };
         self.ledgers.done(begun, errno, [at, n, 0, 0]);
         let (n, _) = appended?;
@@ -174,7 +181,7 @@ impl Node {
         let gaps = ticket.batch.segments().filter(|s| matches!(s, Segment::Gap(_))).count();
         let mut hole = vec![0u8; largest as usize * gaps];
         let mut hole_rest = &mut hole[..];
-        let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return vec![None; batch.len()] };
+        let Some((session, file)) = batch.first().and_then(first) else { return vec![None; batch.len()] };
         let mut vector: Vec<IoSliceMut<'_>> = Vec::with_capacity(batch.len() + gaps);
         let mut works = batch.iter_mut();
         for segment in ticket.batch.segments() {
@@ -192,7 +199,7 @@ impl Node {
             }
         }
         let start = ticket.batch.offset();
-        let Ok(n) = self.at_storage(|s| s.read(self.target(&file, start), &mut vector)) else {
+        let Ok(n) = self.at_storage(&session, |s| s.read(self.target(&file, start), &mut vector)) else {
             return vec![None; lens.len()];
         };
         self.stats.issued_read.record(n as u64);
@@ -206,7 +213,7 @@ impl Node {
     /// before, is tried alone.
     fn write_together(&self, ticket: &Ticket, batch: &[Work]) -> Vec<Option<Moved>> {
         let none = || batch.iter().map(|_| None).collect();
-        let Some(file) = batch.first().and_then(|w| w.file.clone()) else { return none() };
+        let Some((session, file)) = batch.first().and_then(first) else { return none() };
         if batch.iter().any(|w| w.header.has(flag::REPLAY)) {
             return none();
         }
@@ -223,7 +230,8 @@ impl Node {
         }
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
-        let written = self.at_storage(|s| s.write(self.target(&file, ticket.batch.offset()), &vector));
+        let written =
+            self.at_storage(&session, |s| s.write(self.target(&file, ticket.batch.offset()), &vector));
         // Nothing ends before the first byte.
         let end = written.as_ref().map_or(0, |n| ticket.batch.offset() + *n as u64);
         let whole = |w: &Work| (w.header.offset.get() + w.len() as u64 <= end).then_some(w.len());
@@ -243,7 +251,7 @@ impl Node {
         let len = work.len();
         let Some(file) = work.file.clone() else { return self.carry_out_meta(work) };
         let moved = match work.opcode {
-            Opcode::Read => self.read(&file, &work.header, work.payload.payload_mut(len)),
+            Opcode::Read => self.read(&work.session, &file, &work.header, work.payload.payload_mut(len)),
             opcode => {
                 let data = work.payload.payload(len);
                 self.write(&work.link, &work.session, &file, &work.header, opcode, data)
@@ -302,7 +310,7 @@ impl Node {
         }
         frame.clear();
         frame.extend_from_slice(&[0; HEADER_LEN]);
-        let done = Call::new(self, link, session, header).run(meta, frame);
+        let done = act_for(session).and_then(|()| Call::new(self, link, session, header).run(meta, frame));
         if reaches_storage(meta) {
             self.storage.metadata();
         }
@@ -328,7 +336,7 @@ impl Carrier for Node {
         let mergeable = batch.len() > 1
             && batch.len() == ticket.batch.requests().len()
             && batch.windows(2).all(|w| match (&w[0].file, &w[1].file) {
-                (Some(a), Some(b)) => a.same(b),
+                (Some(a), Some(b)) => a.same(b) && w[0].session.job.whom() == w[1].session.job.whom(),
                 _ => false,
             });
         let together = match ticket.batch.op() {
@@ -361,6 +369,16 @@ impl Carrier for Node {
             }
         }
     }
+}
+
+/// From here on this thread acts as the session's user.
+fn act_for(session: &Session) -> Outcome<()> {
+    acting::act_as(session.job.whom()).map_err(|_| Failure::NOBODY)
+}
+
+/// On whose behalf requests that go together are carried out, and on what: they are all of one user.
+fn first(work: &Work) -> Option<(Arc<Session>, Arc<OpenFile>)> {
+    Some((Arc::clone(&work.session), work.file.clone()?))
 }
 
 /// Whether the file system has to do with it.

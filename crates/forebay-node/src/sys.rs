@@ -1,5 +1,7 @@
 //! System calls that need `unsafe` or that rustix does not have: page-aligned and shared memory,
-//! open-file-description locks, file handles, signals. Every other call goes through rustix where it is used.
+//! open-file-description locks, file handles, signals, and ([`acting`]) whom a thread acts as. Every other call goes through rustix where it is used.
+
+pub(crate) mod acting;
 
 use forebay_types::Nanos;
 use forebay_wire::session::ledger::Entry;

@@ -64,7 +64,7 @@ fn refused_at_the_door() {
 #[test]
 fn jobs_with_their_own_secrets() {
     let node = TestNode::with(|c| {
-        c.jobs = vec![JobConfig { name: "a".into(), secret: Secret::new([1; 32]), weight: 3 }];
+        c.jobs = vec![JobConfig { name: "a".into(), secret: Secret::new([1; 32]), weight: 3, user: None }];
     });
     let mut a = Client::connect(node.address, &[1; 32], "a", new_session()).unwrap();
     assert!(Client::connect(node.address, &[1; 32], "b", new_session()).is_err());
@@ -109,6 +109,7 @@ fn mappings() {
         weight: 1,
         epoch: Epoch(epoch),
         nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+        user: None,
     };
     let tell = |c: &mut Client, term, complete, jobs: Vec<JobMapping>| {
         c.control(&Command::Mapping { term: Term(term), complete, jobs, ended: Vec::new() }).error
@@ -391,6 +392,7 @@ fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
         listen: vec![forebay_types::Address::Unix(socket.clone())],
         exports: vec![forebay_node::config::ExportConfig { path: node.path(""), name: "x".into() }],
         secret: Some(Secret::new(SECRET)),
+        act_as: forebay_node::config::ActAs::Itself,
         ..Default::default()
     };
     let refused = forebay_node::Node::start(config).err().unwrap().to_string();

@@ -4,6 +4,7 @@ use crate::cwd::Current;
 use crate::place::spare;
 use crate::sys::{self, sys};
 use crate::table;
+use forebay_client::UMASK_SHIFT;
 use forebay_client::{Client, Config, Counters, Fallback};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -68,6 +69,11 @@ pub(crate) fn state() -> &'static State {
 }
 
 impl State {
+    /// The mode of what is made here, with the umask: whether that counts, the directory says.
+    pub(crate) fn making(&self, mode: u32) -> u32 {
+        mode & 0o7777 | self.umask.load(Ordering::Relaxed) << UMASK_SHIFT
+    }
+
     pub(crate) fn install(
         config: Config,
         exports: Vec<Export>,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use forebay_client::Config;
 use forebay_embed::{Layer, Note};
 use forebay_types::Secret;
-use forebay_wire::hello::{SessionId, prove};
+use forebay_wire::hello::derive;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ pub(crate) const VARIABLE: &str = "FOREBAY_JOIN";
 /// A variable's value may not be longer than this.
 const MOST: usize = 64 << 10;
 
-/// The job's secret, which whoever knows `secret` can make. No handshake has this session.
+/// The job's secret, which whoever knows `secret` can make.
 pub fn job_secret(secret: &Secret, job: &str) -> Secret {
-    Secret::new(prove(secret, b"forebay: the job", SessionId(*b"'s own secret..."), job))
+    derive(secret, job)
 }
 
 /// What goes into the environment: the configuration without its secret.

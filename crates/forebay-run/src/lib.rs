@@ -5,6 +5,7 @@
 //! | `program` | [`Program::run`]: I/O nodes or a job at the arbiter, the program, its end |
 //! | [`launch`] | parallel programs on several hosts: who starts them, where, and whether all came |
 //! | `join` | a process of a job on a host that sees nothing of the first one |
+//! | `known` | how I/O nodes without an arbiter know whose job comes |
 //! | `registration` | a job at the arbiter for as long as the program runs |
 //! | `route` | preload library or mount, and starting the program behind it |
 //! | `darshan` | what it did with each file, as a Darshan log |
@@ -17,6 +18,7 @@
 mod darshan;
 pub mod doctor;
 mod join;
+mod known;
 pub mod launch;
 pub mod mount;
 mod program;
@@ -29,6 +31,7 @@ mod sys;
 mod watch;
 
 pub use join::{job_secret, join};
+pub use known::known_to;
 pub use program::{Ended, Forward, IoNodes, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// How long the I/O nodes may take to say what they serve.
 const TRY_EXPORTS_MS: u64 = 5000;
 
+/// How long a launcher may take to start a shell at every rank: it may have to wait for its hosts.
+const LOOK: Duration = Duration::from_secs(600);
+
 /// `DIR[=EXPORT]`: as directories on this machine, and the name that the user wrote.
 #[derive(Clone, Debug)]
 pub struct Forward {
@@ -250,16 +253,22 @@ impl Program {
     fn look_first(&self, layer: &Layer) -> Result<Seen> {
         let (library, config) = (layer.dir().join("libforebay.so"), layer.client_config());
         let command = launch::preflight(&self.plan.launch, &self.plan.command, &library, &config);
-        let out = self.forwarded(layer, &command).stdin(std::process::Stdio::null()).output();
-        let out = out.with_context(|| format!("--strict: cannot run {}", command[0].display()))?;
-        let probed = launch::read_probe(&String::from_utf8_lossy(&out.stdout));
+        let said = launch::said_within(&mut self.forwarded(layer, &command), LOOK);
+        let said = said.with_context(|| format!("--strict: cannot run {}", command[0].display()))?;
+        if said.status.is_none() {
+            let (name, limit) = (self.plan.command[0].display(), LOOK.as_secs());
+            bail!(
+                "--strict: {name} did not start a shell at every rank within {limit} s: {}",
+                said.err.trim()
+            );
+        }
+        let probed = launch::read_probe(&said.out);
         let (seen, failed) = launch::clients(layer.config(), &layer.config().nodes);
         if let Some(why) = failed.first() {
             bail!("--strict: {why}");
         }
-        let said = String::from_utf8_lossy(&out.stderr);
         if probed.started.is_empty() {
-            bail!("--strict: {} started nothing: {}", self.plan.command[0].display(), said.trim());
+            bail!("--strict: {} started nothing: {}", self.plan.command[0].display(), said.err.trim());
         }
         let missing = probed.missing(&seen, &library, &config);
         if !missing.is_empty() {

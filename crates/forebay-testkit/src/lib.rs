@@ -4,6 +4,7 @@
 mod etcd;
 mod hosts;
 mod layer;
+mod munge;
 mod proxy;
 mod site;
 mod skip;
@@ -14,6 +15,7 @@ pub use etcd::Cluster;
 pub use forebay_embed::{ArbiterProcess, ArbiterSpec, NodeProcess, NodeSpec, Process, RunDir};
 pub use hosts::{Hosts, SHARED, SSH};
 pub use layer::{AT, ClientOptions, Layer, Talker, compile};
+pub use munge::{Munged, as_user};
 pub use proxy::Proxy;
 pub use rustix::process::Signal;
 pub use site::Site;

@@ -3,6 +3,7 @@
 //!
 //! | module | words |
 //! |---|---|
+//! | `identity` | whom an I/O node acts as |
 //! | `id` | who: flow, node, server, file, request, client, and the epoch of a mapping |
 //! | `time`, `bandwidth` | when and how fast |
 //! | [`access`] | how programs use files: layout, spatiality, I/O mode, operation |
@@ -25,6 +26,7 @@ mod blame;
 pub mod exposition;
 pub mod histogram;
 mod id;
+mod identity;
 mod metrics;
 pub mod rates;
 mod ready;
@@ -41,6 +43,7 @@ pub use bandwidth::Bandwidth;
 pub use blame::JobBlame;
 pub use histogram::{FineHistogram, Histogram};
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
+pub use identity::Identity;
 pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
 pub use ready::Ready;
 pub use scheduler::SchedulerSpec;

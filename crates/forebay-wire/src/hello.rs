@@ -1,5 +1,9 @@
-//! The handshake: the node greets with a challenge, the client proves that it knows the job's
-//! secret, the node welcomes it with its limits. One round trip after the connection stands.
+//! The handshake: the node greets with a challenge, the client proves that it knows the job's secret and
+//! has a challenge of its own, the node welcomes it with its limits and proves the same. One round trip after
+//! the connection stands. Neither proof can be given for the other, nor used a second time.
+//!
+//! A user may instead begin a job with a MUNGE credential, which carries the secret that the job is to have:
+//! the same two proofs are then given under that.
 
 use crate::{VERSION_MAX, VERSION_MIN, WireError};
 use forebay_types::{Epoch, FlowId, NodeId, Secret};
@@ -18,6 +22,9 @@ pub struct HostBoot(pub [u8; 16]);
 /// One node process, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub [u8; 16]);
+
+/// What a MUNGE credential of a hello carries: this, and 32 bytes that are the job's secret.
+pub const JOB: &[u8] = b"forebay-job-4";
 
 /// What the node says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,8 +58,12 @@ pub struct Hello<'a> {
     pub pid: u32,
     /// Which process of a parallel program it is, as `(rank, ranks)`; `ranks` is 0 if not known.
     pub rank: Option<(u32, u32)>,
-    /// Keyed hash of challenge, session and job under the job's secret.
+    /// Keyed hash of both challenges, session and job under the job's secret.
     pub proof: [u8; 32],
+    /// To be answered in [`Welcome::proof`].
+    pub challenge: [u8; 16],
+    /// A MUNGE credential that carries the secret, from the user whose job begins; else empty.
+    pub credential: &'a str,
     /// The newest mapping the client knows.
     pub epoch: Epoch,
     /// This connection carries no requests. Children inherit it: while any process holds it, the
@@ -79,6 +90,8 @@ pub struct Welcome {
     pub epoch: Epoch,
     /// Whether the node still had this session (after a broken connection).
     pub resumed: bool,
+    /// Keyed hash of the same under the job's secret: the node knows it, too.
+    pub proof: [u8; 32],
 }
 
 /// The version both ends speak, from a node's greeting.
@@ -90,24 +103,72 @@ pub fn negotiate(greeting: &Greeting) -> Result<u16, WireError> {
     Ok(version)
 }
 
-fn mac(secret: &Secret, challenge: &[u8; 16], session: SessionId, job: &str) -> Hmac<Sha256> {
+/// A secret made of another one, for `purpose`: who has it does not know the other.
+pub fn derive(secret: &Secret, purpose: &str) -> Secret {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
-    mac.update(challenge);
-    mac.update(&session.0);
-    mac.update(job.as_bytes());
-    mac
+    mac.update(b"forebay derive 4");
+    mac.update(purpose.as_bytes());
+    Secret::new(mac.finalize().into_bytes().into())
 }
 
-/// The proof a client gives that it knows the secret.
-pub fn prove(secret: &Secret, challenge: &[u8; 16], session: SessionId, job: &str) -> [u8; 32] {
-    mac(secret, challenge, session, job).finalize().into_bytes().into()
+/// Who gives a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client.
+    Client,
+    /// The node.
+    Node,
 }
 
-/// Whether `hello` proves knowledge of the secret, in constant time.
+/// What is proved: that one knows the secret, now, in this handshake.
+#[derive(Clone, Copy, Debug)]
+pub struct Proof<'a> {
+    /// The node's challenge.
+    pub node: &'a [u8; 16],
+    /// The client's.
+    pub client: &'a [u8; 16],
+    /// The client's session.
+    pub session: SessionId,
+    /// The job.
+    pub job: &'a str,
+}
+
+impl Proof<'_> {
+    fn mac(&self, side: Side, secret: &Secret) -> Hmac<Sha256> {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
+        mac.update(match side {
+            Side::Client => b"forebay client 4",
+            Side::Node => b"forebay  node  4",
+        });
+        mac.update(self.node);
+        mac.update(self.client);
+        mac.update(&self.session.0);
+        mac.update(self.job.as_bytes());
+        mac
+    }
+
+    /// The proof of one side.
+    pub fn of(&self, side: Side, secret: &Secret) -> [u8; 32] {
+        self.mac(side, secret).finalize().into_bytes().into()
+    }
+
+    /// Whether the other side has proved it, in constant time.
+    pub fn verify(&self, side: Side, secret: &Secret, proof: &[u8; 32]) -> Result<(), WireError> {
+        self.mac(side, secret).verify_slice(proof).map_err(|_| WireError::Credentials)
+    }
+}
+
+impl Hello<'_> {
+    /// What is to be proved in the handshake that the node began with this challenge.
+    pub fn to_prove<'a>(&'a self, node: &'a [u8; 16]) -> Proof<'a> {
+        Proof { node, client: &self.challenge, session: self.session, job: self.job }
+    }
+}
+
+/// Whether `hello` proves knowledge of the secret.
 pub fn verify(secret: &Secret, challenge: &[u8; 16], hello: &Hello<'_>) -> Result<(), WireError> {
-    mac(secret, challenge, hello.session, hello.job)
-        .verify_slice(&hello.proof)
-        .map_err(|_| WireError::Credentials)
+    hello.to_prove(challenge).verify(Side::Client, secret, &hello.proof)
 }
 
 #[cfg(test)]
@@ -118,7 +179,8 @@ mod tests {
     fn proof() {
         let secret = Secret::new([0x0f; 32]);
         let session = SessionId([3; 16]);
-        let challenge = [7; 16];
+        let (challenge, own) = ([7; 16], [9; 16]);
+        let what = Proof { node: &challenge, client: &own, session, job: "j" };
         let mut hello = Hello {
             version: 1,
             session,
@@ -126,12 +188,25 @@ mod tests {
             host: "h",
             pid: 1,
             rank: None,
-            proof: prove(&secret, &challenge, session, "j"),
+            proof: what.of(Side::Client, &secret),
+            challenge: own,
+            credential: "",
             epoch: Epoch(0),
             lifeline: false,
         };
         assert!(verify(&secret, &challenge, &hello).is_ok());
         assert!(verify(&secret, &[8; 16], &hello).is_err());
+        assert!(verify(&Secret::new([1; 32]), &challenge, &hello).is_err());
+        // The node's answer is another one, and cannot be made of the client's.
+        let welcome = hello.to_prove(&challenge).of(Side::Node, &secret);
+        assert_ne!(welcome, hello.proof);
+        assert!(what.verify(Side::Node, &secret, &welcome).is_ok());
+        assert!(what.verify(Side::Node, &secret, &hello.proof).is_err());
+        let other = Proof { client: &[1; 16], ..what };
+        assert!(other.verify(Side::Node, &secret, &welcome).is_err(), "of another handshake");
+        hello.challenge = [1; 16];
+        assert!(verify(&secret, &challenge, &hello).is_err());
+        hello.challenge = own;
         hello.job = "k";
         assert!(verify(&secret, &challenge, &hello).is_err());
     }

@@ -20,17 +20,16 @@ pub(crate) struct Where {
 
 impl Where {
     pub(crate) fn client(&self) -> Result<Client> {
-        self.open(None)
+        Ok(Client::of_user(&self.url(), None)?)
     }
 
     /// For a command that changes something.
     pub(crate) fn client_with(&self, secret: &SecretFile) -> Result<Client> {
-        self.open(Some(secret.read()?))
+        secret.client(&self.url())
     }
 
-    fn open(&self, secret: Option<Secret>) -> Result<Client> {
-        let url = self.arbiter.clone().or_else(from_environment);
-        Ok(Client::new(url.as_deref().unwrap_or(DEFAULT), secret)?)
+    fn url(&self) -> String {
+        self.arbiter.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT.to_owned())
     }
 }
 
@@ -43,13 +42,20 @@ pub(crate) struct SecretFile {
 }
 
 impl SecretFile {
+    /// The secret, if one was given.
+    pub(crate) fn find(&self) -> Result<Option<Secret>> {
+        let named = std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from);
+        Ok(self.secret_file.clone().or(named).map(|path| Secret::read(&path)).transpose()?)
+    }
+
     pub(crate) fn read(&self) -> Result<Secret> {
-        let path = self
-            .secret_file
-            .clone()
-            .or_else(|| std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from));
-        let path = path.context("a secret is needed: give --secret-file, or set FOREBAY_SECRET_FILE")?;
-        Ok(Secret::read(&path)?)
+        self.find()?.context("a secret is needed: give --secret-file, or set FOREBAY_SECRET_FILE")
+    }
+
+    /// A client that the arbiter knows: by the secret, or by MUNGE.
+    pub(crate) fn client(&self, urls: &str) -> Result<Client> {
+        let client = Client::of_user(urls, self.find()?)?;
+        if client.is_somebody() { Ok(client) } else { self.read().map(|_| client) }
     }
 }
 

@@ -66,7 +66,7 @@ impl Site {
         let ready = self.path(&format!("{id}.ready"));
         let child = Command::new(FOREBAY)
             .args(["node", "--die-with-parent", "--id", &id.to_string(), "--listen", &listen])
-            .args(["--arbiter", &self.url(), "--export"])
+            .args(["--as", "self", "--arbiter", &self.url(), "--export"])
             .arg(format!("{}=data", self.path("data").display()))
             .arg("--secret-file")
             .arg(self.path("secret"))

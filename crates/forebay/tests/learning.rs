@@ -69,7 +69,7 @@ impl Site {
         let node = self.start(
             "node",
             &format!(
-                "listen = [\"unix:{}\"]\nexport = [\"{}=data\"]\nsecret-file = \"secret\"\n\
+                "as = \"self\"\nlisten = [\"unix:{}\"]\nexport = [\"{}=data\"]\nsecret-file = \"secret\"\n\
                  scheduler = \"{scheduler}\"\narbiters = [\"{}\"]\ninterval-ms = 100\n",
                 socket.display(),
                 self.path("data").display(),

@@ -181,7 +181,7 @@ fn systemd_is_told_that_a_service_is_ready_and_alive() {
     let export = dir.path().display().to_string();
     let state = dir.path().join("state").display().to_string();
     let services: [&[&str]; 2] = [
-        &["node", "--listen", &listen, "--export", &export],
+        &["node", "--as", "self", "--listen", &listen, "--export", &export],
         &["arbiter", "--listen", "127.0.0.1:0", "--state", &state],
     ];
     for (n, arguments) in services.iter().enumerate() {

@@ -47,6 +47,7 @@ impl Mapper {
             weight: 1,
             epoch: Epoch(self.epoch),
             nodes: to.iter().map(|&n| self.addresses[n].clone()).collect(),
+            user: None,
         };
         for n in 0..self.nodes.len() {
             let jobs = vec![mapping.clone()];

@@ -119,7 +119,7 @@ fn a_node_is_asked_with_the_secret_of_the_environment() {
     let ready = dir.path().join("ready");
     let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--export", &at, "--die-with-parent"];
     let mut node = forebay(&listen);
-    node.args(["--secret-file", &secret, "--ready-file"]).arg(&ready);
+    node.args(["--as", "self", "--secret-file", &secret, "--ready-file"]).arg(&ready);
     let node = node.spawn().unwrap();
     user::until("the node listens", || ready.exists());
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();

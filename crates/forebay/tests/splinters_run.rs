@@ -163,7 +163,11 @@ fn names_that_the_nodes_do_not_export_are_refused_before_the_job_starts() {
     let export = format!("{at}=scratch");
     let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &export];
     let mut node = forebay(&node);
-    let node = node.args(["--arbiter", &url, "--die-with-parent"]).stderr(Stdio::null()).spawn().unwrap();
+    let node = node
+        .args(["--as", "self", "--arbiter", &url, "--die-with-parent"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let ran = text(&dir.path().join("ran"));
     let job = ["run", "--quiet", "--arbiter", &url, "--secret-file", &secret, "--at"];
     refused(&[&job[..], &["/scratch", "--", "touch", &ran]].concat(), 125, &["/scratch", "\"scratch\""]);

@@ -3,7 +3,7 @@
 use super::{Action, Activity, Core, Job, unix_ms};
 use crate::store::{Change, StoredJob};
 use forebay_control::job::{JobGrant, JobRequest};
-use forebay_types::{Epoch, Nanos, NodeId};
+use forebay_types::{Epoch, Identity, Nanos, NodeId};
 
 /// The longest name of a job, application or user.
 const LONGEST: usize = 255;
@@ -20,22 +20,43 @@ pub enum Refusal {
     /// It contradicts what there is.
     #[error("{0}")]
     Conflict(String),
+    /// It is not for whoever asks.
+    #[error("{0}")]
+    Forbidden(String),
     /// The arbiter has as much as it takes.
     #[error("{0}")]
     Full(String),
 }
 
 impl Core {
-    /// A job begins, or says again that it runs. `secret` becomes its secret unless it has one.
-    pub fn register(
+    /// Whether a job is this user's; of another's it is not even said that there is one. `None`: of anybody.
+    pub fn owned(&self, id: &str, only: Option<u32>) -> Result<(), Refusal> {
+        let owner = |j: &Job| j.stored.owner.as_ref().map(|o| o.uid);
+        match only {
+            Some(_) if self.jobs.get(id).and_then(owner) != only => Err(unknown(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A job of nobody in particular begins, or says again that it runs. `secret` becomes its secret unless it
+    /// has one.
+    pub fn register(&mut self, now: Nanos, request: JobRequest, secret: &str) -> Result<JobGrant, Refusal> {
+        self.register_for(now, request, secret, None)
+    }
+
+    /// The same for a job of a user who has proved to be one.
+    pub fn register_for(
         &mut self,
         now: Nanos,
         mut request: JobRequest,
         secret: &str,
+        owner: Option<Identity>,
     ) -> Result<JobGrant, Refusal> {
         check(&request)?;
+        let uid = owner.as_ref().map(|o| o.uid);
         if let Some(known) = self.jobs.get(&request.id) {
-            if request.secret.is_none() || known.stored.request.secret != request.secret {
+            let theirs = known.stored.owner.as_ref().map(|o| o.uid) == uid;
+            if request.secret.is_none() || known.stored.request.secret != request.secret || !theirs {
                 return Err(Refusal::Conflict(format!(
                     "a job {:?} runs already, and the secret sent is not its secret; choose another id",
                     request.id
@@ -50,6 +71,13 @@ impl Core {
                 "{} jobs run already, and no more are taken",
                 self.jobs.len()
             )));
+        }
+        if uid.is_some() {
+            let most = (self.config.max_jobs / 4).max(1);
+            let own = self.jobs.values().filter(|j| j.stored.owner.as_ref().map(|o| o.uid) == uid).count();
+            if own >= most {
+                return Err(Refusal::Full(format!("you have {own} jobs here, and no user may have more")));
+            }
         }
         let order = self.next_order;
         if request.id.is_empty() {
@@ -72,6 +100,7 @@ impl Core {
             held: None,
             addresses: Vec::new(),
             pinned: Vec::new(),
+            owner,
         };
         self.jobs.insert(
             id.clone(),

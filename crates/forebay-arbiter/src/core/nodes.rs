@@ -273,6 +273,7 @@ impl super::Job {
             weight: r.weight,
             epoch: self.stored.epoch,
             nodes: self.stored.addresses.clone(),
+            user: self.stored.owner.clone(),
         })
     }
 }

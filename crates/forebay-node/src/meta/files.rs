@@ -30,7 +30,7 @@ impl<'a> Call<'a> {
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
             self.may_change()?;
         }
-        let fd = checked.open(raw, mode)?;
+        let fd = super::making(mode, |mode| checked.open(raw, mode))?;
         let attr = path::attr_of(fd.as_fd())?;
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
 
 /// What `openat2` is given. It refuses what `open` ignores, so that is left out here. Pipes must not
 /// block the node's thread.
-fn linux_flags(flags: OpenFlags, mode: u32) -> (OFlags, Mode) {
+fn linux_flags(flags: OpenFlags, mode: u32) -> (OFlags, u32) {
     let mut raw = OFlags::from_bits_retain(flags.to_linux() as u32);
     if flags.has(OpenFlags::PATH) {
         raw &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -187,8 +187,8 @@ fn linux_flags(flags: OpenFlags, mode: u32) -> (OFlags, Mode) {
         raw |= OFlags::NONBLOCK | OFlags::NOCTTY;
     }
     let creates = flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TMPFILE);
-    let mode = if creates && !flags.has(OpenFlags::PATH) { mode & 0o7777 } else { 0 };
-    (raw, Mode::from_raw_mode(mode))
+    let mode = if creates && !flags.has(OpenFlags::PATH) { mode } else { 0 };
+    (raw, mode)
 }
 
 fn dirent_kind(kind: rustix::fs::FileType) -> u8 {

@@ -13,11 +13,12 @@ use crate::link::Link;
 use crate::node::Node;
 use crate::path::{self, Checked};
 use crate::session::Session;
-use crate::sys;
+use crate::sys::{self, acting};
 use forebay_wire::frame::Header;
-use forebay_wire::message::{Answer, Meta, Path, Target};
+use forebay_wire::message::{Answer, Meta, Path, Target, UMASK_SHIFT};
 use forebay_wire::session::ledger::Begun;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::Mode;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -142,6 +143,14 @@ impl<'a> Call<'a> {
             Target::Handle(h) => Object::Open(self.file(*h)?),
         })
     }
+}
+
+/// Makes a file with the permissions of `mode`, under the umask that comes with it.
+fn making<T, E>(mode: u32, make: impl Fn(Mode) -> Result<T, E>) -> Result<T, E> {
+    let (bits, mask) = (mode & 0o7777, mode >> UMASK_SHIFT & 0o777);
+    let asked = Mode::from_raw_mode(bits);
+    // Where this thread cannot have an umask, default access control lists are not told apart.
+    acting::under_umask(mask, || make(asked)).unwrap_or_else(|| make(Mode::from_raw_mode(bits & !mask)))
 }
 
 /// A file an operation is about.

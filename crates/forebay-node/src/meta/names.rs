@@ -4,7 +4,7 @@ use super::{Call, DONE};
 use crate::fail::Outcome;
 use crate::path::{self, proc_name};
 use forebay_wire::message::{Answer, Path, Target};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
 use rustix::io::Errno;
 
 impl<'a> Call<'a> {
@@ -25,7 +25,7 @@ impl<'a> Call<'a> {
     pub(super) fn mkdir(&self, path: &Path<'_>, mode: u32) -> Outcome<Answer<'static>> {
         let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
         self.may_change()?;
-        rustix::fs::mkdirat(place.dir(), place.name, Mode::from_raw_mode(mode & 0o7777))?;
+        super::making(mode, |mode| rustix::fs::mkdirat(place.dir(), place.name, mode))?;
         Ok(DONE)
     }
 
@@ -37,7 +37,7 @@ impl<'a> Call<'a> {
             kind => FileType::from_raw_mode(kind),
         };
         self.may_change()?;
-        rustix::fs::mknodat(place.dir(), place.name, kind, Mode::from_raw_mode(mode & 0o7777), dev)?;
+        super::making(mode, |mode| rustix::fs::mknodat(place.dir(), place.name, kind, mode, dev))?;
         Ok(DONE)
     }
 

@@ -1,14 +1,14 @@
 //! A small blocking client and a node in a temporary directory, for the tests.
 #![allow(dead_code, unreachable_pub)] // every test uses its own part
 
-use forebay_node::config::{ExportConfig, NodeConfig};
+use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
 use forebay_node::control::{Command, Reply};
 use forebay_node::{Node, Running};
 use forebay_types::Epoch;
 use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, Incarnation, SessionId, Welcome, prove};
+use forebay_wire::hello::{Greeting, Hello, Incarnation, Proof, SessionId, Side, Welcome};
 use forebay_wire::message::{Answer, Attr, ExportId, Meta, Path, decode, encode_into};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,6 +42,7 @@ impl TestNode {
             secret: Some(Secret::new(SECRET)),
             ledger_dir: Some(dir.path().join("ledgers")),
             drain_timeout: Duration::from_secs(2),
+            act_as: ActAs::Itself,
             ..NodeConfig::default()
         };
         change(&mut config);
@@ -165,10 +166,14 @@ impl Client {
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
-        let proof = prove(&Secret::new(*secret), &g.challenge, session, job);
+        let challenge = [session.0[0]; 16];
+        let what = Proof { node: &g.challenge, client: &challenge, session, job };
+        let secret = Secret::new(*secret);
+        let proof = what.of(Side::Client, &secret);
         let pid = pid(session);
+        let (host, rank, epoch, credential) = ("here", None, Epoch(0), "");
         let hello =
-            Hello { version, session, job, host: "here", pid, rank: None, proof, epoch: Epoch(0), lifeline };
+            Hello { version, session, job, host, pid, rank, proof, challenge, credential, epoch, lifeline };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);
@@ -178,7 +183,8 @@ impl Client {
         if answer.status() != 0 {
             return Err(answer);
         }
-        let welcome = decode(&answer.body, "welcome").unwrap();
+        let welcome: Welcome = decode(&answer.body, "welcome").unwrap();
+        what.verify(Side::Node, &secret, &welcome.proof).unwrap();
         let incarnation = g.incarnation;
         Ok(Client { stream, session, incarnation, welcome, next: 2, skew: 0, flags: 0, age_ms: 0 })
     }

@@ -155,7 +155,7 @@ fn open_above(path: Vec<u8>, flags: c_int, mode: c_uint) -> isize {
 fn open_remote(r: &Remote, flags: c_int, mode: c_uint) -> Result<isize, Error> {
     let client = state().client();
     let wire = OpenFlags::from_linux(flags);
-    let mode = mode & 0o7777 & !state().umask.load(Ordering::Relaxed);
+    let mode = state().making(mode);
     let (file, _) = client.open(r.wire(), wire, mode)?;
     Ok(stand_for(Open::new(Kind::Remote(file), r.full.clone()), flags))
 }

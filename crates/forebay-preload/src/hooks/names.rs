@@ -8,17 +8,12 @@ use crate::sys::{self, sys};
 use crate::table;
 use forebay_client::{Error, Meta, Target};
 use std::ffi::{c_char, c_int, c_uint};
-use std::sync::atomic::Ordering;
 
 hooks! {
     c"mkdir" => mkdir, c"mkdirat" => mkdirat, c"rmdir" => rmdir, c"unlink" => unlink, c"unlinkat" => unlinkat,
     c"rename" => rename, c"renameat" => renameat, c"renameat2" => renameat2, c"link" => link,
     c"linkat" => linkat, c"symlink" => symlink, c"symlinkat" => symlinkat, c"mknod" => mknod,
     c"mknodat" => mknodat, c"mkfifo" => mkfifo, c"mkfifoat" => mkfifoat, c"__xmknod" => xmknod,
-}
-
-fn masked(mode: c_uint) -> u32 {
-    mode & 0o7777 & !state().umask.load(Ordering::Relaxed)
 }
 
 pub(crate) unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
@@ -42,7 +37,7 @@ pub(crate) fn make_dir(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int
         path,
         false,
         |d, p| sys!(mkdirat, d, p, mode),
-        |client, r| client.meta(Meta::Mkdir { path: r.wire(), mode: masked(mode) }, |_| Some(0)),
+        |client, r| client.meta(Meta::Mkdir { path: r.wire(), mode: state().making(mode) }, |_| Some(0)),
         |_| neg(libc::EEXIST),
     ) as c_int
 }
@@ -407,7 +402,7 @@ pub(crate) fn make_node(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u6
         false,
         |d, p| sys!(mknodat, d, p, mode, dev),
         |client, r| {
-            let mode = mode & libc::S_IFMT | masked(mode);
+            let mode = mode & libc::S_IFMT | state().making(mode);
             client.meta(Meta::Mknod { path: r.wire(), mode, dev }, |_| Some(0))
         },
         |_| neg(libc::EEXIST),

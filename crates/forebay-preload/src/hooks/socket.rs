@@ -15,7 +15,6 @@ use crate::table;
 use crate::user;
 use forebay_client::{Attr, Error, Meta, Target};
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 hooks! {
     c"bind" => bind, c"connect" => connect, c"sendto" => sendto, c"sendmsg" => sendmsg, c"recvmsg" => recvmsg,
@@ -84,7 +83,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, given: *const c_void, len: c_uin
 
 fn bind_forwarded(fd: c_int, r: &Remote, name: &[u8]) -> Result<(), Error> {
     let client = state().client();
-    let mode = 0o777 & !state().umask.load(Ordering::Relaxed);
+    let mode = state().making(0o777);
     client
         .meta(Meta::Mknod { path: r.wire(), mode: libc::S_IFSOCK | mode, dev: 0 }, |_| Some(()))
         .map_err(|e| if e.errno() == libc::EEXIST { Error::local(libc::EADDRINUSE) } else { e })?;

@@ -2,6 +2,7 @@
 //! whether all of their processes came to the I/O nodes.
 
 mod account;
+mod bounded;
 mod command;
 mod hostlist;
 mod job;
@@ -9,6 +10,7 @@ mod plan;
 mod probe;
 
 pub use account::{Account, HostRow, Missing, Spread, account};
+pub(crate) use bounded::said_within;
 pub use command::Launch;
 pub use job::BatchJob;
 pub use plan::{IoHosts, Plan, Several};
@@ -17,7 +19,11 @@ pub use probe::{Probed, Seen, Started, blamed, clients, preflight, read_probe, s
 use forebay_types::Starter;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a launcher may take to say which one it is.
+const VERSION: Duration = Duration::from_secs(10);
 
 /// Which launcher a program is, if it is one.
 pub fn recognise(program: &OsStr) -> Option<Starter> {
@@ -33,9 +39,7 @@ pub fn recognise(program: &OsStr) -> Option<Starter> {
             _ => return None,
         }
     }
-    let said =
-        Command::new(&path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let said = bounded::said_within(Command::new(&path).arg("--version"), VERSION).ok()?.out;
     match () {
         () if said.contains("Open MPI") || said.contains("OpenRTE") => Some(Starter::OpenMpi),
         () if said.contains("HYDRA") || said.contains("Intel(R) MPI") => Some(Starter::Hydra),

@@ -61,12 +61,17 @@ pub enum SeekKind {
     Hole,
 }
 
+/// Where in the mode of what is made its umask begins; below are permissions and kind.
+pub const UMASK_SHIFT: u32 = 16;
+
 /// A metadata operation. Locks never block on the node: the client asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the fields are those of the system call of the same name
 pub enum Meta<'a> {
     /// Open, create; the answer is [`Answer::Opened`]. `identity` is not 0 when the client opens again
     /// what it had open before: another file of that name is then `ESTALE`.
+    /// `mode` of what is made: its permissions, and from [`UMASK_SHIFT`] on the umask to make it under, which
+    /// counts only where the directory has no default access control list.
     Open {
         #[serde(borrow)]
         path: Path<'a>,

@@ -73,8 +73,8 @@ impl ArbiterArgs {
         super::service::begin(self.die_with_parent)?;
         let config = self.configure()?;
         let stands_alone = !self.die_with_parent;
-        forebay_arbiter::daemon::run(config, self.ha, |address| {
-            println!("listening on http://{address}");
+        forebay_arbiter::daemon::run(config, self.ha, |url| {
+            println!("listening on {url}");
             if stands_alone {
                 super::service::ready();
             }

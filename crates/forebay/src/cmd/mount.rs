@@ -47,9 +47,9 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "N", conflicts_with = "node", value_parser = clap::value_parser!(u16).range(1..=256))]
     io_nodes: Option<u16>,
     /// Use this I/O node, `tcp:HOST:PORT` or `unix:PATH`, instead of starting some. May be repeated.
-    #[arg(long, value_name = "ADDRESS", requires = "secret_file")]
+    #[arg(long, value_name = "ADDRESS")]
     node: Vec<Address>,
-    /// The secret of the running I/O nodes.
+    /// The secret of the running I/O nodes; without it they are shown with MUNGE who mounts.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
     /// The job's name, as the I/O nodes know it.
@@ -136,9 +136,6 @@ impl Mount {
                 job: self.job.clone(),
             })?);
         }
-        let file = self.secret_file.as_ref().context("--secret-file is needed")?;
-        let secret =
-            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let export = |text: &String| {
             let (dir, export) = text.split_once('=').unwrap_or((text, text));
             ExportMap { dir: dir.into(), export: export.into(), local: None }
@@ -146,7 +143,7 @@ impl Mount {
         let config = Config {
             exports: self.at.iter().map(export).collect(),
             deadline_ms: self.deadline.as_millis() as u64,
-            ..Config::new(&self.job, secret.trim(), self.node.clone())
+            ..forebay_run::known_to(&self.job, self.secret_file.as_deref(), self.node.clone())?
         };
         Ok(Layer::attach(config, None)?)
     }

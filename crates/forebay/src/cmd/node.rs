@@ -5,7 +5,7 @@ mod control;
 use super::args;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use forebay_node::config::{ExportConfig, NodeConfig};
+use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
 use forebay_node::daemon::{self, Told};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, NodeId, Secret};
@@ -50,6 +50,16 @@ pub(crate) struct NodeArgs {
     /// The secret, 64 hexadecimal digits in a file, that clients must know.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
+    /// Serve everybody as this user: a name, a number, UID:GID:GROUP,GROUP, or `self`, as whom it runs. A node
+    /// of root must be told this, or `--identities`.
+    #[arg(long = "as", value_name = "USER", conflicts_with = "identities")]
+    act_as: Option<ActAs>,
+    /// Serve each job as the user whom the `arbiter` names, or who proves with `munge` to be one.
+    #[arg(long, value_name = "BY", value_parser = ActAs::told_by)]
+    identities: Option<ActAs>,
+    /// Root on a compute node is root here; else it is nobody.
+    #[arg(long)]
+    allow_root: bool,
     /// Let in only this job. Without it, any job that knows the secret, each a flow of its own.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
@@ -148,7 +158,11 @@ impl NodeArgs {
         if let Some(path) = &self.secret_file {
             c.secret = Some(Secret::read(path)?);
         }
-        if c.secret.is_none() && c.jobs.is_empty() {
+        if let Some(whom) = self.act_as.as_ref().or(self.identities.as_ref()) {
+            c.act_as = whom.clone();
+        }
+        c.allow_root |= self.allow_root;
+        if c.secret.is_none() && c.jobs.is_empty() && c.act_as != ActAs::Munge {
             bail!("no secret: give --secret-file, or jobs with secrets in the configuration file");
         }
         if self.job.is_some() {
@@ -163,8 +177,8 @@ impl NodeArgs {
         if !self.arbiter.is_empty() {
             c.arbiters = self.arbiter.clone();
         }
-        if let Some(bad) = c.arbiters.iter().find(|url| !url.starts_with("http://")) {
-            bail!("`{bad}` is no arbiter's address: write http://HOST:PORT");
+        if let Some(bad) = c.arbiters.iter().find(|url| forebay_control::private::authority(url).is_none()) {
+            bail!("`{bad}` is no arbiter's address: write https://HOST:PORT or http://HOST:PORT");
         }
         if !c.arbiters.is_empty() && c.secret.is_none() {
             bail!("an I/O node talks to its arbiter under their common secret: give --secret-file");

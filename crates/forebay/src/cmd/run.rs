@@ -8,7 +8,6 @@ use crate::output::{complain, sentence};
 use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::Fallback;
-use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
 use forebay_embed::Transport;
 use forebay_run::launch::{IoHosts, Plan, Several};
@@ -254,10 +253,10 @@ impl Run {
         let user = batch.user.clone().unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
         // Several programs of one batch job are jobs of their own.
         let id = || batch.id.as_ref().map(|id| format!("{id}.{}", std::process::id())).unwrap_or_default();
-        let (site, id) = (self.secret.read()?, self.job.clone().unwrap_or_else(id));
+        let (site, id) = (self.secret.find()?, self.job.clone().unwrap_or_else(id));
         let request = JobRequest {
             // One that `forebay join` can make too.
-            secret: (!id.is_empty()).then(|| forebay_run::job_secret(&site, &id).to_hex()),
+            secret: site.filter(|_| !id.is_empty()).map(|s| forebay_run::job_secret(&s, &id).to_hex()),
             id,
             app: self.app.clone().unwrap_or_else(|| plan.app()),
             user,
@@ -267,7 +266,7 @@ impl Run {
             explore: true,
             pattern: self.pattern.clone(),
         };
-        let arbiter = Arbiter::new(&urls, Some(site))?;
+        let arbiter = self.secret.client(&urls)?;
         Ok(IoNodes::Arbiter { arbiter, request: Box::new(request), patience: self.wait })
     }
 }

@@ -119,7 +119,7 @@ impl Site {
             self.start(
                 host,
                 &format!(
-                    "{FOREBAY} node --id {id} --listen tcp:10.77.0.{}:7411 --export /mnt/data=data --secret-file /mnt/secret \
+                    "{FOREBAY} node --as self --id {id} --listen tcp:10.77.0.{}:7411 --export /mnt/data=data --secret-file /mnt/secret \
                      --arbiter http://10.77.0.6:7410 --ready-file /mnt/{host}.ready",
                     id + 4
                 ),

@@ -5,14 +5,13 @@ use crate::machine::wall_clock;
 use anyhow::{Context, Result, bail};
 use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
-use forebay_control::socket::connect as connect_to;
+use forebay_control::socket::{Stream, connect as connect_to};
 use forebay_tune::Arms;
 use forebay_types::{FlowId, FlowMetrics, Interval, Load, Nanos, NodeId, SchedulerSpec, Secret};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ const SPREAD: Duration = Duration::from_millis(600);
 
 struct Announcer {
     node: u32,
-    socket: WebSocket<TcpStream>,
+    socket: WebSocket<Stream>,
     scheduler: SchedulerSpec,
     /// When it was told to use another scheduler in this round, and the message.
     told: Option<(Instant, Utf8Bytes)>,
@@ -96,7 +95,7 @@ impl Crowd {
         for node in nodes {
             let announcer = connect(arbiter, node as u32)?;
             let data = epoll::EventData::new_u64(all.len() as u64);
-            epoll::add(&epoll, announcer.socket.get_ref(), data, epoll::EventFlags::IN)?;
+            epoll::add(&epoll, announcer.socket.get_ref().tcp(), data, epoll::EventFlags::IN)?;
             all.push(announcer);
         }
         Ok(Crowd { all, epoll })
@@ -153,7 +152,7 @@ impl Crowd {
 fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
     let secret = Secret::from_hex(arbiter.secret()).context("the arbiter's secret")?;
     let mut socket = connect_to(&format!("http://127.0.0.1:{}", arbiter.port()), Some(&secret))?;
-    socket.get_ref().set_read_timeout(Some(Duration::from_secs(10)))?;
+    socket.get_ref().tcp().set_read_timeout(Some(Duration::from_secs(10)))?;
     let arms = Arms::twins_windows();
     let scheduler = SchedulerSpec::from(&arms.all()[arms.default_arm()]);
     let hello = NodeHello {
@@ -179,7 +178,7 @@ fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
             }
         }
     }
-    socket.get_ref().set_nonblocking(true)?;
+    socket.get_ref().tcp().set_nonblocking(true)?;
     Ok(Announcer { node, socket, scheduler, told: None })
 }
 

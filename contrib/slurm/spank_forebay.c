@@ -1,0 +1,261 @@
+/*
+ * SPANK plugin: srun, sbatch and salloc take --forebay=DIR[=EXPORT][,io-nodes=N|auto][,via=preload].
+ *
+ * A job, or a step outside of one that has it, is registered on its first host when it starts, all its tasks are
+ * forwarded, and it is released when it ends. What that takes is done by the helper forebay-slurm, as the job's user;
+ * this file only calls it. If it cannot be done the step fails: a job that asked for it never runs without it.
+ *
+ * plugstack.conf:
+ *   optional forebay.so helper=/usr/libexec/forebay/forebay-slurm arbiter=https://arb:7410 [program=…] [secret=…]
+ *            [share=…] [wait=SECONDS]
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+SPANK_PLUGIN(forebay, 1);
+
+#define LONGEST 4096
+#define VARIABLES 32
+
+static char spec[LONGEST];
+static char helper[LONGEST] = "/usr/libexec/forebay/forebay-slurm";
+/* What plugstack.conf says, as the helper's environment. */
+static char settings[5][LONGEST];
+static int patience = 60;
+/* What was begun in this step, here. */
+static char begun[128];
+
+static int chosen(int value, const char *text, int remote)
+{
+	(void)value;
+	if (!text || !*text || strlen(text) >= sizeof(spec)) {
+		slurm_error("forebay: say which directory: --forebay=/scratch");
+		return -1;
+	}
+	for (const char *c = text; *c; c++)
+		if (*c < ' ' || *c == 127) {
+			slurm_error("forebay: --forebay has a character that none should have");
+			return -1;
+		}
+	if (!remote && text[0] != '/') {
+		slurm_error("forebay: --forebay=%s: a directory begins with /", text);
+		return -1;
+	}
+	strcpy(spec, text);
+	return 0;
+}
+
+struct spank_option spank_options[] = {
+	{"forebay", "DIR[,io-nodes=N|auto]",
+	 "forward what tasks do below DIR (or DIR=EXPORT) through I/O nodes: the arbiter's, or N on hosts of the job", 1, 0,
+	 (spank_opt_cb_f)chosen},
+	SPANK_OPTIONS_TABLE_END};
+
+int slurm_spank_init(spank_t sp, int argc, char *argv[])
+{
+	static const struct {
+		const char *name, *variable;
+	} known[] = {{"arbiter=", "FOREBAY_ARBITER="},
+		     {"program=", "FOREBAY_PROGRAM="},
+		     {"secret=", "FOREBAY_SECRET_FILE="},
+		     {"share=", "FOREBAY_SHARE="},
+		     {"wait=", "FOREBAY_SLURM_WAIT="}};
+	(void)sp;
+	for (int i = 0; i < argc; i++) {
+		size_t k, n = sizeof(known) / sizeof(known[0]);
+		if (strlen(argv[i]) >= LONGEST - 32) {
+			slurm_error("forebay: plugstack.conf: an argument is too long");
+			return -1;
+		}
+		if (!strncmp(argv[i], "helper=", 7)) {
+			strcpy(helper, argv[i] + 7);
+			continue;
+		}
+		for (k = 0; k < n && strncmp(argv[i], known[k].name, strlen(known[k].name)); k++)
+			;
+		if (k == n) {
+			slurm_error("forebay: plugstack.conf: %s is not understood", argv[i]);
+			return -1;
+		}
+		snprintf(settings[k], LONGEST, "%s%s", known[k].variable, argv[i] + strlen(known[k].name));
+		if (k == 4)
+			patience = atoi(argv[i] + 5);
+	}
+	if (patience < 1 || patience > 3600)
+		patience = 60;
+	return 0;
+}
+
+static long now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000L + t.tv_nsec / 1000000;
+}
+
+/* The child becomes the job's user for good, and the helper. */
+static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
+{
+	static const char *const passed[] = {"HOME", "USER", "LOGNAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
+					     "SLURM_NNODES", "SLURM_NTASKS", "SLURM_JOB_NAME", "SLURM_JOB_USER",
+					     "SLURM_JOB_ACCOUNT", "SLURM_RESTART_COUNT", "SLURM_CONF", "FOREBAY_MUNGE_SOCKET",
+					     "FOREBAY_ARBITER_USER"};
+	static char room[sizeof(passed) / sizeof(passed[0])][LONGEST];
+	char *env[VARIABLES];
+	int n = 0;
+	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
+		char value[LONGEST - 64];
+		if (spank_getenv(sp, passed[i], value, sizeof(value)) != ESPANK_SUCCESS) {
+			/* slurmd's own: where its configuration is. */
+			const char *own = getenv(passed[i]);
+			if (!own || strcmp(passed[i], "SLURM_CONF"))
+				continue;
+			snprintf(value, sizeof(value), "%s", own);
+		}
+		snprintf(room[n], LONGEST, "%s=%s", passed[i], value);
+		env[n] = room[n];
+		n++;
+	}
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		if (settings[i][0])
+			env[n++] = settings[i];
+	env[n] = NULL;
+	/* user_init has changed the effective ids only; the groups are the user's then. */
+	if (geteuid() != uid && geteuid() == 0 && setgroups(1, &gid))
+		_exit(126);
+	if ((getuid() == 0 && seteuid(0)) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+		_exit(126);
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	signal(SIGPIPE, SIG_DFL);
+	if (chdir("/"))
+		_exit(126);
+	execve(argv[0], argv, env);
+	_exit(127);
+}
+
+/* Runs the helper; what it prints goes into the step's environment. 0 if it went well. */
+static int call(spank_t sp, char *const argv[], int limit_s)
+{
+	int out[2], status = -1, taken = 0;
+	char text[LONGEST * 2];
+	long until = now_ms() + limit_s * 1000L;
+	uid_t uid;
+	gid_t gid;
+	pid_t child;
+
+	if (spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_GID, &gid) != ESPANK_SUCCESS) {
+		slurm_error("forebay: whose job this is, is not known");
+		return -1;
+	}
+	if (pipe(out))
+		return -1;
+	child = fork();
+	if (child < 0) {
+		close(out[0]);
+		close(out[1]);
+		return -1;
+	}
+	if (child == 0) {
+		dup2(out[1], 1);
+		become(sp, uid, gid, argv);
+	}
+	close(out[1]);
+	for (;;) {
+		struct pollfd p = {out[0], POLLIN, 0};
+		long left = until - now_ms();
+		ssize_t n;
+		if (left <= 0) {
+			slurm_error("forebay: %s took longer than %d s", helper, limit_s);
+			kill(child, SIGKILL);
+			break;
+		}
+		if (poll(&p, 1, left > 1000 ? 1000 : (int)left) <= 0)
+			continue;
+		n = read(out[0], text + taken, sizeof(text) - 1 - taken);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		taken += n;
+		if (taken == (int)sizeof(text) - 1)
+			break;
+	}
+	close(out[0]);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		return -1;
+	text[taken] = 0;
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+		char *value = strchr(line, '=');
+		if (!value)
+			continue;
+		*value++ = 0;
+		if (spank_setenv(sp, line, value, 1) != ESPANK_SUCCESS)
+			return -1;
+	}
+	return 0;
+}
+
+/* On every host of a step, before its tasks. */
+int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
+{
+	uint32_t job = 0, step = 0, node = 0;
+	char text[64], restart[16] = "0", number[16];
+	(void)argc;
+	(void)argv;
+
+	if (!spec[0] || !spank_remote(sp))
+		return 0;
+	/* A step of a job that is forwarded already has what it needs. */
+	if (spank_getenv(sp, "FOREBAY_CONFIG", text, sizeof(text)) != ESPANK_ENV_NOEXIST)
+		return 0;
+	if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+	    spank_get_item(sp, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
+		return -1;
+	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
+		return 0;
+	spank_getenv(sp, "SLURM_RESTART_COUNT", restart, sizeof(restart));
+	if (step == SLURM_BATCH_SCRIPT)
+		snprintf(begun, sizeof(begun), "%u-%u", job, (unsigned)atoi(restart));
+	else
+		snprintf(begun, sizeof(begun), "%u-%u.%u", job, (unsigned)atoi(restart), step);
+	snprintf(number, sizeof(number), "%u", node);
+	char *call_argv[] = {helper, "start", begun, number, spec, NULL};
+	if (call(sp, call_argv, patience + 10)) {
+		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
+		if (node)
+			begun[0] = 0;
+		return -1;
+	}
+	if (node)
+		begun[0] = 0;
+	return 0;
+}
+
+/* The step has ended, whatever became of it. */
+int slurm_spank_exit(spank_t sp, int argc, char *argv[])
+{
+	(void)argc;
+	(void)argv;
+	if (!begun[0] || !spank_remote(sp))
+		return 0;
+	char *call_argv[] = {helper, "stop", begun, NULL};
+	if (call(sp, call_argv, 20))
+		slurm_error("forebay: %s could not be released: its lease will run out", begun);
+	return 0;
+}

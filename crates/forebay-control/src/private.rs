@@ -1,0 +1,99 @@
+//! To whom a secret may be told: to an arbiter that has proved with a certificate to be one (`https://`), or
+//! to a process of this machine. Everybody else gets none, whatever was asked for.
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a site's own authority is looked for, after `FOREBAY_CA`.
+const OWN: &str = "/etc/forebay/ca.pem";
+/// Where systems keep the authorities that they trust.
+const SYSTEM: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+
+/// Whether this is an arbiter's address, and where: host and port, and whether it has a certificate.
+pub fn authority(url: &str) -> Option<(&str, bool)> {
+    let url = url.trim_end_matches('/');
+    let (rest, tls) = match url.strip_prefix("https://") {
+        Some(rest) => (rest, true),
+        None => (url.strip_prefix("http://")?, false),
+    };
+    (!rest.is_empty() && !rest.contains(['/', '@', ' '])).then_some((rest, tls))
+}
+
+/// The host of an authority, without its port.
+pub fn host(authority: &str) -> &str {
+    let host = authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    host.map_or(authority, |(host, _)| host).trim_matches(['[', ']'])
+}
+
+/// Whether a secret may go there.
+pub fn may_know(url: &str) -> bool {
+    let Some((at, tls)) = authority(url) else { return false };
+    let here = |host: &str| host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    tls || here(host(at)) || at.parse().is_ok_and(|a: SocketAddr| a.ip().is_loopback())
+}
+
+/// What is said where it may not.
+pub fn refusal(url: &str) -> String {
+    format!(
+        "the secret is not sent to {url} in the clear: give the arbiter a certificate and write https:// \
+         (docs/SECURITY.md), or leave the secret out and prove with MUNGE who you are"
+    )
+}
+
+/// The authorities whose word counts: those of the file `FOREBAY_CA` names, else of the site's own, else of the
+/// system.
+pub fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
+    let named = std::env::var_os("FOREBAY_CA").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let usual = || std::iter::once(OWN).chain(SYSTEM).map(PathBuf::from).find(|p| p.is_file());
+    let path = named.or_else(usual).ok_or("no authority for https:// is known: set FOREBAY_CA to a file")?;
+    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let all = CertificateDer::pem_file_iter(&path).map_err(|e| fail(&e))?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(|e| fail(&e))?;
+    if all.is_empty() { Err(fail(&"holds no certificate")) } else { Ok(all) }
+}
+
+/// How to talk TLS to an arbiter.
+pub fn tls() -> Result<Arc<rustls::ClientConfig>, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(authorities()?);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_go_to_proved_arbiters_and_to_this_machine() {
+        for good in [
+            "https://arb:7410",
+            "https://10.0.0.1",
+            "http://127.0.0.1:1",
+            "http://[::1]:7/",
+            "http://localhost:1",
+        ] {
+            assert!(may_know(good), "{good}");
+        }
+        for bad in [
+            "http://10.0.0.1:7410",
+            "http://arb:7410",
+            "http://127.0.0.1@evil:1",
+            "http://localhost.evil:1",
+            "http://127.0.0.1.evil:80",
+            "ftp://localhost",
+            "http://",
+            "",
+        ] {
+            assert!(!may_know(bad), "{bad}");
+        }
+        assert_eq!((host("[::1]:7"), host("a:1"), host("a")), ("::1", "a", "a"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Whom an I/O node acts as when it carries a job's requests out.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The user and group that root becomes where it counts for nothing.
+const NOBODY: u32 = 65_534;
+
+/// More groups than this no process has (`NGROUPS_MAX`).
+const MOST_GROUPS: usize = 65_536;
+
+/// A user as the file system knows one: by numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// The user.
+    pub uid: u32,
+    /// The user's own group: what is made belongs to it.
+    pub gid: u32,
+    /// All further groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+}
+
+impl Identity {
+    /// Who owns nothing and belongs nowhere.
+    pub const fn nobody() -> Identity {
+        Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() }
+    }
+
+    /// Whether the kernel could take these numbers: the largest one means "as it is" to it.
+    pub fn is_usable(&self) -> bool {
+        let all = [self.uid, self.gid];
+        all.iter().chain(&self.groups).all(|&id| id != u32::MAX) && self.groups.len() <= MOST_GROUPS
+    }
+
+    /// As everybody else is served: root, and who is only in root's group, counts for nothing.
+    pub fn squashed(self) -> Identity {
+        if self.uid == 0 {
+            return Identity::nobody();
+        }
+        let squash = |gid| if gid == 0 { NOBODY } else { gid };
+        Identity { gid: squash(self.gid), groups: self.groups.into_iter().map(squash).collect(), ..self }
+    }
+
+    /// `UID:GID` or `UID:GID:GROUP,GROUP`.
+    pub fn from_numbers(text: &str) -> Option<Identity> {
+        let mut parts = text.splitn(3, ':');
+        let (uid, gid) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let groups = match parts.next() {
+            Some(list) => list.split(',').map(|g| g.trim().parse().ok()).collect::<Option<_>>()?,
+            None => Vec::new(),
+        };
+        Some(Identity { uid, gid, groups }).filter(Identity::is_usable)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {}, gid {}", self.uid, self.gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_squashing() {
+        let some = Identity::from_numbers("7:8:9,10").unwrap();
+        assert_eq!(some, Identity { uid: 7, gid: 8, groups: vec![9, 10] });
+        assert_eq!(some.clone().squashed(), some);
+        assert_eq!(Identity::from_numbers("7:8").unwrap().groups, []);
+        for wrong in ["", "7", "7:", "a:b", "7:8:", "7:8:x", "4294967295:1", "1:4294967295", "1:2:4294967295"]
+        {
+            assert_eq!(Identity::from_numbers(wrong), None, "{wrong}");
+        }
+        assert_eq!(Identity::from_numbers("0:0").unwrap().squashed(), Identity::nobody());
+        let rooted = Identity::from_numbers("7:0:0,5").unwrap().squashed();
+        assert_eq!(rooted, Identity { uid: 7, gid: NOBODY, groups: vec![NOBODY, 5] });
+    }
+}

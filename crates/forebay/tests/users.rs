@@ -1,0 +1,491 @@
+//! Users who do not trust each other, at one arbiter and one I/O node of root: each proves with MUNGE who they are,
+//! has what is theirs, and nothing else.
+
+use forebay_control::claim::Claim;
+use forebay_testkit::{Munged, Process, as_user, until};
+use forebay_types::Secret;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
+const PATIENCE: Duration = Duration::from_secs(60);
+const A: u32 = 7001;
+const B: u32 = 7002;
+const ADMIN: u32 = 7009;
+
+struct World {
+    node: Option<Process>,
+    _arbiter: Process,
+    munged: Munged,
+    url: String,
+    dir: tempfile::TempDir,
+}
+
+fn open_to_all(path: &Path) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+fn said(out: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// One HTTP request, bare: status and body.
+fn http(address: &str, method: &str, path: &str, body: &str, authorization: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n"
+    )
+    .unwrap();
+    write!(stream, "content-type: application/json\r\nauthorization: {authorization}\r\n\r\n{body}").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{text:?}"));
+    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+impl World {
+    fn start(test: &str) -> Option<World> {
+        let dir = tempfile::tempdir().unwrap();
+        let munged = Munged::start(test, dir.path())?;
+        let at = |name: &str| dir.path().join(name);
+        let _ = std::fs::create_dir(at("data"));
+        open_to_all(&at("data"));
+        for (name, uid) in [("a", A), ("b", B), ("admin", ADMIN)] {
+            for path in [at("data").join(name), at(&format!("home-{uid}"))] {
+                std::fs::create_dir(&path).unwrap();
+                chown(&path, Some(uid), Some(uid)).unwrap();
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+            }
+        }
+        Secret::random().unwrap().write(&at("secret")).unwrap();
+        let socket = munged.socket().display();
+        let settings =
+            format!("munge = true\nmunge-socket = \"{socket}\"\nadmins = [\"{ADMIN}\"]\nlease-ms = 2000\n");
+        std::fs::write(at("arbiter.toml"), settings).unwrap();
+        let mut arbiter = Command::new(FOREBAY);
+        arbiter
+            .args(["arbiter", "--die-with-parent", "--listen", "127.0.0.1:0", "--config"])
+            .arg(at("arbiter.toml"));
+        arbiter.arg("--secret-file").arg(at("secret")).arg("--state").arg(at("state"));
+        let log = std::fs::File::create(at("arbiter.log")).unwrap();
+        let said = std::fs::File::create(at("arbiter.said")).unwrap();
+        let arbiter = Process::start(arbiter.stdin(Stdio::null()).stdout(said).stderr(log)).unwrap();
+        let url = until(PATIENCE, "the arbiter listens", || {
+            let text = std::fs::read_to_string(at("arbiter.said")).unwrap_or_default();
+            Some(text.strip_prefix("listening on ")?.split_once('\n')?.0.to_owned())
+        });
+        let mut world = World { node: None, _arbiter: arbiter, munged, url, dir };
+        world.node = Some(world.start_node(&["--identities", "arbiter", "--arbiter", &world.url]));
+        until(PATIENCE, "the node is known", || {
+            let (_, text) = world.ask(ADMIN, "GET", "/v1/nodes", "");
+            text.contains("\"admitted\"").then_some(())
+        });
+        Some(world)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start_node(&self, options: &[&str]) -> Process {
+        let ready = self.at("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut node = Command::new(FOREBAY);
+        node.args(["node", "--die-with-parent", "--listen", "tcp:127.0.0.1:0"]).args(options);
+        node.arg("--export").arg(format!("{}=data", self.at("data").display()));
+        node.arg("--secret-file").arg(self.at("secret")).arg("--ledger-dir").arg(self.at("ledgers"));
+        node.arg("--ready-file").arg(&ready).env("FOREBAY_MUNGE_SOCKET", self.munged.socket());
+        let log = std::fs::File::options().create(true).append(true).open(self.at("node.log")).unwrap();
+        let node = Process::start(node.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log)).unwrap();
+        until(PATIENCE, "the node listens", || ready.exists().then_some(()));
+        node
+    }
+
+    /// Where the node listens, `HOST:PORT`.
+    fn node_address(&self) -> String {
+        let ready: Value = serde_json::from_slice(&std::fs::read(self.at("ready")).unwrap()).unwrap();
+        ready["addresses"][0].as_str().unwrap().strip_prefix("tcp:").unwrap().to_owned()
+    }
+
+    fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    fn claim(&self, uid: u32, claim: &Claim, more: &[&str]) -> String {
+        format!("Munge {}", self.munged.credential(uid, &claim.to_bytes(), more))
+    }
+
+    /// A request of a user.
+    fn ask(&self, uid: u32, method: &str, path: &str, body: &str) -> (u16, String) {
+        let secret = Secret::new([uid as u8; 32]);
+        let claim = Claim::new(method, path, body.as_bytes(), Some(secret));
+        http(self.address(), method, path, body, &self.claim(uid, &claim, &[]))
+    }
+
+    /// `forebay …` as a user.
+    fn forebay(&self, uid: u32, arguments: &[&str]) -> Command {
+        let mut command = as_user(uid, FOREBAY);
+        command.args(arguments).env_remove("FOREBAY_SECRET_FILE").env("FOREBAY_ARBITER", &self.url);
+        command.env("FOREBAY_MUNGE_SOCKET", self.munged.socket()).env("FOREBAY_ARBITER_USER", "root");
+        command.env("HOME", self.at(&format!("home-{uid}"))).current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    /// A program of a user, forwarded.
+    fn run(&self, uid: u32, job: &str, script: &str) -> Output {
+        let arguments = ["run", "--quiet", "--job", job, "--at", "/fwd=data", "--", "sh", "-c", script];
+        self.forebay(uid, &arguments).output().unwrap()
+    }
+
+    /// A job of a user that lasts until dropped.
+    fn lasting(&self, uid: u32, job: &str) -> Process {
+        let script =
+            format!("echo here > /fwd/{}/started; exec sleep 1000", if uid == A { "a" } else { "b" });
+        let arguments = ["run", "--quiet", "--job", job, "--at", "/fwd=data", "--", "sh", "-c", &script];
+        let process = Process::start(self.forebay(uid, &arguments).stdout(Stdio::null())).unwrap();
+        let mark = self.at("data").join(if uid == A { "a/started" } else { "b/started" });
+        until(PATIENCE, "the job runs", || mark.exists().then_some(()));
+        process
+    }
+}
+
+#[test]
+fn a_users_program_has_what_is_theirs_and_nothing_else() {
+    let Some(world) = World::start("a_users_program") else { return };
+    let out = world.run(A, "mine", "echo secret > /fwd/a/private && cat /fwd/a/private && id -u");
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "secret\n7001\n");
+    let made = std::fs::metadata(world.at("data/a/private")).unwrap();
+    assert_eq!((made.uid(), made.gid()), (A, A));
+    for script in [
+        "cat /fwd/a/private",
+        "ls /fwd/a",
+        "echo x > /fwd/a/new",
+        "rm -f /fwd/a/private && test ! -e /fwd/a/private",
+        "mv /fwd/a /fwd/mine",
+        "chmod 777 /fwd/a",
+        "chown 7002 /fwd/a",
+        "ln /fwd/a/private /fwd/b/link",
+        "echo x > /fwd/at-the-top",
+    ] {
+        let out = world.run(B, "prying", script);
+        assert!(!out.status.success(), "{script}: {}", said(&out));
+    }
+    assert_eq!(std::fs::read_to_string(world.at("data/a/private")).unwrap(), "secret\n");
+    // Root of a compute node is nobody here.
+    let out = world.run(0, "root", "cat /fwd/a/private");
+    assert!(!out.status.success() && said(&out).contains("Permission denied"), "{}", said(&out));
+}
+
+#[test]
+fn jobs_are_seen_and_ended_by_their_users_and_by_admins() {
+    let Some(world) = World::start("jobs_are_seen") else { return };
+    let job = world.lasting(A, "as-job");
+    let names = |text: &str| -> Vec<String> {
+        let all: Vec<Value> = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        all.iter().map(|j| j["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let seen = |uid| names(&world.ask(uid, "GET", "/v1/jobs", "").1);
+    assert_eq!(
+        (seen(A), seen(B), seen(ADMIN)),
+        (vec!["as-job".to_owned()], vec![], vec!["as-job".to_owned()])
+    );
+    let view: Value = serde_json::from_str(&world.ask(A, "GET", "/v1/jobs/as-job", "").1).unwrap();
+    assert_eq!(view["user"], "7001", "not what the job says of itself");
+    let told = |out: Output| String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(told(world.forebay(A, &["jobs"]).output().unwrap()).contains("as-job"));
+    assert!(!told(world.forebay(B, &["jobs"]).output().unwrap()).contains("as-job"));
+    // What B tries, and what comes of it.
+    let limit = r#"{"subject": {"user": "7001"}, "rates": {"bandwidth": 1}}"#;
+    for (what, method, path, body, status) in [
+        ("look at it", "GET", "/v1/jobs/as-job", "", 404),
+        ("end it", "DELETE", "/v1/jobs/as-job", "", 404),
+        ("keep it alive", "PUT", "/v1/jobs/as-job/lease", "", 404),
+        ("pin it", "PUT", "/v1/jobs/as-job/nodes", r#"{"nodes": [0]}"#, 403),
+        ("limit it", "POST", "/v1/limits", limit, 403),
+        ("see limits", "GET", "/v1/limits", "", 403),
+        ("drain the node", "POST", "/v1/nodes/0/drain", "", 403),
+        ("see where all are", "GET", "/v1/mapping", "", 403),
+        ("see who did what", "GET", "/v1/history", "", 403),
+        ("see past jobs", "GET", "/v1/history/jobs", "", 403),
+        ("see decisions", "GET", "/v1/decisions", "", 403),
+        ("watch all", "GET", "/v1/live", "", 403),
+        ("read metrics", "GET", "/metrics", "", 403),
+        ("forget what was learned", "DELETE", "/v1/learned", "", 403),
+        ("be an I/O node", "GET", "/v1/nodes/connect", "", 403),
+        ("take its name", "POST", "/v1/jobs", r#"{"id": "as-job"}"#, 409),
+    ] {
+        let (got, text) = world.ask(B, method, path, body);
+        assert_eq!(got, status, "{what}: {text}");
+    }
+    assert_eq!(seen(A), ["as-job"], "it is still there");
+    // A weight of one's own choice is none.
+    let (status, _) =
+        world.ask(B, "POST", "/v1/jobs", r#"{"id": "heavy", "weight": 1000000, "user": "7001"}"#);
+    assert_eq!(status, 200);
+    let view: Value = serde_json::from_str(&world.ask(B, "GET", "/v1/jobs/heavy", "").1).unwrap();
+    assert_eq!((&view["weight"], &view["user"]), (&1.into(), &"7002".into()));
+    assert_eq!(world.ask(ADMIN, "PUT", "/v1/jobs/as-job/nodes", r#"{"nodes": [0]}"#).0, 200, "an admin may");
+    assert_eq!(world.ask(A, "DELETE", "/v1/jobs/as-job", "").0, 204, "its own user may");
+    drop(job);
+}
+
+#[test]
+fn a_credential_is_good_for_one_request_once() {
+    let Some(world) = World::start("a_credential") else { return };
+    let post = |claim: &Claim, body: &str, more: &[&str]| {
+        http(world.address(), "POST", "/v1/jobs", body, &world.claim(A, claim, more))
+    };
+    let secret = Some(Secret::new([1; 32]));
+    let body = r#"{"id": "one"}"#;
+    let claim = Claim::new("POST", "/v1/jobs", body.as_bytes(), secret.clone());
+    let credential = world.claim(A, &claim, &[]);
+    let send = |body: &str| http(world.address(), "POST", "/v1/jobs", body, &credential);
+    let (status, text) = send(body);
+    assert_eq!(status, 200, "{text}");
+    assert!(!text.contains("secret"), "the secret is not said again: {text}");
+    let (status, text) = send(body);
+    assert!(status == 401 && text.contains("used before"), "replayed: {status} {text}");
+    // Made for another body, path, method, or for something else altogether.
+    assert_eq!(post(&claim, r#"{"id": "two"}"#, &[]).0, 401);
+    assert_eq!(post(&Claim::new("POST", "/v1/limits", body.as_bytes(), secret.clone()), body, &[]).0, 401);
+    assert_eq!(post(&Claim::new("DELETE", "/v1/jobs", body.as_bytes(), secret.clone()), body, &[]).0, 401);
+    let foreign = format!("Munge {}", world.munged.credential(A, b"for another service", &[]));
+    assert_eq!(http(world.address(), "POST", "/v1/jobs", body, &foreign).0, 401);
+    // For another reader, by another key, or no credential at all.
+    let another = world.claim(A, &claim, &["--restrict-uid=7001"]);
+    assert_eq!(http(world.address(), "POST", "/v1/jobs", body, &another).0, 401);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = Munged::start("another cluster's MUNGE", elsewhere.path()).unwrap();
+    let forged = format!("Munge {}", other.credential(A, &claim.to_bytes(), &[]));
+    assert_eq!(http(world.address(), "POST", "/v1/jobs", body, &forged).0, 401);
+    for nonsense in ["Munge ", "Munge MUNGE:AwQ=:", "Munge x", "Bearer ", "Bearer 00", "", "Basic cm9vdDo="] {
+        assert_eq!(http(world.address(), "POST", "/v1/jobs", body, nonsense).0, 401, "{nonsense}");
+    }
+    // An old one.
+    let two = Claim::new("POST", "/v1/jobs", br#"{"id": "two"}"#, secret);
+    let old = world.claim(A, &two, &["--ttl=1"]);
+    std::thread::sleep(Duration::from_millis(2500));
+    let (status, text) = http(world.address(), "POST", "/v1/jobs", r#"{"id": "two"}"#, &old);
+    assert!(status == 401 && text.contains("too old"), "{status} {text}");
+}
+
+#[test]
+fn a_node_without_an_arbiter_takes_munge_itself() {
+    let Some(mut world) = World::start("a_node_without_an_arbiter") else { return };
+    drop(world.node.take());
+    world.node = Some(world.start_node(&["--identities", "munge"]));
+    let node = format!("tcp:{}", world.node_address());
+    for (uid, own, other) in [(A, "a", "b"), (B, "b", "a")] {
+        let mount = world.at(&format!("home-{uid}")).join("mount");
+        std::fs::create_dir(&mount).unwrap();
+        chown(&mount, Some(uid), Some(uid)).unwrap();
+        let at = format!("{}=data", mount.display());
+        let log = world.at("mount.log");
+        let job = format!("job-{uid}");
+        let mut command = world.forebay(uid, &["mount", "--node", &node, "--job", &job, "--at", &at]);
+        let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let serving = Process::start(command.stdout(Stdio::null()).stderr(file)).unwrap();
+        let is_mounted =
+            || std::fs::read_to_string("/proc/mounts").unwrap().contains(mount.to_str().unwrap());
+        for _ in 0..500 {
+            if is_mounted() || std::fs::read_to_string(&log).unwrap_or_default().contains("error") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !is_mounted() {
+            let why = std::fs::read_to_string(&log).unwrap_or_default();
+            return forebay_testkit::skipped("a mount of a user", why.trim());
+        }
+        let script = format!("echo x > {own}/by-mount && cat {own}/by-mount && ! ls {other}");
+        let out = as_user(uid, "sh").args(["-c", &script]).current_dir("/").output().unwrap();
+        let _ = out;
+        let shell = format!("cd {} && {script}", mount.display());
+        let out = as_user(uid, "sh").args(["-c", &shell]).output().unwrap();
+        assert!(out.status.success(), "{}", said(&out));
+        assert_eq!(std::fs::metadata(world.at("data").join(own).join("by-mount")).unwrap().uid(), uid);
+        serving.signal(forebay_testkit::Signal::TERM).unwrap();
+        until(PATIENCE, "it is unmounted", || (!is_mounted()).then_some(()));
+    }
+}
+
+/// Records what goes through, both ways.
+fn recording(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let all = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(&to) else { continue };
+            for (mut from, mut into) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || {
+                    let mut piece = [0; 65536];
+                    while let Ok(n) = from.read(&mut piece) {
+                        all.lock().unwrap().extend_from_slice(&piece[..n]);
+                        if n == 0 || into.write_all(&piece[..n]).is_err() {
+                            let _ = into.shutdown(std::net::Shutdown::Write);
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    (address, heard)
+}
+
+/// An authority, and a certificate of 127.0.0.1.
+fn certificates(dir: &Path) -> bool {
+    let script = "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca \
+                  -addext basicConstraints=critical,CA:TRUE && \
+                  openssl req -newkey rsa:2048 -nodes -keyout arb.key -out arb.csr -subj /CN=arb && \
+                  printf 'subjectAltName=IP:127.0.0.1' > ext && \
+                  openssl x509 -req -in arb.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out arb.pem \
+                  && chmod 600 arb.key";
+    let out = Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
+    assert!(out.status.success(), "{}", said(&out));
+    true
+}
+
+#[test]
+fn nobody_in_between_hears_a_secret() {
+    let Some(mut world) = World::start("nobody_in_between") else { return };
+    if !forebay_testkit::needs("nobody_in_between", &["openssl"]) {
+        return;
+    }
+    certificates(world.dir.path());
+    let settings = std::fs::read_to_string(world.at("arbiter.toml")).unwrap();
+    std::fs::write(world.at("tls.toml"), format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}"))
+        .unwrap();
+    let mut arbiter = Command::new(FOREBAY);
+    arbiter
+        .args(["arbiter", "--die-with-parent", "--listen", "127.0.0.1:0", "--config"])
+        .arg(world.at("tls.toml"));
+    arbiter.arg("--secret-file").arg(world.at("secret")).arg("--state").arg(world.at("tls-state"));
+    let out = std::fs::File::create(world.at("tls.said")).unwrap();
+    let _tls = Process::start(arbiter.stdin(Stdio::null()).stdout(out)).unwrap();
+    let address = until(PATIENCE, "it listens", || {
+        let text = std::fs::read_to_string(world.at("tls.said")).unwrap_or_default();
+        Some(text.strip_prefix("listening on https://")?.split_once('\n')?.0.to_owned())
+    });
+    let (between, heard) = recording(address);
+    let url = format!("https://{between}");
+    // SAFETY of the test: nobody else in this process reads the environment meanwhile; children get it.
+    drop(world.node.take());
+    let ca = world.at("ca.pem");
+    let ready = world.at("ready");
+    std::fs::remove_file(&ready).unwrap();
+    let mut node = Command::new(FOREBAY);
+    node.args([
+        "node",
+        "--die-with-parent",
+        "--listen",
+        "tcp:127.0.0.1:0",
+        "--identities",
+        "arbiter",
+        "--id",
+        "3",
+    ]);
+    node.args(["--arbiter", &url]).arg("--export").arg(format!("{}=data", world.at("data").display()));
+    node.arg("--secret-file").arg(world.at("secret")).arg("--ledger-dir").arg(world.at("ledgers"));
+    node.arg("--ready-file").arg(&ready).env("FOREBAY_CA", &ca).stdin(Stdio::null());
+    let _node = Process::start(&mut node).unwrap();
+    let run = |options: &[&str]| {
+        let all = [&["run", "--quiet", "--arbiter", &url], options, &["--at", "/fwd=data", "--", "sh", "-c"]]
+            .concat();
+        let mut command = world.forebay(A, &all);
+        command.arg("echo hello > /fwd/a/tls; cat /fwd/a/tls").env("FOREBAY_CA", &ca);
+        command.output().unwrap()
+    };
+    let out = run(&["--job", "through"]);
+    assert!(out.status.success(), "{}", said(&out));
+    // An admin's command, with the secret itself.
+    let mut pin = Command::new(FOREBAY);
+    pin.args(["nodes", "drain", "77", "--arbiter", &url, "--secret-file"])
+        .arg(world.at("secret"))
+        .env("FOREBAY_CA", &ca);
+    assert!(said(&pin.output().unwrap()).contains("77"));
+    let secret = std::fs::read_to_string(world.at("secret")).unwrap();
+    let bytes = Secret::from_hex(&secret).unwrap();
+    let heard = heard.lock().unwrap().clone();
+    assert!(heard.len() > 1000, "it all went through here");
+    let contains = |what: &[u8]| heard.windows(what.len()).any(|w| w.eq_ignore_ascii_case(what));
+    assert!(!contains(secret.trim().as_bytes()) && !contains(bytes.as_bytes()), "the secret");
+    assert!(!contains(b"bearer") && !contains(b"munge:") && !contains(b"through"), "anything at all");
+    // Who has no certificate of the authority is told nothing.
+    let other = tempfile::tempdir().unwrap();
+    certificates(other.path());
+    open_to_all(other.path());
+    let mut refused = Command::new(FOREBAY);
+    refused.args(["nodes", "drain", "77", "--arbiter", &url, "--secret-file"]).arg(world.at("secret"));
+    let out = refused.env("FOREBAY_CA", other.path().join("ca.pem")).output().unwrap();
+    assert!(!out.status.success() && said(&out).to_lowercase().contains("certificate"), "{}", said(&out));
+}
+
+#[test]
+fn a_rogue_arbiter_gets_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let all = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut piece = [0; 4096];
+            let _ = client.set_read_timeout(Some(Duration::from_millis(300)));
+            while let Ok(n @ 1..) = client.read(&mut piece) {
+                all.lock().unwrap().extend_from_slice(&piece[..n]);
+            }
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    Secret::random().unwrap().write(&secret).unwrap();
+    // By a name that is not this machine's, in the clear: nothing is even sent.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for url in [format!("http://{host}:{port}"), format!("http://10.0.0.1:{port}")] {
+        let mut command = Command::new(FOREBAY);
+        command.args(["nodes", "drain", "0", "--arbiter", &url, "--secret-file"]).arg(&secret);
+        let out = command.output().unwrap();
+        assert!(!out.status.success() && said(&out).contains("not sent"), "{}", said(&out));
+        let mut node = Command::new("timeout");
+        node.args(["2", FOREBAY, "node", "--as", "self", "--die-with-parent", "--listen", "tcp:127.0.0.1:0"]);
+        node.args(["--arbiter", &url, "--secret-file"]).arg(&secret).arg("--export").arg(dir.path());
+        let out = node.arg("--ledger-dir").arg(dir.path().join("ledgers")).output().unwrap();
+        assert!(said(&out).contains("not sent"), "{}", said(&out));
+    }
+    assert!(heard.lock().unwrap().is_empty(), "not a byte");
+}
+
+#[test]
+fn secrets_that_others_can_read_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    Secret::random().unwrap().write(&secret).unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o644)).unwrap();
+    let (file, at) = (secret.to_str().unwrap(), dir.path().to_str().unwrap());
+    let commands: [&[&str]; 4] = [
+        &["node", "--as", "self", "--listen", "tcp:127.0.0.1:0", "--export", at, "--secret-file", file],
+        &["arbiter", "--listen", "127.0.0.1:0", "--state", at, "--secret-file", file],
+        &["mount", "--node", "tcp:127.0.0.1:1", "--at", "/nowhere=x", "--secret-file", file],
+        &["nodes", "drain", "0", "--arbiter", "http://127.0.0.1:1", "--secret-file", file],
+    ];
+    for command in commands {
+        let out = Command::new(FOREBAY).args(command).output().unwrap();
+        assert!(!out.status.success() && said(&out).contains("chmod 600"), "{command:?}: {}", said(&out));
+    }
+}
