@@ -111,7 +111,7 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	static const char *const passed[] = {"HOME", "USER", "LOGNAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
 					     "SLURM_NNODES", "SLURM_NTASKS", "SLURM_JOB_NAME", "SLURM_JOB_USER",
 					     "SLURM_JOB_ACCOUNT", "SLURM_RESTART_COUNT", "SLURM_CONF", "FOREBAY_MUNGE_SOCKET",
-					     "FOREBAY_ARBITER_USER"};
+					     "FOREBAY_ARBITER_USER", "FOREBAY_CA"};
 	static char room[sizeof(passed) / sizeof(passed[0])][LONGEST];
 	char *env[VARIABLES];
 	int n = 0;

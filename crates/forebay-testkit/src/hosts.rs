@@ -59,6 +59,8 @@ impl Hosts {
         command.args(["-t", &self.first.to_string(), "-m", "-n", "-p", "--"]);
         command.args(["nsenter", "-t", pid.trim(), "-n", "-m", "-u", "-i", "--wdns=/mnt", "--"]);
         command.arg(program).env("HOME", "/mnt/home").stdin(Stdio::null());
+        // The site's authority, where a test makes one.
+        command.env("FOREBAY_CA", "/mnt/ca.pem");
         command
     }
 

@@ -8,6 +8,7 @@ mod munge;
 mod proxy;
 mod site;
 mod skip;
+mod tls;
 mod verify;
 mod workers;
 
@@ -20,6 +21,7 @@ pub use proxy::Proxy;
 pub use rustix::process::Signal;
 pub use site::Site;
 pub use skip::{installed, needs, skipped};
+pub use tls::certificates;
 pub use verify::Verifiers;
 pub use workers::Workers;
 

@@ -100,7 +100,7 @@ fn a_host_without_the_library_is_named() {
     site.hosts.ok("c1", "mkdir -p /mnt/home/.forebay /mnt/hidden");
     site.hosts.ok("c3", "mount --bind /mnt/hidden /mnt/home/.forebay");
     let line = format!("{} sh -c 'echo x > /mnt/data/by-$PMI_RANK'", mpi.line());
-    let forward = "--arbiter http://10.77.0.6:7410 --secret-file /mnt/secret --at /mnt/data=data";
+    let forward = "--arbiter https://10.77.0.6:7410 --secret-file /mnt/secret --at /mnt/data=data";
     let (out, _) = site.run(&format!("{forward} --strict"), &line);
     let text = said(&out);
     assert_eq!(out.status.code(), Some(125), "{text}");

@@ -349,26 +349,13 @@ fn recording(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
     (address, heard)
 }
 
-/// An authority, and a certificate of 127.0.0.1.
-fn certificates(dir: &Path) -> bool {
-    let script = "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca \
-                  -addext basicConstraints=critical,CA:TRUE && \
-                  openssl req -newkey rsa:2048 -nodes -keyout arb.key -out arb.csr -subj /CN=arb && \
-                  printf 'subjectAltName=IP:127.0.0.1' > ext && \
-                  openssl x509 -req -in arb.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out arb.pem \
-                  && chmod 600 arb.key";
-    let out = Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
-    assert!(out.status.success(), "{}", said(&out));
-    true
-}
-
 #[test]
 fn nobody_in_between_hears_a_secret() {
     let Some(mut world) = World::start("nobody_in_between") else { return };
     if !forebay_testkit::needs("nobody_in_between", &["openssl"]) {
         return;
     }
-    certificates(world.dir.path());
+    forebay_testkit::certificates(world.dir.path(), "127.0.0.1");
     let settings = std::fs::read_to_string(world.at("arbiter.toml")).unwrap();
     std::fs::write(world.at("tls.toml"), format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}"))
         .unwrap();
@@ -385,7 +372,6 @@ fn nobody_in_between_hears_a_secret() {
     });
     let (between, heard) = recording(address);
     let url = format!("https://{between}");
-    // SAFETY of the test: nobody else in this process reads the environment meanwhile; children get it.
     drop(world.node.take());
     let ca = world.at("ca.pem");
     let ready = world.at("ready");
@@ -429,7 +415,7 @@ fn nobody_in_between_hears_a_secret() {
     assert!(!contains(b"bearer") && !contains(b"munge:") && !contains(b"through"), "anything at all");
     // Who has no certificate of the authority is told nothing.
     let other = tempfile::tempdir().unwrap();
-    certificates(other.path());
+    forebay_testkit::certificates(other.path(), "127.0.0.1");
     open_to_all(other.path());
     let mut refused = Command::new(FOREBAY);
     refused.args(["nodes", "drain", "77", "--arbiter", &url, "--secret-file"]).arg(world.at("secret"));

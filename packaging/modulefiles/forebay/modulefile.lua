@@ -10,4 +10,4 @@ if root ~= "/usr" then
     prepend_path("MANPATH", pathJoin(root, "share/man"))
 end
 -- The site's arbiter, for all users:
--- setenv("FOREBAY_ARBITER", "http://arbiter.cluster:7410")
+-- setenv("FOREBAY_ARBITER", "https://arbiter.cluster:7410")

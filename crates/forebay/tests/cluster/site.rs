@@ -77,7 +77,7 @@ impl Mpi {
 impl Site {
     /// The hosts, and an exported directory.
     pub(crate) fn up(test: &str, tools: &[&str]) -> Option<Site> {
-        if !needs(test, tools) {
+        if !needs(test, tools) || !needs(test, &["openssl"]) {
             return None;
         }
         let hosts = Hosts::up(test, &["c1", "c2", "c3", "io1", "io2", "arb"])?;
@@ -109,10 +109,13 @@ impl Site {
     /// An arbiter and two I/O nodes.
     pub(crate) fn serve(&mut self) {
         forebay_types::Secret::new([0x5a; 32]).write(&self.hosts.shared().join("secret")).unwrap();
+        forebay_testkit::certificates(&self.hosts.shared(), "10.77.0.6");
+        let settings = "certificate = \"arb.pem\"\nkey = \"arb.key\"\n";
+        std::fs::write(self.hosts.shared().join("arbiter.toml"), settings).unwrap();
         self.start(
             "arb",
             &format!(
-                "{FOREBAY} arbiter --listen 10.77.0.6:7410 --secret-file /mnt/secret --state /tmp/state"
+                "{FOREBAY} arbiter --listen 10.77.0.6:7410 --config /mnt/arbiter.toml --secret-file /mnt/secret --state /tmp/state"
             ),
         );
         for (id, host) in ["io1", "io2"].iter().enumerate() {
@@ -120,7 +123,7 @@ impl Site {
                 host,
                 &format!(
                     "{FOREBAY} node --as self --id {id} --listen tcp:10.77.0.{}:7411 --export /mnt/data=data --secret-file /mnt/secret \
-                     --arbiter http://10.77.0.6:7410 --ready-file /mnt/{host}.ready",
+                     --arbiter https://10.77.0.6:7410 --ready-file /mnt/{host}.ready",
                     id + 4
                 ),
             );
@@ -130,7 +133,7 @@ impl Site {
             until(PATIENCE, "the I/O node listens", || ready.exists().then_some(()));
         }
         until(PATIENCE, "the arbiter knows both I/O nodes", || {
-            let out = self.hosts.sh("arb", &format!("{FOREBAY} nodes --arbiter http://10.77.0.6:7410"));
+            let out = self.hosts.sh("arb", &format!("{FOREBAY} nodes --arbiter https://10.77.0.6:7410"));
             let text = String::from_utf8_lossy(&out.stdout).into_owned();
             (text.contains("10.77.0.4:7411") && text.contains("10.77.0.5:7411")).then_some(())
         });
@@ -139,7 +142,7 @@ impl Site {
     /// Slurm on all hosts: a controller beside the arbiter, and the partitions `main` (compute hosts) and `all`.
     pub(crate) fn slurm(&mut self) {
         let dir = self.hosts.shared().join("slurm");
-        std::fs::create_dir(&dir).unwrap();
+        std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("slurm.conf"), SLURM_CONF).unwrap();
         self.hosts.ok("arb", "mkdir -p /run/munge /run/ctld; head -c 1024 /dev/urandom > /run/munge/key; chmod 400 /run/munge/key");
         self.start(
@@ -178,7 +181,7 @@ impl Site {
 
     /// With the arbiter's I/O nodes.
     pub(crate) fn through_arbiter(&self, options: &str, command: &str) -> (Output, Value) {
-        let arbiter = "--arbiter http://10.77.0.6:7410 --secret-file /mnt/secret --at /fwd=data";
+        let arbiter = "--arbiter https://10.77.0.6:7410 --secret-file /mnt/secret --at /fwd=data";
         self.run(&format!("{arbiter} {options}"), command)
     }
 

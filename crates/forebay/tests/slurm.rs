@@ -1,0 +1,113 @@
+//! `sbatch --forebay=…`: the SPANK plugin of contrib/slurm in a real Slurm. Jobs are registered while they run, and at
+//! no other time.
+
+#[path = "cluster/site.rs"]
+#[allow(dead_code)] // the other tests of the cluster use more of it
+mod site;
+
+use forebay_testkit::until;
+use serde_json::Value;
+use site::{FOREBAY, PATIENCE, Site, said};
+use std::path::Path;
+use std::process::Command;
+
+fn contrib() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/slurm")
+}
+
+/// The jobs that the arbiter knows.
+fn jobs(site: &Site) -> Vec<String> {
+    let out = site.hosts.sh("arb", &format!("{FOREBAY} jobs --json --arbiter https://10.77.0.6:7410"));
+    let all: Vec<Value> =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&out)));
+    all.iter().map(|j| j["id"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Nothing of any job is left: no registration, no process, no file.
+fn nothing_left(site: &Site) {
+    until(PATIENCE, "the arbiter's list is empty", || jobs(site).is_empty().then_some(()));
+    until(PATIENCE, "no process and no file is left", || {
+        let held = site.hosts.sh("c1", "pgrep -f 'forebay run --quie[t]' || ls -A /mnt/home/.forebay");
+        String::from_utf8_lossy(&held.stdout).trim().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn sbatch_scancel_arrays_and_requeue() {
+    let tools = ["sbatch", "srun", "slurmctld", "slurmd", "munged", "gcc", "make"];
+    let Some(mut site) = Site::up("sbatch_scancel_arrays_and_requeue", &tools) else { return };
+    if !Path::new("/usr/include/slurm/spank.h").exists() {
+        return forebay_testkit::skipped(
+            "sbatch --forebay",
+            "libslurm-dev is not installed (see scripts/test-packages)",
+        );
+    }
+    let shared = site.hosts.shared();
+    let object = shared.join("forebay.so");
+    let mut make = Command::new("gcc");
+    make.args(["-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]).arg(&object);
+    assert!(make.arg(contrib().join("spank_forebay.c")).status().unwrap().success(), "the plugin compiles");
+    std::fs::copy(contrib().join("forebay-slurm"), shared.join("forebay-slurm")).unwrap();
+    std::fs::create_dir(shared.join("slurm")).unwrap();
+    let plugin = format!(
+        "required /mnt/forebay.so helper=/mnt/forebay-slurm program={FOREBAY} arbiter=https://10.77.0.6:7410 \
+         secret=/mnt/secret\n"
+    );
+    std::fs::write(shared.join("slurm/plugstack.conf"), plugin).unwrap();
+    site.serve();
+    site.slurm();
+    let data = site.data();
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap_or_default();
+
+    // What cannot be meant is said when it is submitted.
+    let (out, _) = site.shell("sbatch --forebay=scratch --wrap true");
+    assert!(!out.status.success() && said(&out).contains("begins with /"), "{}", said(&out));
+    let (out, _) = site.shell("srun --help");
+    assert!(said(&out).contains("--forebay=DIR"), "{}", said(&out));
+
+    // Every task of every host: there is no /fwd but through the I/O nodes.
+    let script =
+        "#!/bin/sh\necho batch > /fwd/batch\nsrun -n 6 sh -c 'echo $(uname -n) > /fwd/rank-$SLURM_PROCID'\n";
+    std::fs::write(shared.join("job.sh"), script).unwrap();
+    let (out, _) =
+        site.shell("sbatch --wait -N 3 --ntasks-per-node=2 --forebay=/fwd=data -o /mnt/out /mnt/job.sh");
+    let output = std::fs::read_to_string(shared.join("out")).unwrap_or_default();
+    assert!(out.status.success(), "{}\n{output}", said(&out));
+    let ranks: Vec<String> = (0..6).map(|r| read(&format!("rank-{r}")).trim().to_owned()).collect();
+    assert_eq!((ranks.join(" ").as_str(), read("batch").trim()), ("c1 c1 c2 c2 c3 c3", "batch"), "{output}");
+    nothing_left(&site);
+
+    // A step of its own.
+    let (out, _) = site.shell("srun -N 2 -n 2 --forebay=/fwd=data sh -c 'echo x > /fwd/step-$SLURM_PROCID'");
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!((read("step-0").as_str(), read("step-1").as_str()), ("x\n", "x\n"));
+    nothing_left(&site);
+
+    // An array: each of it is a job.
+    let array = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID > /fwd/array-$SLURM_ARRAY_TASK_ID\n";
+    std::fs::write(shared.join("array.sh"), array).unwrap();
+    let (out, _) =
+        site.shell("sbatch --wait --array=0-3 -N 1 --forebay=/fwd=data -o /mnt/array-%a /mnt/array.sh");
+    assert!(out.status.success(), "{}", said(&out));
+    assert!((0..4).all(|n| read(&format!("array-{n}")) == format!("{n}\n")));
+    nothing_left(&site);
+
+    // Cancelled, and queued again, while it runs.
+    let lasting = "#!/bin/sh\necho run >> /fwd/lasting\nsleep 600\n";
+    std::fs::write(shared.join("lasting.sh"), lasting).unwrap();
+    let (out, _) =
+        site.shell("sbatch --parsable --requeue -N 1 --forebay=/fwd=data -o /mnt/lasting /mnt/lasting.sh");
+    let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    until(PATIENCE, "it runs", || (read("lasting") == "run\n").then_some(()));
+    assert_eq!(jobs(&site), [format!("slurm-{id}-0")]);
+    let (out, _) = site.shell(&format!("scontrol requeue {id}"));
+    assert!(out.status.success(), "{}", said(&out));
+    until(PATIENCE, "it runs again", || {
+        site.shell(&format!("scontrol update jobid={id} StartTime=now"));
+        (read("lasting") == "run\nrun\n").then_some(())
+    });
+    until(PATIENCE, "it has another name now", || (jobs(&site) == [format!("slurm-{id}-1")]).then_some(()));
+    let (out, _) = site.shell(&format!("scancel {id}"));
+    assert!(out.status.success(), "{}", said(&out));
+    nothing_left(&site);
+}
