@@ -2,11 +2,12 @@
 //! the other, on the connections of the pool.
 
 use crate::client::Client;
-use crate::conn::{Conn, Failure, Identity, PING_AFTER};
+use crate::conn::{Conn, Failure, PING_AFTER};
 use crate::counters::OpIndex;
 use crate::error::Error;
 use crate::file::File;
 use crate::hosts::HostSet;
+use crate::identity::Identity;
 use crate::pool::Taken;
 use crate::sys;
 use crate::whereabouts::RemoteHandle;

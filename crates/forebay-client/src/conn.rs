@@ -2,13 +2,12 @@
 
 use crate::error::Error;
 use crate::hosts::HostSet;
+use crate::identity::{Identity, challenge};
 use crate::spin::Waiter;
 use crate::sys;
-use forebay_types::{Address, Epoch, Nanos, Secret};
+use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{
-    Greeting, Hello, HostBoot, Incarnation, Proof, SessionId, Side, Welcome, negotiate,
-};
+use forebay_wire::hello::{Greeting, Hello, HostBoot, Incarnation, Proof, Side, Welcome, negotiate};
 use forebay_wire::message::{decode, encode_into};
 use forebay_wire::session::call::Process;
 use forebay_wire::session::fence::fence;
@@ -39,22 +38,6 @@ pub(crate) enum Failure {
     Deadline,
     /// The node refuses this client: no use in trying again.
     Fatal(Error),
-}
-
-/// Who this process is, for the handshake.
-pub(crate) struct Identity<'a> {
-    pub(crate) session: SessionId,
-    pub(crate) secret: &'a Secret,
-    /// A MUNGE credential that carries it, where a job begins.
-    pub(crate) credential: &'a str,
-    pub(crate) job: &'a str,
-    pub(crate) host: &'a str,
-    pub(crate) rank: Option<(u32, u32)>,
-    pub(crate) epoch: Epoch,
-    /// The connection is not for requests, but for children to hold the session by.
-    pub(crate) lifeline: bool,
-    /// How late a deadline may be noticed.
-    pub(crate) tick: Duration,
 }
 
 pub(crate) struct Conn {
@@ -170,11 +153,7 @@ impl Conn {
         self.process.incarnation = greeting.incarnation;
         self.process.host = greeting.host_boot;
         self.host = HostSet::of(greeting.host_boot);
-        let mut challenge = [0; 16];
-        let random = rustix::rand::getrandom(&mut challenge[..], rustix::rand::GetRandomFlags::empty());
-        if random != Ok(challenge.len()) {
-            return Err(protocol(&address, &"there are no random numbers to challenge it with"));
-        }
+        let challenge = challenge().map_err(|e| protocol(&address, &e))?;
         let (session, job) = (who.session, who.job);
         let proof = Proof { node: &greeting.challenge, client: &challenge, session, job };
         let hello = Hello {

@@ -17,6 +17,7 @@ mod file;
 mod files;
 mod guarded;
 mod hosts;
+mod identity;
 mod lanes;
 mod lifeline;
 mod locks;

@@ -11,6 +11,7 @@ use forebay_sched::emulate::{ServerModel, StorageModel};
 use forebay_types::{Epoch, Identity, Nanos, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::Opcode;
+use forebay_wire::hello::JOB;
 use forebay_wire::message::{Meta, SetTime, Target, UMASK_SHIFT};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
@@ -411,6 +412,58 @@ fn the_name_of_another_users_job_opens_none_of_its_files() {
     assert_eq!(b.read(h, 0, 1), Err(libc::EBADF));
     b.create("open/mine");
     assert_eq!(owner(&node, "open/mine"), (B, B));
+}
+
+#[test]
+fn a_user_begins_a_job_with_munge() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(munged) = forebay_testkit::Munged::start("a_user_begins_a_job_with_munge", dir.path()) else {
+        return;
+    };
+    let socket = munged.socket().to_owned();
+    let Some(node) = node(|c| {
+        (c.act_as, c.munge_socket, c.jobs, c.secret) = (ActAs::Munge, Some(socket), Vec::new(), None);
+        c.grace = std::time::Duration::from_millis(50);
+    }) else {
+        return;
+    };
+    let credential = |uid, key: u8| munged.credential(uid, &[JOB, &[key; 32]].concat(), &[]);
+    let begin =
+        |job: &str, key: u8, credential: &str| Client::begin(node.address, &[key; 32], job, credential);
+    let first = credential(A, 1);
+    let mut a = begin("run", 1, &first).unwrap();
+    a.create("a/by-munge");
+    assert_eq!(owner(&node, "a/by-munge"), (A, A));
+    // The job's other processes know its secret, and need no credential.
+    let mut second = Client::connect(node.address, &[1; 32], "run", new_session()).unwrap();
+    assert!(second.open("a/by-munge", RW).is_ok());
+    // Once is all a credential is good for.
+    let refused = begin("again", 1, &first).err().unwrap();
+    assert!(refused.text().contains("used before"), "{}", refused.text());
+    // Whoever has it without the secret inside has nothing; nor has who knows the secret of none.
+    assert!(begin("stolen", 9, &credential(A, 1)).is_err());
+    assert!(Client::connect(node.address, &[2; 32], "run", new_session()).is_err());
+    assert!(Client::connect(node.address, &[2; 32], "none", new_session()).is_err());
+    // The name is taken, for others and for another secret.
+    assert!(begin("run", 2, &credential(B, 2)).is_err());
+    assert!(begin("run", 3, &credential(A, 3)).is_err());
+    let mut b = begin("other", 2, &credential(B, 2)).unwrap();
+    assert_eq!(b.open("a/by-munge", OpenFlags::READ), Err(libc::EACCES));
+    let mut root = begin("root", 4, &credential(0, 4)).unwrap();
+    assert_eq!(root.open("a/by-munge", OpenFlags::READ), Err(libc::EACCES), "root is nobody here");
+    // Old, of another reader, of another service, none.
+    let old = munged.credential(A, &[JOB, &[5; 32]].concat(), &["--ttl=1"]);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(begin("old", 5, &old).err().unwrap().text().contains("too old"));
+    let another = munged.credential(A, &[JOB, &[5; 32]].concat(), &["--restrict-uid=7001"]);
+    let foreign = munged.credential(A, &[5; 32], &[]);
+    for wrong in [another.as_str(), &foreign, "MUNGE:AwQF:", "x"] {
+        assert!(begin("wrong", 5, wrong).is_err(), "{wrong}");
+    }
+    // When its processes are gone the name is free.
+    a.goodbye(false);
+    second.goodbye(false);
+    eventually("the name is free", || begin("run", 2, &credential(B, 2)).is_ok());
 }
 
 #[test]

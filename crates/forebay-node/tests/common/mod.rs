@@ -156,13 +156,33 @@ impl Client {
         Client::shake_hands(stream, secret, job, session, version, false)
     }
 
+    /// Begins a job with a MUNGE credential that carries its secret.
+    pub fn begin(to: SocketAddr, secret: &[u8; 32], job: &str, credential: &str) -> Result<Client, Response> {
+        let stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (session, version) = (new_session(), forebay_wire::VERSION_MAX);
+        Client::introduce(Box::new(stream), secret, job, session, version, false, credential)
+    }
+
     fn shake_hands(
+        stream: Box<dyn Socket>,
+        secret: &[u8; 32],
+        job: &str,
+        session: SessionId,
+        version: u16,
+        lifeline: bool,
+    ) -> Result<Client, Response> {
+        Client::introduce(stream, secret, job, session, version, lifeline, "")
+    }
+
+    fn introduce(
         mut stream: Box<dyn Socket>,
         secret: &[u8; 32],
         job: &str,
         session: SessionId,
         version: u16,
         lifeline: bool,
+        credential: &str,
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
@@ -171,7 +191,7 @@ impl Client {
         let secret = Secret::new(*secret);
         let proof = what.of(Side::Client, &secret);
         let pid = pid(session);
-        let (host, rank, epoch, credential) = ("here", None, Epoch(0), "");
+        let (host, rank, epoch) = ("here", None, Epoch(0));
         let hello =
             Hello { version, session, job, host, pid, rank, proof, challenge, credential, epoch, lifeline };
         let mut body = Vec::new();
