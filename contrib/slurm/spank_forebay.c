@@ -57,11 +57,11 @@ static int chosen(int value, const char *text, int remote)
 	return 0;
 }
 
-struct spank_option spank_options[] = {
-	{"forebay", "DIR[,io-nodes=N|auto]",
-	 "forward what tasks do below DIR (or DIR=EXPORT) through I/O nodes: the arbiter's, or N on hosts of the job", 1, 0,
-	 (spank_opt_cb_f)chosen},
-	SPANK_OPTIONS_TABLE_END};
+/* Not a table named spank_options: sbatch and salloc do not look at that. */
+static struct spank_option option = {
+	"forebay", "DIR[,io-nodes=N|auto]",
+	"forward what tasks do below DIR (or DIR=EXPORT) through I/O nodes: the arbiter's, or N on hosts of the job", 1, 0,
+	(spank_opt_cb_f)chosen};
 
 int slurm_spank_init(spank_t sp, int argc, char *argv[])
 {
@@ -72,7 +72,6 @@ int slurm_spank_init(spank_t sp, int argc, char *argv[])
 		     {"secret=", "FOREBAY_SECRET_FILE="},
 		     {"share=", "FOREBAY_SHARE="},
 		     {"wait=", "FOREBAY_SLURM_WAIT="}};
-	(void)sp;
 	for (int i = 0; i < argc; i++) {
 		size_t k, n = sizeof(known) / sizeof(known[0]);
 		if (strlen(argv[i]) >= LONGEST - 32) {
@@ -95,6 +94,10 @@ int slurm_spank_init(spank_t sp, int argc, char *argv[])
 	}
 	if (patience < 1 || patience > 3600)
 		patience = 60;
+	if (spank_option_register(sp, &option) != ESPANK_SUCCESS) {
+		slurm_error("forebay: the option --forebay cannot be had");
+		return -1;
+	}
 	return 0;
 }
 
@@ -140,7 +143,12 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 		_exit(126);
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
-	signal(SIGPIPE, SIG_DFL);
+	/* slurmstepd blocks signals, and ignores some. */
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (int n = 1; n < 32; n++)
+		signal(n, SIG_DFL);
 	if (chdir("/"))
 		_exit(126);
 	execve(argv[0], argv, env);
@@ -214,8 +222,8 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 /* On every host of a step, before its tasks. */
 int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 {
-	uint32_t job = 0, step = 0, node = 0;
-	char text[64], restart[16] = "0", number[16];
+	uint32_t job = 0, step = 0, node = 0, restart = 0;
+	char text[64], number[16];
 	(void)argc;
 	(void)argv;
 
@@ -229,11 +237,12 @@ int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 		return -1;
 	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
 		return 0;
-	spank_getenv(sp, "SLURM_RESTART_COUNT", restart, sizeof(restart));
+	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) != ESPANK_SUCCESS)
+		restart = 0;
 	if (step == SLURM_BATCH_SCRIPT)
-		snprintf(begun, sizeof(begun), "%u-%u", job, (unsigned)atoi(restart));
+		snprintf(begun, sizeof(begun), "%u-%u", job, restart);
 	else
-		snprintf(begun, sizeof(begun), "%u-%u.%u", job, (unsigned)atoi(restart), step);
+		snprintf(begun, sizeof(begun), "%u-%u.%u", job, restart, step);
 	snprintf(number, sizeof(number), "%u", node);
 	char *call_argv[] = {helper, "start", begun, number, spec, NULL};
 	if (call(sp, call_argv, patience + 10)) {
@@ -247,15 +256,32 @@ int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 	return 0;
 }
 
-/* The step has ended, whatever became of it. */
-int slurm_spank_exit(spank_t sp, int argc, char *argv[])
+static int release(spank_t sp)
 {
-	(void)argc;
-	(void)argv;
 	if (!begun[0] || !spank_remote(sp))
 		return 0;
 	char *call_argv[] = {helper, "stop", begun, NULL};
 	if (call(sp, call_argv, 20))
 		slurm_error("forebay: %s could not be released: its lease will run out", begun);
+	begun[0] = 0;
 	return 0;
+}
+
+/* The batch script has ended: before Slurm kills whatever is left of the job. */
+int slurm_spank_task_exit(spank_t sp, int argc, char *argv[])
+{
+	uint32_t step = 0;
+	(void)argc;
+	(void)argv;
+	if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step != SLURM_BATCH_SCRIPT)
+		return 0;
+	return release(sp);
+}
+
+/* The step has ended, whatever became of it. */
+int slurm_spank_exit(spank_t sp, int argc, char *argv[])
+{
+	(void)argc;
+	(void)argv;
+	return release(sp);
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use site::{FOREBAY, PATIENCE, Site, said};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 fn contrib() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/slurm")
@@ -24,12 +25,28 @@ fn jobs(site: &Site) -> Vec<String> {
 }
 
 /// Nothing of any job is left: no registration, no process, no file.
-fn nothing_left(site: &Site) {
-    until(PATIENCE, "the arbiter's list is empty", || jobs(site).is_empty().then_some(()));
-    until(PATIENCE, "no process and no file is left", || {
-        let held = site.hosts.sh("c1", "pgrep -f 'forebay run --quie[t]' || ls -A /mnt/home/.forebay");
-        String::from_utf8_lossy(&held.stdout).trim().is_empty().then_some(())
-    });
+fn nothing_left(site: &Site, of: &str) {
+    let began = Instant::now();
+    while !jobs(site).is_empty() {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{of}: the arbiter still knows {:?}\n{}",
+            jobs(site),
+            site.hosts.ok("c1", "tail -n 40 /mnt/slurm/slurmd-c1.log")
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let left = || {
+        let line =
+            "pgrep -af 'forebay run --quie[t]'; ls -AR /mnt/home/.forebay; cat /mnt/home/.forebay/*/log";
+        String::from_utf8_lossy(&site.hosts.sh("c1", line).stdout).into_owned()
+    };
+    let empty = |text: &str| text.trim() == "/mnt/home/.forebay:";
+    let began = Instant::now();
+    while !empty(&left()) {
+        assert!(began.elapsed() < PATIENCE, "{of}: left behind: {}", left());
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]
@@ -75,13 +92,13 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert!(out.status.success(), "{}\n{output}", said(&out));
     let ranks: Vec<String> = (0..6).map(|r| read(&format!("rank-{r}")).trim().to_owned()).collect();
     assert_eq!((ranks.join(" ").as_str(), read("batch").trim()), ("c1 c1 c2 c2 c3 c3", "batch"), "{output}");
-    nothing_left(&site);
+    nothing_left(&site, "sbatch");
 
     // A step of its own.
     let (out, _) = site.shell("srun -N 2 -n 2 --forebay=/fwd=data sh -c 'echo x > /fwd/step-$SLURM_PROCID'");
     assert!(out.status.success(), "{}", said(&out));
     assert_eq!((read("step-0").as_str(), read("step-1").as_str()), ("x\n", "x\n"));
-    nothing_left(&site);
+    nothing_left(&site, "a step");
 
     // An array: each of it is a job.
     let array = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID > /fwd/array-$SLURM_ARRAY_TASK_ID\n";
@@ -90,7 +107,7 @@ fn sbatch_scancel_arrays_and_requeue() {
         site.shell("sbatch --wait --array=0-3 -N 1 --forebay=/fwd=data -o /mnt/array-%a /mnt/array.sh");
     assert!(out.status.success(), "{}", said(&out));
     assert!((0..4).all(|n| read(&format!("array-{n}")) == format!("{n}\n")));
-    nothing_left(&site);
+    nothing_left(&site, "an array");
 
     // Cancelled, and queued again, while it runs.
     let lasting = "#!/bin/sh\necho run >> /fwd/lasting\nsleep 600\n";
@@ -106,8 +123,13 @@ fn sbatch_scancel_arrays_and_requeue() {
         site.shell(&format!("scontrol update jobid={id} StartTime=now"));
         (read("lasting") == "run\nrun\n").then_some(())
     });
-    until(PATIENCE, "it has another name now", || (jobs(&site) == [format!("slurm-{id}-1")]).then_some(()));
+    let began = Instant::now();
+    let one = |names: &[String]| names.len() == 1 && names[0].starts_with(&format!("slurm-{id}-"));
+    while !one(&jobs(&site)) {
+        assert!(began.elapsed() < PATIENCE, "the arbiter knows {:?}", jobs(&site));
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let (out, _) = site.shell(&format!("scancel {id}"));
     assert!(out.status.success(), "{}", said(&out));
-    nothing_left(&site);
+    nothing_left(&site, "scancel");
 }
