@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex};
 
 const SECRET: [u8; 32] = [0x42; 32];
 
+/// What came after the welcome, and how many connections have ended.
+type Heard = (Vec<u8>, u32);
+
 fn send(stream: &mut TcpStream, mut header: Header, body: &[u8]) {
     header.set_body_len(body.len() as u32);
     stream.write_all(&[&header.as_bytes()[..], body].concat()).unwrap();
@@ -28,10 +31,10 @@ fn receive(stream: &mut TcpStream) -> Option<(Header, Vec<u8>)> {
 /// Greets, hears the hello, welcomes with a proof made by `prove`; what came after that.
 fn impostor(
     prove: impl Fn(&Hello<'_>, &[u8; 16]) -> [u8; 32] + Send + 'static,
-) -> (Address, Arc<Mutex<Vec<u8>>>) {
+) -> (Address, Arc<Mutex<Heard>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
-    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let heard: Arc<Mutex<Heard>> = Arc::default();
     let all = Arc::clone(&heard);
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
@@ -66,10 +69,12 @@ fn impostor(
             let mut reply = Header::request(Opcode::Hello, header.id.get(), 0);
             reply.set(flag::REPLY);
             send(&mut stream, reply, &body);
-            let mut rest = Vec::new();
-            let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(1)));
-            let _ = stream.read_to_end(&mut rest);
-            all.lock().unwrap().extend(rest);
+            let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(20)));
+            let mut piece = [0; 4096];
+            while let Ok(n @ 1..) = stream.read(&mut piece) {
+                all.lock().unwrap().0.extend_from_slice(&piece[..n]);
+            }
+            all.lock().unwrap().1 += 1;
         }
     });
     (address, heard)
@@ -90,15 +95,24 @@ fn who_does_not_know_the_secret_hears_nothing() {
     let (address, heard) = impostor(|_, _| [0; 32]);
     let said = open(address).unwrap_err();
     assert!(said.contains("does not know the job's secret"), "{said}");
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(after_the_welcome(&heard).is_empty());
     let (address, heard) = impostor(|h, c| h.to_prove(c).of(Side::Node, &Secret::new([1; 32])));
     open(address).unwrap_err();
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(after_the_welcome(&heard).is_empty());
     let (address, heard) = impostor(|h, _| h.proof);
     open(address).unwrap_err();
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(after_the_welcome(&heard).is_empty());
     // Who knows it is talked to: this test can tell.
     let (address, heard) = impostor(|h, c| h.to_prove(c).of(Side::Node, &Secret::new(SECRET)));
     open(address).unwrap_err();
-    assert!(!heard.lock().unwrap().is_empty());
+    assert!(!after_the_welcome(&heard).is_empty());
+}
+
+/// All that was said, once a connection has ended.
+fn after_the_welcome(heard: &Mutex<Heard>) -> Vec<u8> {
+    let patience = std::time::Duration::from_secs(30);
+    forebay_testkit::until(patience, "a connection has ended", || {
+        let heard = heard.lock().unwrap();
+        (heard.1 > 0).then(|| heard.0.clone())
+    })
 }
