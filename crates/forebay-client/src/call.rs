@@ -123,7 +123,10 @@ impl Client {
             place.node = self.node_at(place.address);
         }
         let ours = place.session == self.session;
-        (place, FileAt { node: place.node, ours, lost: place.lost, stays: file.is_bound() })
+        // What other processes have open too is one open file, with one set of locks, as long as nobody
+        // moves it.
+        let stays = file.is_bound() || file.is_shared() && self.nodes.serves_job(place.node, sys::now());
+        (place, FileAt { node: place.node, ours, lost: place.lost, stays })
     }
 
     /// Carries a call to its end, from wherever it stands.
@@ -135,6 +138,12 @@ impl Client {
         mut into: Option<&mut [u8]>,
         mut done: impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if matches!(on, On::Names) && self.foreign.load(Ordering::Relaxed) {
+            return Err(Error::Refused {
+                errno: libc::EACCES,
+                message: "the program became another user: the job's I/O nodes serve who started it".into(),
+            });
+        }
         let mut last = String::new();
         loop {
             let mut place = None;
@@ -381,7 +390,7 @@ impl Client {
         self.drop_idle(node);
         // A connection that had been idle may just have outlived its node: try a new one before
         // calling the node dead.
-        if fresh || matches!(failure, Failure::Silent(_)) {
+        if fresh && !matches!(failure, Failure::Fatal(_)) || matches!(failure, Failure::Silent(_)) {
             self.nodes.mark_down(node, sys::now());
         }
     }

@@ -39,6 +39,10 @@ pub struct Client {
     pending_count: AtomicUsize,
     /// How often the process has forked.
     forks: AtomicUsize,
+    /// Open files were sent to processes that are no children.
+    passed: AtomicBool,
+    /// The process acts for another user than the one whom the nodes serve.
+    pub(crate) foreign: AtomicBool,
     /// The newest mapping a node has told of.
     pub(crate) newest: AtomicU64,
     /// A thread is asking for that mapping.
@@ -95,6 +99,8 @@ impl Client {
             pending: Mutex::new(Vec::new()),
             pending_count: AtomicUsize::new(0),
             forks: AtomicUsize::new(0),
+            passed: AtomicBool::new(false),
+            foreign: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             following: AtomicBool::new(false),
             counters,
@@ -254,7 +260,11 @@ impl Client {
             return Ok(());
         }
         drop(alone);
-        self.close_lanes(file).and(self.close_place(file))
+        let closed = self.close_lanes(file).and(self.close_place(file));
+        if file.is_shared() && !self.passed.load(Ordering::Relaxed) {
+            self.lifelines.let_go();
+        }
+        closed
     }
 
     fn close_place(&self, file: &File) -> Result<(), Error> {
@@ -486,6 +496,18 @@ impl Client {
     pub fn note_fork(&self) {
         self.forks.fetch_add(1, Ordering::Relaxed);
         self.tie_lifelines();
+    }
+
+    /// Whether the process acts for another user than the one it began as. Names are then refused: the
+    /// nodes would do it with the rights of the first one.
+    pub fn set_foreign(&self, foreign: bool) {
+        self.foreign.store(foreign, Ordering::Relaxed);
+    }
+
+    /// Open files are sent to a process that is no child: it holds no lifeline, so this one keeps its own.
+    pub fn note_pass(&self) {
+        self.passed.store(true, Ordering::Relaxed);
+        self.note_fork();
     }
 
     /// The process ends: takes leave of the nodes, which closes what is open there.

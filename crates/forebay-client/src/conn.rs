@@ -513,6 +513,8 @@ impl Conn {
             }
             Err(Errno::INTR) => self.idle(wait).map(|()| 0),
             Err(Errno::AGAIN) => self.idle(wait).map(|()| 0),
+            // The program's buffer has a hole: not the node's fault, and no other one could fill it.
+            Err(Errno::FAULT) => Err(Failure::Fatal(Error::local(libc::EFAULT))),
             Err(e) => Err(Failure::Broken(format!("{}: receive: {}", self.address, std::io::Error::from(e)))),
         }
     }

@@ -125,7 +125,9 @@ impl File {
         // As long as the file, and there are only as many as a process is started with.
         let address = Box::leak(Box::new(record.node));
         let place = RemoteHandle { node: usize::MAX, address, handle, session, lost: false };
-        File::new(path, record.flags, &attr, identity, place)
+        let file = File::new(path, record.flags, &attr, identity, place);
+        file.set_shared(true);
+        file
     }
 
     /// What a child process needs.

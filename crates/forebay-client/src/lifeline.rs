@@ -55,6 +55,18 @@ impl Lifelines {
         line.node.store(node as i32 + 1, Ordering::Relaxed);
     }
 
+    /// The process has closed something that its children may still hold: from now on only they say how
+    /// long the nodes keep it. The next fork makes new ones.
+    pub(crate) fn let_go(&self) {
+        for line in self.lines.iter().filter(|l| l.node.load(Ordering::Relaxed) > 0) {
+            let fd = line.fd.swap(-1, Ordering::Relaxed);
+            line.node.store(0, Ordering::Relaxed);
+            if fd >= 0 {
+                sys::close(fd);
+            }
+        }
+    }
+
     pub(crate) fn owns_fd(&self, fd: i32) -> bool {
         self.lines.iter().any(|l| l.fd.load(Ordering::Relaxed) == fd)
     }

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) cwd: Current,
     /// The process has another root directory than its paths were written for.
     left: AtomicBool,
+    /// It began as root.
+    root: bool,
     pub(crate) umask: AtomicU32,
     client: AtomicPtr<Client>,
     pid: AtomicU32,
@@ -101,6 +103,7 @@ impl State {
             counters,
             cwd: Current::unknown(),
             left: AtomicBool::new(false),
+            root: sys!(geteuid) == 0,
             umask: AtomicU32::new(mask as u32),
             client: AtomicPtr::new(std::ptr::null_mut()),
             pid: AtomicU32::new(sys::getpid() as u32),
@@ -119,11 +122,13 @@ impl State {
             self.after_fork();
         }
         let p = self.client.load(Ordering::Acquire);
-        if !p.is_null() {
-            // SAFETY: set to leaked boxes only.
-            return unsafe { &*p };
+        // SAFETY: set to leaked boxes only.
+        let client = if p.is_null() { self.first_client() } else { unsafe { &*p } };
+        // Only root becomes somebody else at will.
+        if self.root {
+            client.set_foreign(sys!(geteuid) != 0);
         }
-        self.first_client()
+        client
     }
 
     /// Apart, so that its stack is not that of every call.

@@ -355,6 +355,20 @@ impl CancelPoint {
     }
 }
 
+/// A thread that was cancelled ends here, as in libc's own wrapper. To be called before anything is held.
+pub(crate) fn test_cancel() {
+    unsafe extern "C" {
+        static __libc_single_threaded: c_char;
+        fn pthread_testcancel();
+    }
+    // SAFETY: libc's own variable and function.
+    unsafe {
+        if __libc_single_threaded == 0 {
+            pthread_testcancel();
+        }
+    }
+}
+
 /// File systems of which every host sees the same: NFS, Lustre, GPFS, BeeGFS, CephFS, PanFS, OrangeFS, CIFS, SMB2.
 const SHARED: [u64; 9] = [
     0x6969,

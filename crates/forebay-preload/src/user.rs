@@ -42,6 +42,18 @@ impl Seen {
         let Some(last) = start.checked_add(n - 1).filter(|&last| last < TASK_END) else { return false };
         start >= PAGE && self.check(start, probe) && (start / PAGE == last / PAGE || self.check(last, probe))
     }
+
+    /// How many of the bytes are there from the first one on.
+    fn part(&self, start: usize, n: usize, probe: fn(usize) -> bool) -> usize {
+        if self.check_all(start, n, probe) {
+            return n;
+        }
+        let mut end = start;
+        while (PAGE..TASK_END).contains(&end) && end - start < n && self.check(end, probe) {
+            end = (end / PAGE + 1) * PAGE;
+        }
+        (end - start).min(n)
+    }
 }
 
 /// Asks the kernel to read eight bytes for a call that it then refuses: `EINVAL` if it could.
@@ -74,15 +86,12 @@ pub(crate) fn readable<T>(p: *const T, n: usize) -> bool {
 
 /// How many of `n` bytes there can be read from the first one on.
 pub(crate) fn readable_part<T>(p: *const T, n: usize) -> usize {
-    if readable(p, n) {
-        return n;
-    }
-    let start = p as usize;
-    let mut end = start;
-    while (PAGE..TASK_END).contains(&end) && end - start < n && READABLE.check(end, can_read) {
-        end = (end / PAGE + 1) * PAGE;
-    }
-    (end - start).min(n)
+    READABLE.part(p as usize, n, can_read)
+}
+
+/// How many of `n` bytes there can be written to from the first one on.
+pub(crate) fn writable_part<T>(p: *mut T, n: usize) -> usize {
+    WRITABLE.part(p as usize, n, can_write)
 }
 
 /// Whether the program has `n` writable bytes there.

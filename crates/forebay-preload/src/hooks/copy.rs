@@ -6,6 +6,7 @@ use super::{fail_errno, hooks, size};
 use crate::sys::{self, sys};
 use crate::table;
 use crate::user;
+use forebay_client::OpenFlags;
 use std::ffi::{c_int, c_uint};
 
 hooks! {
@@ -69,6 +70,32 @@ fn pump(from: c_int, mut from_at: Option<u64>, to: c_int, mut to_at: Option<u64>
     total as isize
 }
 
+/// Whether what is written there goes to the end of the file, wherever it was to go.
+fn appends(to: c_int) -> bool {
+    match table::get(to) {
+        Some(open) => open.remote().is_some_and(|f| f.flags().has(OpenFlags::APPEND)),
+        None => {
+            let flags = sys!(fcntl, to, libc::F_GETFL, 0);
+            flags >= 0 && flags as c_int & libc::O_APPEND != 0
+        }
+    }
+}
+
+/// Whether both ends are one file, and what is read and what is written have bytes in common.
+fn overlaps(from: c_int, from_at: Option<u64>, to: c_int, to_at: Option<u64>, count: usize) -> bool {
+    let (Some(source), Some(target)) = (table::get(from), table::get(to)) else { return false };
+    let (Some(source), Some(target)) = (source.remote(), target.remote()) else { return false };
+    if (source.export, source.ino) != (target.export, target.ino) {
+        return false;
+    }
+    let start = |fd, at: Option<u64>| at.or_else(|| u64::try_from(size::seek(fd, 0, libc::SEEK_CUR)).ok());
+    let (Some(a), Some(b), Ok(end)) = (start(from, from_at), start(to, to_at), size::size(source)) else {
+        return false;
+    };
+    let count = (count as u64).min(end.saturating_sub(a));
+    count > 0 && b < a.saturating_add(count) && a < b.saturating_add(count)
+}
+
 /// The program's offset argument: its value, and `EINVAL` for a negative one.
 unsafe fn offset(p: *const i64) -> Result<Option<u64>, i32> {
     if p.is_null() {
@@ -92,6 +119,9 @@ unsafe fn advance(p: *mut i64, n: isize) {
 pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, count: usize) -> isize {
     if !table::is_forwarded(to) && !table::is_forwarded(from) {
         return sys::ret(sys!(sendfile, to, from, at, count));
+    }
+    if appends(to) {
+        return fail_errno(libc::EINVAL);
     }
     // SAFETY: the program's own arguments.
     unsafe {
@@ -119,12 +149,18 @@ pub(crate) unsafe extern "C" fn copy_file_range(
     if flags != 0 {
         return fail_errno(libc::EINVAL);
     }
+    if appends(to) {
+        return fail_errno(libc::EBADF);
+    }
     // SAFETY: the program's own arguments.
     unsafe {
         let (a, b) = match (offset(fat), offset(tat)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(e), _) | (_, Err(e)) => return fail_errno(e),
         };
+        if overlaps(from, a, to, b, n) {
+            return fail_errno(libc::EINVAL);
+        }
         let n = pump(from, a, to, b, n.min(0x7fff_f000));
         advance(fat, n);
         advance(tat, n);
@@ -148,7 +184,7 @@ pub(crate) unsafe extern "C" fn splice(
         let mut s: libc::stat = unsafe { std::mem::zeroed() };
         sys!(fstat, fd, &raw mut s) == 0 && s.st_mode & libc::S_IFMT == libc::S_IFIFO
     };
-    if !pipe(from) && !pipe(to) {
+    if !pipe(from) && !pipe(to) || appends(to) {
         return fail_errno(libc::EINVAL);
     }
     // The other end is a pipe: no more than it takes at once, or the call would block half-way.

@@ -22,10 +22,12 @@ hooks! {
 }
 
 pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    sys::test_cancel();
     open_at(libc::AT_FDCWD, path, flags, mode) as c_int
 }
 
 pub(crate) unsafe extern "C" fn creat(path: *const c_char, mode: c_uint) -> c_int {
+    sys::test_cancel();
     open_at(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, mode) as c_int
 }
 

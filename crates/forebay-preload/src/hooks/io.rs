@@ -203,11 +203,15 @@ pub(crate) fn blocking(f: impl FnOnce() -> sys::Raw) -> isize {
 }
 
 fn read_into(fd: c_int, open: &Open, buf: *mut c_void, n: usize, at: At) -> isize {
-    // Only what comes is written to: the end of the buffer is the program's word.
-    if n > 0 && (!user::in_range(buf, n) || !user::writable(buf, 1)) {
+    if !user::in_range(buf, n) {
         return fail_errno(libc::EFAULT);
     }
-    let n = n.min(MAX_RW);
+    // As much as has room, as the kernel would.
+    let room = user::writable_part(buf, n.min(MAX_RW));
+    if room == 0 && n > 0 {
+        return fail_errno(libc::EFAULT);
+    }
+    let n = room;
     let buf = if n == 0 {
         &mut []
     } else {
@@ -234,6 +238,7 @@ fn write_from(fd: c_int, open: &Open, buf: *const c_void, n: usize, at: At) -> i
 }
 
 pub(crate) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => read_into(fd, &open, buf, n, At::Here),
         None => blocking(|| sys!(read, fd, buf, n)),
@@ -241,6 +246,7 @@ pub(crate) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> i
 }
 
 pub(crate) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => write_from(fd, &open, buf, n, At::Here),
         None => blocking(|| sys!(write, fd, buf, n)),
@@ -248,6 +254,7 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -
 }
 
 pub(crate) unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: usize, offset: i64) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(_) if offset < 0 => fail_errno(libc::EINVAL),
         Some(open) => read_into(fd, &open, buf, n, At::Offset(offset as u64)),
@@ -256,6 +263,7 @@ pub(crate) unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: usize, off
 }
 
 pub(crate) unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: usize, offset: i64) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(_) if offset < 0 => fail_errno(libc::EINVAL),
         Some(open) => write_from(fd, &open, buf, n, At::Offset(offset as u64)),

@@ -83,10 +83,12 @@ pub(crate) fn sync(fd: c_int, data_only: bool) -> isize {
 }
 
 pub(crate) unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    sys::test_cancel();
     sync(fd, false) as c_int
 }
 
 pub(crate) unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    sys::test_cancel();
     sync(fd, true) as c_int
 }
 

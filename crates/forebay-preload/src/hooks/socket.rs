@@ -249,7 +249,7 @@ fn before_sending(message: &libc::msghdr) {
         }
     }
     if any {
-        state().client().note_fork();
+        state().client().note_pass();
         place::settle_all();
     }
 }

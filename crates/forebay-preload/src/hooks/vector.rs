@@ -206,6 +206,7 @@ fn write_all(
 }
 
 pub(crate) unsafe extern "C" fn readv(fd: c_int, v: *const libc::iovec, n: c_int) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => read_all(fd, &open, v, n, Ok(At::Here)),
         None => blocking(|| sys!(readv, fd, v, n)),
@@ -213,6 +214,7 @@ pub(crate) unsafe extern "C" fn readv(fd: c_int, v: *const libc::iovec, n: c_int
 }
 
 pub(crate) unsafe extern "C" fn writev(fd: c_int, v: *const libc::iovec, n: c_int) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => write_all(fd, &open, v, n, Ok(At::Here), false),
         None => blocking(|| sys!(writev, fd, v, n)),
@@ -220,6 +222,7 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, v: *const libc::iovec, n: c_in
 }
 
 pub(crate) unsafe extern "C" fn preadv(fd: c_int, v: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => read_all(fd, &open, v, n, place(offset, false)),
         None => blocking(|| sys!(preadv2, fd, v, n, offset, (offset as u64) >> 32, 0)),
@@ -227,6 +230,7 @@ pub(crate) unsafe extern "C" fn preadv(fd: c_int, v: *const libc::iovec, n: c_in
 }
 
 pub(crate) unsafe extern "C" fn pwritev(fd: c_int, v: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    sys::test_cancel();
     match table::get(fd) {
         Some(open) => write_all(fd, &open, v, n, place(offset, false), false),
         None => blocking(|| sys!(pwritev2, fd, v, n, offset, (offset as u64) >> 32, 0)),

@@ -208,6 +208,11 @@ impl<A> Nodes<A> {
         nodes
     }
 
+    /// Whether the node is one of the job's own that may be expected to answer, and stays.
+    pub fn serves_job(&self, node: usize, now: Nanos) -> bool {
+        self.usable(node, now) && self.mapped().contains(&node)
+    }
+
     /// The version of the mapping this process follows.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.mapping.epoch.load(Ordering::Relaxed))
