@@ -119,6 +119,7 @@ pub(crate) mod nr {
     pub(crate) const execveat: i64 = libc::SYS_execveat;
     pub(crate) const exit_group: i64 = libc::SYS_exit_group;
     pub(crate) const getpid: i64 = libc::SYS_getpid;
+    pub(crate) const geteuid: i64 = libc::SYS_geteuid;
     pub(crate) const umask: i64 = libc::SYS_umask;
     pub(crate) const memfd_create: i64 = libc::SYS_memfd_create;
     pub(crate) const close_range: i64 = libc::SYS_close_range;

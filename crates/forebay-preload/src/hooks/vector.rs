@@ -3,7 +3,7 @@
 
 use super::io::{At, Buffer, MAX_RW, Written, blocking, read_open, read_piece, write_open, write_piece};
 use super::{fail_errno, hooks, size};
-use crate::sys::sys;
+use crate::sys::{self, sys};
 use crate::table::{self, Open};
 use crate::user;
 use forebay_client::File;
