@@ -12,7 +12,7 @@ use crate::sys;
 use crate::transfer::Data;
 use forebay_types::{Address, Epoch, Nanos, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
+use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
 use forebay_wire::session::call::Kind;
@@ -275,7 +275,9 @@ impl Client {
         let op = Meta::Close { handle: place.handle };
         let mut body = Vec::with_capacity(16);
         op.encode(&mut body);
-        if !file.is_dirty() && self.defer_close(place.node, &body, file.is_shared()) {
+        // What others may have locked, or hold too, is closed now: this process may have nothing to say for
+        // long.
+        if !file.is_dirty() && !file.is_shared() && self.defer_close(place.node, &body) {
             return Ok(());
         }
         if self.nodes.is_down(place.node, sys::now()) {
@@ -291,7 +293,7 @@ impl Client {
         }
     }
 
-    fn defer_close(&self, node: usize, body: &[u8], linger: bool) -> bool {
+    fn defer_close(&self, node: usize, body: &[u8]) -> bool {
         // Never waits: a signal handler or a forked child may be here.
         let Ok(mut pending) = self.pending.try_lock() else { return false };
         if pending.len() >= MAX_PENDING {
@@ -300,9 +302,6 @@ impl Client {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
         header.stamp = sys::now().0.into();
-        if linger {
-            header.set(flag::LINGER);
-        }
         let mut frame = Vec::with_capacity(HEADER_LEN + body.len());
         frame.extend_from_slice(header.as_bytes());
         frame.extend_from_slice(body);

@@ -259,7 +259,8 @@ impl File {
         self.lanes.open().for_each(|lane| lane.set_shared(shared));
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
+    /// Whether other processes may have it open, too.
+    pub fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }
 

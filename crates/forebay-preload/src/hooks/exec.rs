@@ -405,6 +405,7 @@ fn without_us(program: &[u8], reason: Uncovered, env: &mut Vec<Vec<u8>>) -> Resu
         return Err(libc::EPERM);
     }
     notes::note(reason.kind(), program, reason.why());
+    super::handover::hand_over(program);
     Ok(())
 }
 

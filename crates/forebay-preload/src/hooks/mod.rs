@@ -6,6 +6,7 @@ pub(crate) mod copy;
 pub(crate) mod dir;
 pub(crate) mod exec;
 pub(crate) mod fd;
+pub(crate) mod handover;
 pub(crate) mod io;
 pub(crate) mod ioctl;
 pub(crate) mod library;
