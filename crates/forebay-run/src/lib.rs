@@ -27,6 +27,7 @@ mod report;
 mod report_file;
 mod route;
 mod signals;
+mod survivors;
 mod sys;
 mod watch;
 

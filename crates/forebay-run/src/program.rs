@@ -156,6 +156,7 @@ impl Program {
         notes.extend(changed);
         if !route.mount {
             notes.extend(self.uncovered());
+            notes.extend(crate::survivors::survivors(&layer.client_config()));
         }
         let report =
             RunReport::new(&self.plan.command, status, seconds, layer.config(), operations, nodes, notes)

@@ -258,6 +258,36 @@ int main(int n, char **v) { if (n < 3) return 0; if (chroot(v[1]) || chdir("/"))
     assert_eq!(note(&report, "chroot").unwrap_or_else(|| panic!("{report:#}"))["program"], "enter");
 }
 
+/// What a shell redirects for a static program goes into the file; where it cannot, that is told.
+#[test]
+fn redirected_output_of_a_static_program_is_kept() {
+    let test = "redirected_output_of_a_static_program_is_kept";
+    if !needs(test, &["busybox", "bash"]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let script = "cd \"$D\" && busybox seq 3 > new && busybox seq 4 5 >> new && { busybox seq 6; echo 7; } > both; true";
+    let (out, report) = reported(home.path(), &["bash", "-c", script]);
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(std::fs::read(home.path().join("E/new")).unwrap(), b"1\n2\n3\n4\n5\n");
+    // The shell has it open, too, and would not know how far the other one has written.
+    assert_eq!(std::fs::read(home.path().join("E/both")).unwrap(), b"7\n");
+    let told = note(&report, "descriptor").unwrap_or_else(|| panic!("{report:#}"));
+    assert!(told["why"].as_str().unwrap().contains("both"), "{told}");
+}
+
+/// Who is left behind by the program is named: the I/O nodes end with the run.
+#[test]
+fn a_process_that_is_left_behind_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let (out, report) = reported(home.path(), &["sh", "-c", "sleep 5 >/dev/null 2>&1 & exit 0"]);
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(note(&report, "survivor").unwrap_or_else(|| panic!("{report:#}"))["path"], "sleep");
+    // One that has ended is not.
+    let (_, report) = reported(home.path(), &["sh", "-c", "sleep 0 & wait"]);
+    assert!(note(&report, "survivor").is_none(), "{report:#}");
+}
+
 /// The I/O nodes act for who started the job: somebody else gets no connection, and is told so at once.
 #[test]
 fn another_user_is_refused_at_once() {

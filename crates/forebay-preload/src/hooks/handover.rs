@@ -19,7 +19,9 @@ pub(crate) fn hand_over(program: &[u8]) {
         }
         if !replace(fd, file) {
             let path = String::from_utf8_lossy(&open.path).into_owned();
-            let why = format!("it cannot use descriptor {fd}, which is {path}: reads and writes there fail");
+            let why = format!(
+                "it cannot use descriptor {fd}, which is {path}: there it fails (not under --via mount)"
+            );
             notes::note("descriptor", program, &why);
         }
     }
