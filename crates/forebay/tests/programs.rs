@@ -38,7 +38,7 @@ macro_rules! scenarios {
 scenarios! {
     coreutils, dd, tail, shell_dash, shell_bash, tar, find, rsync, git, sqlite, python, perl, make, fio,
     mpi_openmpi, mpi_mpich, hdf5, pnetcdf, netcdf, stdio, fork, dirs, files, links, locks, environment, libraries,
-    pipes, syscalls, arguments, signals, passing, limits, memory, moving, preloads, preloads_mpi, node,
+    pipes, syscalls, arguments, signals, passing, shared, limits, memory, moving, preloads, preloads_mpi, node,
 }
 
 fn sources() -> PathBuf {
