@@ -8,6 +8,8 @@ use crate::screen::{Key, Screen};
 use forebay_control::client::Client;
 use forebay_control::status::Unanswered;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
@@ -147,11 +149,31 @@ fn full_screen(
     result
 }
 
+/// Waits for a key, a tick long; whether the terminal is gone. What reads the keys does not come back from
+/// a terminal without another end.
+fn hung_up() -> std::io::Result<bool> {
+    let input = std::io::stdin();
+    let mut keys = [PollFd::new(&input, PollFlags::IN)];
+    let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+    match rustix::event::poll(&mut keys, Some(&tick)) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    let gone = keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    if !gone && !input.is_terminal() {
+        // Keys come from elsewhere.
+        std::thread::sleep(TICK);
+    }
+    Ok(gone)
+}
+
 /// Takes the keys that were pressed; whether they say to end.
 fn quits(screen: &mut Screen) -> std::io::Result<bool> {
-    let mut wait = TICK;
-    while event::poll(wait)? {
-        wait = Duration::ZERO;
+    if hung_up()? {
+        return Ok(true);
+    }
+    while event::poll(Duration::ZERO)? {
         let Event::Key(key) = event::read()? else { continue };
         if key.kind == KeyEventKind::Release {
             continue;
