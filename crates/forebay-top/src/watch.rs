@@ -145,7 +145,11 @@ fn full_screen(
         }
     };
     between.end.store(true, Relaxed);
-    ratatui::try_restore()?;
+    // Where that fails there is no terminal left, nor anybody to be told, as dropping it would.
+    if ratatui::try_restore().is_err() || hung_up().unwrap_or(true) {
+        std::mem::forget(terminal);
+        return Ok(());
+    }
     result
 }
 

@@ -114,3 +114,29 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("does not answer"), "{nobody:?}");
 }
+
+/// With the terminal the program ends, though it hears of no signal.
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    if !needs("a_terminal_that_is_gone_ends_it", &["python3"]) {
+        return;
+    }
+    let script = r#"
+import os, pty, signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], ["forebay", "top", "--arbiter", "http://127.0.0.1:9"])
+os.read(terminal, 1)
+os.close(terminal)
+for _ in range(600):
+    if os.waitpid(pid, os.WNOHANG) != (0, 0):
+        sys.exit(0)
+    time.sleep(0.1)
+os.kill(pid, signal.SIGKILL)
+sys.exit("it is still there")
+"#;
+    let out = Command::new("python3").args(["-c", script, env!("CARGO_BIN_EXE_forebay")]).output();
+    let out = out.expect("python3 runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
