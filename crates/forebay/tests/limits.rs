@@ -262,9 +262,10 @@ fn others_gain_what_a_limit_leaves_and_a_guarantee_is_kept() {
 #[test]
 fn what_a_job_gets_elsewhere_counts_without_a_list_of_peers() {
     let shared = Shared::start(2);
-    // One job has a node for itself and shares the other: by nodes it would get three times as much.
+    // One job has a node for itself and shares the other: by nodes it would get three times as much, and if all it
+    // gets elsewhere counted, as much. It is between (2.25 on a machine that does nothing else).
     let (a, b) = (shared.load("both", &[0, 1]), shared.load("second", &[1]));
-    Shared::rates(&a, &b, "what a job gets elsewhere does not count", |a, b| b > 0.0 && a / b < 1.6);
+    Shared::rates(&a, &b, "what a job gets elsewhere does not count", |a, b| b > 0.0 && a / b < 2.6);
     a.finish();
     b.finish();
 }

@@ -238,7 +238,7 @@ fn a_refused_node_is_seen_with_the_reason() {
     // Another secret; and the same number.
     let _unknown = stranger.node(1, arbiter.url());
     let mut twice = Command::new(program());
-    twice.args(["node", "--id", "0", "--listen", "tcp:127.0.0.1:0", "--die-with-parent"]);
+    twice.args(["node", "--as", "self", "--id", "0", "--listen", "tcp:127.0.0.1:0", "--die-with-parent"]);
     twice.args(["--arbiter", arbiter.url(), "--export", &format!("{}=data", site.data().display())]);
     twice.arg("--secret-file").arg(site.secret_file());
     twice.arg("--ledger-dir").arg(stranger.path().join("twice"));

@@ -6,7 +6,9 @@
 use forebay_testkit::{
     ClientOptions, Layer, Process, Signal, Talker, needs, program, seed, setting, skipped, until,
 };
+use std::fs::Permissions;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,7 +137,7 @@ fn a_change_of_what_does_not_change_is_told_and_never_mixed() {
 #[test]
 fn the_library_keeps_nothing() {
     let home = tempfile::tempdir().expect("a directory");
-    let (out, _) = run(home.path(), &["--contract", "close-to-open"], &["true"]);
+    let (out, _) = run(home.path(), &["--via", "preload", "--contract", "close-to-open"], &["true"]);
     assert_eq!(out.status.code(), Some(125));
     assert!(text(&out.stderr).contains("--via mount"), "{}", text(&out.stderr));
 }
@@ -263,6 +265,7 @@ impl Mounted {
         let secret = layer.scratch().join("mount-secret");
         std::fs::create_dir(&dir).expect("a directory");
         std::fs::write(&secret, layer.secret()).expect("a file");
+        std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("a mode");
         let mut command = Command::new(program());
         command.args(["mount", "--job", "test", "--deadline", deadline, "--secret-file"]).arg(secret);
         for n in 0..2 {
