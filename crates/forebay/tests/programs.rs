@@ -172,6 +172,7 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
     };
     assert_ne!(status.code(), Some(124), "{name} hangs; so far:\n{}\n{}", neutral(&stdout), neutral(&stderr));
     if mode != Mode::Direct {
+        assert!(report.exists(), "{name}: no report, {status}: {}", neutral(&stderr));
         check_report(name, &report);
         assert!(
             no_run_left(&temporary),

@@ -186,11 +186,11 @@ impl Client {
     fn discharge(&mut self, w: &mut World) {
         let Some(c) = &self.current else { return };
         let deadline = c.call.deadline();
-        let duty = match (&mut self.duty, self.duties.pop()) {
-            (Some(duty), _) => duty,
-            (None, None) => return self.finish(w, Ok([0; 4])),
-            (none, Some(host)) => none.insert(Duty::new(host, w.now, deadline)),
-        };
+        if self.duty.is_none() {
+            let Some(host) = self.duties.pop() else { return self.finish(w, Ok([0; 4])) };
+            self.duty = Some(Duty::new(host, w.now, deadline));
+        }
+        let Some(duty) = &mut self.duty else { return };
         let host = duty.host;
         match duty.next(w.now, &self.nodes) {
             duty::Step::Through(slot) => {
