@@ -156,7 +156,10 @@ impl Ledgers {
         }
         clean(&dir);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, name(incarnation), flags, Mode::RUSR | Mode::WUSR)?;
+        // It gets its name when it is locked: until then a neighbour that starts would take it for a dead
+        // one's, and its look at the lock for the lock.
+        let begun = format!("{}.new", name(incarnation));
+        let file = rustix::fs::openat(&dir, &begun, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         // All of it at once: a full file system is an error here, not the node's death later.
         match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64) {
@@ -164,6 +167,7 @@ impl Ledgers {
             other => other?,
         }
         let rings = Rings::new(SharedMap::of_file(file.as_fd(), SIZE)?).ok_or(Errno::INVAL)?;
+        rustix::fs::renameat(&dir, &begun, &dir, name(incarnation))?;
         Ok(Ledgers { dir: Some(dir), incarnation, rings, _file: Some(file) })
     }
 
