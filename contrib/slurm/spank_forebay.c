@@ -1,9 +1,10 @@
 /*
  * SPANK plugin: srun, sbatch and salloc take --forebay=DIR[=EXPORT][,io-nodes=N|auto][,via=preload].
  *
- * A job, or a step outside of one that has it, is registered on its first host when it starts, all its tasks are
- * forwarded, and it is released when it ends. What that takes is done by the helper forebay-slurm, as the job's user;
- * this file only calls it. If it cannot be done the step fails: a job that asked for it never runs without it.
+ * A batch job is registered on its first host when its script starts and released when that ends; a step outside of
+ * one, by its srun: on the step's first host it would be released as soon as the tasks there have ended, while others
+ * run. All tasks are forwarded. What that takes is done by the helper forebay-slurm, as the job's user; this file only
+ * calls it. If it cannot be done the step fails: a job that asked for it never runs without it.
  *
  * plugstack.conf:
  *   optional forebay.so helper=/usr/libexec/forebay/forebay-slurm arbiter=https://arb:7410 [program=…] [secret=…]
@@ -34,8 +35,10 @@ static char helper[LONGEST] = "/usr/libexec/forebay/forebay-slurm";
 /* What plugstack.conf says, as the helper's environment. */
 static char settings[5][LONGEST];
 static int patience = 60;
-/* What was begun in this step, here. */
+/* What was begun here: by a batch script's host, or by srun. */
 static char begun[128];
+/* For the helper, of srun: whose end is the step's, and the job. */
+static char watched[64], owner[64];
 
 static int chosen(int value, const char *text, int remote)
 {
@@ -121,10 +124,10 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
 		char value[LONGEST - 64];
-		if (spank_getenv(sp, passed[i], value, sizeof(value)) != ESPANK_SUCCESS) {
-			/* slurmd's own: where its configuration is. */
+		if (!spank_remote(sp) || spank_getenv(sp, passed[i], value, sizeof(value)) != ESPANK_SUCCESS) {
+			/* srun's own are the user's; of slurmd's: where its configuration is. */
 			const char *own = getenv(passed[i]);
-			if (!own || strcmp(passed[i], "SLURM_CONF"))
+			if (!own || (spank_remote(sp) && strcmp(passed[i], "SLURM_CONF")))
 				continue;
 			snprintf(value, sizeof(value), "%s", own);
 		}
@@ -135,6 +138,10 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		if (settings[i][0])
 			env[n++] = settings[i];
+	if (watched[0]) {
+		env[n++] = watched;
+		env[n++] = owner;
+	}
 	env[n] = NULL;
 	/* user_init has changed the effective ids only; the groups are the user's then. */
 	if (geteuid() != uid && geteuid() == 0 && setgroups(1, &gid))
@@ -165,7 +172,11 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 	gid_t gid;
 	pid_t child;
 
-	if (spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_GID, &gid) != ESPANK_SUCCESS) {
+	if (!spank_remote(sp)) {
+		uid = getuid();
+		gid = getgid();
+	} else if (spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS ||
+		   spank_get_item(sp, S_JOB_GID, &gid) != ESPANK_SUCCESS) {
 		slurm_error("forebay: whose job this is, is not known");
 		return -1;
 	}
@@ -213,8 +224,53 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 		if (!value)
 			continue;
 		*value++ = 0;
-		if (spank_setenv(sp, line, value, 1) != ESPANK_SUCCESS)
+		if (spank_remote(sp) && spank_setenv(sp, line, value, 1) != ESPANK_SUCCESS)
 			return -1;
+	}
+	return 0;
+}
+
+/* What the helper knows a job, or a step of its own, by. 0 if `step` is neither. */
+static int name(spank_t sp, char *to, size_t size, uint32_t *job, uint32_t *step)
+{
+	uint32_t restart = 0;
+	if (spank_get_item(sp, S_JOB_ID, job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_STEPID, step) != ESPANK_SUCCESS)
+		return -1;
+	if (*step == SLURM_EXTERN_CONT || *step == SLURM_INTERACTIVE_STEP)
+		return 0;
+	if (*step != SLURM_BATCH_SCRIPT) {
+		snprintf(to, size, "%u.%u", *job, *step);
+		return 1;
+	}
+	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) != ESPANK_SUCCESS)
+		restart = 0;
+	snprintf(to, size, "%u-%u", *job, restart);
+	return 1;
+}
+
+/* In srun, when the step is made and before its tasks are. */
+int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
+{
+	uint32_t job = 0, step = 0;
+	int is;
+	(void)argc;
+	(void)argv;
+
+	/* A step of a job that is forwarded already has what it needs. */
+	if (!spec[0] || getenv("FOREBAY_CONFIG"))
+		return 0;
+	is = name(sp, begun, sizeof(begun), &job, &step);
+	if (is <= 0) {
+		begun[0] = 0;
+		return is;
+	}
+	snprintf(watched, sizeof(watched), "FOREBAY_SLURM_WATCH=%d", (int)getpid());
+	snprintf(owner, sizeof(owner), "SLURM_JOB_ID=%u", job);
+	char *call_argv[] = {helper, "start", begun, "0", spec, NULL};
+	if (call(sp, call_argv, patience + 10)) {
+		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
+		begun[0] = 0;
+		return -1;
 	}
 	return 0;
 }
@@ -222,43 +278,32 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 /* On every host of a step, before its tasks. */
 int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 {
-	uint32_t job = 0, step = 0, node = 0, restart = 0;
-	char text[64], number[16];
+	uint32_t job = 0, step = 0;
+	char text[64], key[sizeof(begun)];
+	int is;
 	(void)argc;
 	(void)argv;
 
 	if (!spec[0] || !spank_remote(sp))
 		return 0;
-	/* A step of a job that is forwarded already has what it needs. */
 	if (spank_getenv(sp, "FOREBAY_CONFIG", text, sizeof(text)) != ESPANK_ENV_NOEXIST)
 		return 0;
-	if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
-	    spank_get_item(sp, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
-		return -1;
-	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
-		return 0;
-	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) != ESPANK_SUCCESS)
-		restart = 0;
+	is = name(sp, key, sizeof(key), &job, &step);
+	if (is <= 0)
+		return is;
 	if (step == SLURM_BATCH_SCRIPT)
-		snprintf(begun, sizeof(begun), "%u-%u", job, restart);
-	else
-		snprintf(begun, sizeof(begun), "%u-%u.%u", job, restart, step);
-	snprintf(number, sizeof(number), "%u", node);
-	char *call_argv[] = {helper, "start", begun, number, spec, NULL};
+		strcpy(begun, key);
+	char *call_argv[] = {helper, "start", key, step == SLURM_BATCH_SCRIPT ? "0" : "1", spec, NULL};
 	if (call(sp, call_argv, patience + 10)) {
 		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
-		if (node)
-			begun[0] = 0;
 		return -1;
 	}
-	if (node)
-		begun[0] = 0;
 	return 0;
 }
 
 static int release(spank_t sp)
 {
-	if (!begun[0] || !spank_remote(sp))
+	if (!begun[0])
 		return 0;
 	char *call_argv[] = {helper, "stop", begun, NULL};
 	if (call(sp, call_argv, 20))
@@ -278,7 +323,7 @@ int slurm_spank_task_exit(spank_t sp, int argc, char *argv[])
 	return release(sp);
 }
 
-/* The step has ended, whatever became of it. */
+/* The batch script, or srun with all its tasks, has ended, whatever became of it. */
 int slurm_spank_exit(spank_t sp, int argc, char *argv[])
 {
 	(void)argc;

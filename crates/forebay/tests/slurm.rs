@@ -94,11 +94,15 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert_eq!((ranks.join(" ").as_str(), read("batch").trim()), ("c1 c1 c2 c2 c3 c3", "batch"), "{output}");
     nothing_left(&site, "sbatch");
 
-    // A step of its own.
-    let (out, _) = site.shell("srun -N 2 -n 2 --forebay=/fwd=data sh -c 'echo x > /fwd/step-$SLURM_PROCID'");
-    assert!(out.status.success(), "{}", said(&out));
-    assert_eq!((read("step-0").as_str(), read("step-1").as_str()), ("x\n", "x\n"));
-    nothing_left(&site, "a step");
+    // A step of its own, whose tasks do not end together: it is held until the last one has.
+    for late in 0..2 {
+        let task = format!("[ $SLURM_PROCID != {late} ] || sleep 2; echo x > /fwd/step-{late}-$SLURM_PROCID");
+        let (out, _) = site.shell(&format!("srun -N 2 -n 2 --forebay=/fwd=data sh -c '{task}'"));
+        assert!(out.status.success(), "{}", said(&out));
+        let wrote = [0, 1].map(|rank| read(&format!("step-{late}-{rank}")));
+        assert_eq!(wrote, ["x\n", "x\n"], "{}", said(&out));
+        nothing_left(&site, "a step");
+    }
 
     // An array: each of it is a job.
     let array = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID > /fwd/array-$SLURM_ARRAY_TASK_ID\n";
