@@ -104,6 +104,13 @@ fn sbatch_scancel_arrays_and_requeue() {
         nothing_left(&site, "a step");
     }
 
+    // An allocation, whose steps are registered each.
+    let (out, _) =
+        site.shell("salloc -N 2 --forebay=/fwd=data srun -n 2 sh -c 'echo x > /fwd/held-$SLURM_PROCID'");
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!([read("held-0"), read("held-1")], ["x\n", "x\n"], "{}", said(&out));
+    nothing_left(&site, "salloc");
+
     // An array: each of it is a job.
     let array = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID > /fwd/array-$SLURM_ARRAY_TASK_ID\n";
     std::fs::write(shared.join("array.sh"), array).unwrap();
@@ -136,4 +143,13 @@ fn sbatch_scancel_arrays_and_requeue() {
     let (out, _) = site.shell(&format!("scancel {id}"));
     assert!(out.status.success(), "{}", said(&out));
     nothing_left(&site, "scancel");
+
+    // The host that holds a job dies: its lease runs out.
+    let (out, _) =
+        site.shell("sbatch --parsable --no-requeue -w c3 --forebay=/fwd=data -o /mnt/dying /mnt/lasting.sh");
+    assert!(out.status.success(), "{}", said(&out));
+    until(PATIENCE, "it runs on the third host", || (read("lasting").lines().count() == 3).then_some(()));
+    assert_eq!(jobs(&site).len(), 1);
+    site.hosts.kill("c3");
+    until(PATIENCE, "the arbiter has forgotten the dead host's job", || jobs(&site).is_empty().then_some(()));
 }
