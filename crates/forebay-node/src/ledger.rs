@@ -7,6 +7,7 @@
 
 use crate::sys::{self, SharedMap, acting};
 use forebay_types::Nanos;
+use forebay_wire::frame::Header;
 use forebay_wire::hello::{Incarnation, SessionId};
 use forebay_wire::message::Fate;
 use forebay_wire::session::ledger::{Begun, ENTRIES, Entry, Ledger};
@@ -185,6 +186,12 @@ impl Ledgers {
             Fate::Done { errno, .. } => Some(Err(Errno::from_raw_os_error(errno as i32))),
             _ => None,
         }
+    }
+
+    /// Whether a request that was sent before may have been tried by this process, though its session does
+    /// not know of it: it began after that. Then its client is to ask what became of it.
+    pub(crate) fn knows(&self, session: SessionId, header: &Header) -> bool {
+        self.rings.fate(session, header.id.get(), header.age_ms.get()) != Fate::Absent
     }
 
     /// An operation is about to be tried, if its lease holds after this. `None` if it must not be.

@@ -296,6 +296,11 @@ impl Node {
         let cached = meta.needs_reply_cache();
         if cached {
             match session.begin(link, id) {
+                Ok(None) if header.has(flag::REPLAY) && self.ledgers.knows(session.id, header) => {
+                    session.end(id, None);
+                    self.refusal(epoch, Opcode::Meta, id, &Failure::EXPIRED, frame);
+                    return true;
+                }
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     self.stats.replayed.fetch_add(1, Relaxed);

@@ -48,8 +48,7 @@ impl<'a> Call<'a> {
 
     /// Carries the operation out and appends the encoded answer to `out`.
     pub(crate) fn run(mut self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
-        // Cutting a file twice to one length is cutting it once.
-        self.once = meta.needs_reply_cache() && !matches!(meta, Meta::Truncate { .. });
+        self.once = meta.needs_reply_cache();
         let done = self.carry_out(meta, out);
         if let Some(begun) = self.begun.take() {
             let errno = done.as_ref().map_or_else(|f| f.errno.raw_os_error().unsigned_abs(), |()| 0);

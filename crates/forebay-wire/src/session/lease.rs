@@ -97,6 +97,21 @@ mod tests {
         assert!(!lease.holds(read + Nanos(1), sent), "the frozen sample must not become the minimum");
     }
 
+    /// Late frames are no measure of the transit, however many there are and in how many windows.
+    #[test]
+    fn late_frames_renew_nothing() {
+        let mut lease = Lease::new(TTL, Nanos::ZERO, Nanos::ZERO);
+        for window in 0..4 {
+            let fresh = Nanos::from_secs(40 * window + 1);
+            lease.observe(fresh, fresh);
+            for late in [20, 35] {
+                let (sent, read) = (fresh, fresh + Nanos::from_secs(late));
+                lease.observe(read, sent);
+                assert!(!lease.holds(read, sent), "window {window}, {late} s late");
+            }
+        }
+    }
+
     #[test]
     fn a_slow_queue_is_kept_alive_by_pings() {
         let mut lease = Lease::new(TTL, Nanos::ZERO, Nanos::ZERO);

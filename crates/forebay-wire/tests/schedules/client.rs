@@ -160,7 +160,9 @@ impl Client {
     fn finish(&mut self, w: &mut World, result: Result<[u64; 4], Failed>) {
         self.doing = Doing::Nothing;
         let Some(c) = self.current.take() else { return };
-        if result.is_ok() && c.op != Op::Lock && self.locked.is_some_and(|turn| turn != c.turns) {
+        // Names are not the file's.
+        let apart = matches!(c.op, Op::Lock | Op::Mkdir(_) | Op::Rmdir(_));
+        if result.is_ok() && !apart && self.locked.is_some_and(|turn| turn != c.turns) {
             let what = format!("Locks: call {} went well, though its lock was another's meanwhile", c.number);
             w.break_promise(what);
         }
@@ -171,8 +173,9 @@ impl Client {
         }
         self.place.stays = self.locked.is_some();
         if result == Err(Failed::Stale) {
-            // The program opens the file that is there now.
+            // The program opens the file that is there now, and has it open nowhere yet.
             self.file = None;
+            self.place.lost = true;
         }
         w.finish(c.number, result);
         if c.op == Op::Sync {
@@ -215,7 +218,11 @@ impl Client {
             return self.discharge(w);
         }
         let Some(c) = &mut self.current else { return };
-        let step = c.call.next(w.now, &self.nodes, Bound::File(self.place), false);
+        let bound = match c.op {
+            Op::Mkdir(_) | Op::Rmdir(_) => Bound::Free,
+            _ => Bound::File(self.place),
+        };
+        let step = c.call.next(w.now, &self.nodes, bound, false);
         if c.call.may_be_repeated() {
             w.note_blind(c.number, c.call.id);
         }

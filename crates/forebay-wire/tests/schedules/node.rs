@@ -218,7 +218,9 @@ impl World {
         let client = self.links[link].client;
         let process = &mut self.processes[p];
         let newest = process.desks[&link].newest;
-        let Some(session) = process.sessions.get_mut(&client).filter(|s| s.open.is_some()) else {
+        // A name needs no open file.
+        let named = matches!(request.op, Op::Mkdir(_) | Op::Rmdir(_));
+        let Some(session) = process.sessions.get_mut(&client).filter(|s| named || s.open.is_some()) else {
             return self.answer(link, request.id, Reply::Stale);
         };
         if request.op == Op::Sync {
@@ -227,6 +229,16 @@ impl World {
         let id = request.id;
         if once(request.op) {
             match session.replies.begin(id) {
+                // Its session is a new one, but this process may have tried it.
+                RequestState::New
+                    if request.replay.is_some_and(|age| {
+                        let age = u32::try_from(age).unwrap_or(u32::MAX);
+                        process.ledger.fate(session_id(client), id, age, now) != Fate::Absent
+                    }) =>
+                {
+                    session.replies.forget(id);
+                    return self.answer(link, id, Reply::Expired);
+                }
                 RequestState::New => {}
                 RequestState::Answered(frame) => {
                     let reply = unpack(frame);
