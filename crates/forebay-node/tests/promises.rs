@@ -100,6 +100,30 @@ fn a_write_that_was_done_is_not_done_again() {
     }
 }
 
+/// The session of a request ended before it was sent again: its process still knows that it was done.
+#[test]
+fn what_was_done_for_a_session_that_is_gone_is_not_done_again() {
+    let node = TestNode::with(|c| c.grace = Duration::from_millis(20));
+    let mut first = node.client();
+    let id = first.next;
+    let mkdir = Meta::Mkdir { path: path("d"), mode: 0o700 };
+    first.done(&mkdir).unwrap();
+    let (session, incarnation) = (first.session, first.incarnation);
+    drop(first);
+    eventually("its session is gone", || node.report().sessions == 0);
+    let mut second = Client::connect(node.address, &SECRET, "job", session).unwrap();
+    assert!(!second.welcome.resumed);
+    let mut body = Vec::new();
+    mkdir.encode(&mut body);
+    second.next = id;
+    let header = second.header(Opcode::Meta, body.len());
+    let answer = second.exchange(&again(&header), &body);
+    assert!(answer.header.has(flag::EXPIRED), "{}", answer.text());
+    let asked = second.meta(&Meta::Verdict { incarnation, session, id, age_ms: 5000 }).unwrap();
+    let done = Fate::Done { errno: 0, values: [0; 4] };
+    assert_eq!(Answer::decode(&asked), Ok(Answer::Verdict { known: true, dead: false, fate: done }));
+}
+
 /// The node listens until the last request is answered, and whoever lost his connection gets his answer.
 #[test]
 fn a_draining_node_says_what_became_of_a_request() {
@@ -244,6 +268,8 @@ fn a_sibling_tells_what_a_node_has_begun() {
     c.done(&Meta::Mkdir { path: path("d"), mode: 0o700 }).unwrap();
     let twice = c.next;
     c.done(&Meta::Mkdir { path: path("d"), mode: 0o700 }).unwrap_err();
+    let cut = c.next;
+    c.done(&Meta::Truncate { target: Target::Handle(handle), size: 3 }).unwrap();
     let exclusive = c.next;
     let flags = RW | OpenFlags::CREATE | OpenFlags::EXCL;
     let identity =
@@ -262,6 +288,7 @@ fn a_sibling_tells_what_a_node_has_begun() {
         assert_eq!(ask(who, write), done(0, [7, 3, 0, 0]));
         assert_eq!(ask(who, mkdir), done(0, [0; 4]));
         assert_eq!(ask(who, twice), done(libc::EEXIST, [0; 4]));
+        assert_eq!(ask(who, cut), done(0, [0; 4]));
         assert_eq!(ask(who, exclusive), done(0, [identity, 0, 0, 0]));
         assert_eq!(ask(who, exclusive + 1), (true, false, Fate::Absent));
     }

@@ -55,7 +55,9 @@ impl Layer {
     pub fn start_on(count: usize, lease_ms: u64, options: &ClientOptions, unix: bool) -> Layer {
         let dir = RunDir::create(&std::env::temp_dir()).expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("an export");
-        std::fs::write(dir.path().join("libforebay.so"), PRELOAD).expect("the library");
+        let other = std::env::var_os("FOREBAY_LIBRARY").map(|other| std::fs::read(other).expect("a library"));
+        std::fs::write(dir.path().join("libforebay.so"), other.as_deref().unwrap_or(PRELOAD))
+            .expect("the library");
         let launcher = Launcher::new(&program(), dir.path(), Log::Here).expect("a secret");
         let mut layer = Layer { nodes: Vec::new(), launcher, lease_ms, dir };
         for n in 0..count {

@@ -28,8 +28,12 @@ pub use workers::Workers;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The program `forebay`, as cargo builds it for the tests of its own crate.
+/// The program `forebay`, as cargo builds it for the tests of its own crate; or another one, to see what the
+/// tests say of it: `FOREBAY_PROGRAM`, with its library `FOREBAY_LIBRARY`.
 pub fn program() -> PathBuf {
+    if let Some(other) = std::env::var_os("FOREBAY_PROGRAM") {
+        return other.into();
+    }
     let here = std::env::current_exe().expect("a test has a file");
     let target = here.parent().and_then(std::path::Path::parent).expect("tests are in target/PROFILE/deps");
     let program = target.join("forebay");

@@ -561,6 +561,17 @@ mod tests {
         );
     }
 
+    /// The suspect was there when it was looked for, and another process is when the request is to be sent.
+    #[test]
+    fn a_successor_is_asked_and_sent_nothing() {
+        let (mut call, now, nodes) = suspected(Kind::Once);
+        call.looked(Some(process(0)));
+        assert_eq!(call.next(now, &nodes, Bound::Free, false), Step::Send(0));
+        assert!(!call.may_send(Process { incarnation: Incarnation([9; 16]), ..process(0) }));
+        let step = call.next(now, &nodes, Bound::Free, false);
+        assert!(matches!(step, Step::Ask { via: 0, about, .. } if about == process(0)), "{step:?}");
+    }
+
     /// What can be done twice goes on when nobody can be reached.
     #[test]
     fn what_can_be_done_twice_waits_for_nobody() {
