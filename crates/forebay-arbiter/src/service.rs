@@ -11,7 +11,7 @@ use crate::health;
 use crate::history::{HistoryWriter, Note};
 use crate::model_file::ModelFile;
 use crate::refusals::Refusals;
-use crate::store::{Change, ControlStore, StoreError};
+use crate::store::{Change, ControlStore, StoreError, private_file};
 use forebay_control::node::{NodeHello, ToNode};
 use forebay_types::{Epoch, Nanos, NodeId};
 use std::collections::{BTreeMap, HashMap};
@@ -156,7 +156,7 @@ impl Shared {
         let failed = |e: &dyn std::fmt::Display| {
             StoreError::Failed(format!("history in {}: {e}", config.state.display()))
         };
-        std::fs::create_dir_all(&config.state).map_err(|e| failed(&e))?;
+        private_file(&config.state, "history.db").map_err(|e| failed(&e))?;
         let (history, next) = HistoryWriter::start(&config.state, config.keep).map_err(|e| failed(&e))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Arc::new(Shared {

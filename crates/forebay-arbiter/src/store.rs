@@ -8,6 +8,7 @@
 mod sqlite;
 
 pub use sqlite::SqliteStore;
+pub(crate) use sqlite::private_file;
 
 use forebay_control::job::JobRequest;
 use forebay_control::limit::Limit;

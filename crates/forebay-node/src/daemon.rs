@@ -95,11 +95,30 @@ fn announce(running: &Running, node: u32, told: &Told) -> Result<Ready, DaemonEr
     Ok(ready)
 }
 
-/// Writes a file so that readers see nothing or all of it.
+/// Writes a file, for nobody else's eyes, so that readers see nothing or all of it.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    std::fs::write(&new, bytes)?;
+    let _ = std::fs::remove_file(&new);
+    std::fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?.write_all(bytes)?;
     std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_tells_is_for_its_user_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ready");
+        for text in ["first", "second"] {
+            write_whole(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
 }

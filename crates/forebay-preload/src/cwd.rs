@@ -124,6 +124,11 @@ impl Current {
         }
     }
 
+    /// The process went to another directory by a path relative to where it was.
+    pub(crate) fn moved_on(&self) {
+        self.moved(self.0.get().and_then(|cwd| cwd.export()));
+    }
+
     pub(crate) fn after_fork(&self) {
         self.0.after_fork();
     }

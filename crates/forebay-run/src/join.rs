@@ -44,7 +44,9 @@ pub fn join(
     let config_file = variable("FOREBAY_CONFIG").map(PathBuf::from);
     if config_file.as_deref().is_some_and(sees_everything) {
         // All is there: the program is what this process becomes.
-        let e = Command::new(program).args(&command[1..]).exec();
+        let mut becomes = Command::new(program);
+        crate::sys::as_given(&mut becomes);
+        let e = becomes.args(&command[1..]).exec();
         return Err(NotRun {
             code: 127,
             why: anyhow!(e).context(format!("cannot run {}", program.display())),

@@ -359,7 +359,9 @@ impl Program {
             *mounts = Some(served);
             return Ok(child);
         }
-        Ok(self.forwarded(layer, &self.plan.command).spawn()?)
+        let mut command = self.forwarded(layer, &self.plan.command);
+        crate::sys::as_given(&mut command);
+        Ok(command.spawn()?)
     }
 
     /// A command whose processes find the library and the configuration, on whatever host.

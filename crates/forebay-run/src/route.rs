@@ -120,6 +120,7 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> 
     }
     inside.arg("--").args(command);
     inside.env_remove("FOREBAY_CONFIG");
+    crate::sys::as_given(&mut inside);
     let mut child = inside.spawn().context("cannot start")?;
     let mut mounts = Mounts { mounted: Vec::new(), _made: made };
     let served = (|| {
@@ -171,6 +172,8 @@ pub fn inside(
         // It was told to whoever started this process.
         return Ok((125, None));
     }
-    let e = Command::new(program).args(&command[1..]).exec();
+    let mut becomes = Command::new(program);
+    crate::sys::as_given(&mut becomes);
+    let e = becomes.args(&command[1..]).exec();
     Ok((127, Some(format!("cannot run {}: {e}", program.display()))))
 }

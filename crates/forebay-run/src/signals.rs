@@ -3,11 +3,19 @@
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, WaitId, WaitIdOptions};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+    SIGXCPU,
+};
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Watches for signals that ask to end.
+/// Those that ask to end this command when there is no program. The others have no meaning for it: they end nothing.
+const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+/// Batch systems warn by these before the time is up, and people ask programs for a checkpoint.
+const PASSED: [i32; 8] = [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGCONT, SIGWINCH];
+
+/// Watches for signals.
 pub struct Signals {
     program: Arc<Mutex<Option<Pid>>>,
 }
@@ -15,15 +23,17 @@ pub struct Signals {
 impl Signals {
     /// From now on.
     pub fn watch() -> Result<Signals> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
-            .context("cannot watch for Ctrl-C")?;
+        // What is to be ignored is left so, for the program too.
+        let heeded = ENDING.iter().chain(&PASSED).filter(|s| !crate::sys::was_ignored(**s));
+        let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for Ctrl-C")?;
         let program: Arc<Mutex<Option<Pid>>> = Arc::default();
         let watched = Arc::clone(&program);
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 match *lock(&watched) {
                     Some(pid) => pass_on(pid, signal),
-                    None => forebay_embed::tidy_and_exit(128 + signal),
+                    None if ENDING.contains(&signal) => forebay_embed::tidy_and_exit(128 + signal),
+                    None => {}
                 }
             }
         });
@@ -54,9 +64,10 @@ impl Signals {
 }
 
 fn pass_on(pid: Pid, signal: i32) {
-    // Ctrl-C reaches the program from the terminal itself, which sends it to the whole group.
+    // Ctrl-C and a new size of the window reach the program from the terminal itself, which sends them to the
+    // whole group.
     let from_terminal =
-        matches!(signal, SIGINT | SIGQUIT) && std::io::IsTerminal::is_terminal(&std::io::stdin());
+        matches!(signal, SIGINT | SIGQUIT | SIGWINCH) && std::io::IsTerminal::is_terminal(&std::io::stdin());
     if !from_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
         let _ = rustix::process::kill_process(pid, signal);
     }

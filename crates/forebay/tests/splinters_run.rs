@@ -135,6 +135,56 @@ fn a_run_ends_when_it_is_asked_to() {
     }
 }
 
+/// Batch systems warn jobs by signals before their time is up.
+#[test]
+fn signals_are_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ready) = (text(dir.path()), dir.path().join("ready"));
+    for via in ["preload", "auto"] {
+        for (name, how) in [("USR1", Signal::USR1), ("USR2", Signal::USR2), ("ALRM", Signal::ALARM)] {
+            let script =
+                format!("trap 'exit 77' {name}; touch {}; while :; do sleep 0.05; done", ready.display());
+            let child = forebay(&["run", "--quiet", "--via", via, "--at", &at, "--", "bash", "-c", &script]);
+            let child = { child }.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let pid = child.id();
+            until("it runs", || ready.exists());
+            signal(&child, how);
+            assert_eq!(ended(child).code(), Some(77), "{via} {name}");
+            assert!(run_directories(pid).is_empty(), "{via} {name} left its directory behind");
+            std::fs::remove_file(&ready).unwrap();
+        }
+    }
+}
+
+/// Signals that are ignored, as by `nohup`, and standard descriptors that are closed.
+#[test]
+fn the_program_begins_with_what_the_run_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_forebay");
+    for via in ["preload", "mount"] {
+        let doctor = run(&["doctor"]).1;
+        if via == "mount"
+            && doctor.lines().any(|l| l.starts_with("no  FUSE") || l.starts_with("no  namespaces"))
+        {
+            forebay_testkit::skipped("given over a mount", "there can be none here");
+            continue;
+        }
+        let run = format!("{program} run --quiet --via {via} --at {} --", dir.path().display());
+        for command in [
+            "trap '' HUP USR1 PIPE; CMD grep SigIgn /proc/self/status",
+            "CMD grep SigIgn /proc/self/status",
+            "CMD echo x >&- 2> err; echo $?; CMD cat <&- 2> err; echo $?; CMD sh -c 'echo x >&2' 2>&-; echo $?",
+        ] {
+            let says = |with: &str| {
+                let mut shell = std::process::Command::new("bash");
+                shell.args(["-c", &command.replace("CMD", with)]).current_dir(dir.path());
+                String::from_utf8(shell.output().unwrap().stdout).unwrap()
+            };
+            assert_eq!(says(&run), says(""), "{via}: {command}");
+        }
+    }
+}
+
 /// The children of a process with this name.
 fn children(pid: u32, name: &str) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

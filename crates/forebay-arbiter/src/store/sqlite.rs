@@ -5,6 +5,8 @@ use super::{Change, ControlStore, Kept, StoreError};
 use forebay_control::node::Term;
 use forebay_types::Epoch;
 use rusqlite::{Connection, OptionalExtension, params};
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// The file.
@@ -12,7 +14,7 @@ use std::path::Path;
 pub struct SqliteStore {
     db: Connection,
     /// Held for as long as the store lives.
-    _lock: std::fs::File,
+    _lock: File,
     /// What the counters of a new file begin with.
     first: u64,
 }
@@ -23,6 +25,16 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
+/// Opens a file in a state directory, or makes both, so that only this user may read it: jobs' secrets are in there,
+/// and what every user does. SQLite gives its other files the mode of the first.
+pub(crate) fn private_file(dir: &Path, name: &str) -> std::io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let path = dir.join(name);
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 impl SqliteStore {
     /// Opens `control.db` in the directory, or makes it. The counters of a new file start at
     /// `unix_seconds`: nodes and clients that knew an arbiter whose files were deleted then take the
@@ -31,16 +43,12 @@ impl SqliteStore {
         let failed = |what: &str, e: &dyn std::fmt::Display| {
             StoreError::Failed(format!("{what} {}: {e}", dir.display()))
         };
-        std::fs::create_dir_all(dir).map_err(|e| failed("cannot make", &e))?;
-        let lock = std::fs::File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(dir.join("lock"))
-            .map_err(|e| failed("cannot open the lock file in", &e))?;
+        let private = |name| private_file(dir, name);
+        let lock = private("lock").map_err(|e| failed("cannot open the lock file in", &e))?;
         if let Err(e) = lock.try_lock() {
             return Err(failed("another arbiter uses", &e));
         }
+        private("control.db").map_err(|e| failed("cannot open the state in", &e))?;
         let db = Connection::open(dir.join("control.db"))?;
         db.busy_timeout(std::time::Duration::from_secs(5))?;
         db.pragma_update(None, "journal_mode", "WAL")?;
@@ -100,6 +108,26 @@ impl ControlStore for SqliteStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Secrets of jobs are in there.
+    #[test]
+    fn only_its_user_may_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::write(state.join("control.db"), "").unwrap();
+        for made in [&state, &dir.path().join("new/state")] {
+            let mut store = SqliteStore::open(made, 1).unwrap();
+            store.lead().unwrap();
+            let files: Vec<_> = std::fs::read_dir(made).unwrap().map(Result::unwrap).collect();
+            assert!(files.len() >= 3, "{files:?}");
+            for file in files {
+                assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+            }
+        }
+        let made = std::fs::metadata(dir.path().join("new/state")).unwrap();
+        assert_eq!(made.permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn terms_grow_and_changes_stay() {

@@ -52,6 +52,11 @@ impl Locks {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the locks of an owner are still this one's. Asked under its `locking`, the answer holds as long.
+    fn carries(&self, key: (u64, u64), carrier: &Arc<Held>) -> bool {
+        self.owners().get(&key).is_some_and(|owner| Arc::ptr_eq(&owner.carrier, carrier))
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,28 +143,38 @@ impl Fs {
         self.client.lock(&carrier.file, LockOwner::Handle, range, whole).map_err(errno)
     }
 
+    /// Asks once for what `lk` wants.
+    fn try_lock(&self, node: u64, lk: &LkIn, range: LockRange) -> Outcome<()> {
+        let open = self.handles.get(lk.fh)?;
+        if lk.flags & LK_FLOCK != 0 {
+            return if open.shared { Err(libc::ENOLCK) } else { self.lock_once(&open.held, range, true) };
+        }
+        let key = (node, lk.owner);
+        loop {
+            let carrier = if range.kind == LockKind::Unlock {
+                match self.locks.owners().get(&key) {
+                    Some(owner) => Arc::clone(&owner.carrier),
+                    None => return Ok(()),
+                }
+            } else {
+                self.carrier(node, &open, lk)?
+            };
+            let _alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another thread of the owner may have closed a descriptor meanwhile: what it took from the
+            // owner is not to be given to a carrier that nobody knows any more.
+            if self.locks.carries(key, &carrier) {
+                return self.client.lock(&carrier.file, LockOwner::Handle, range, false).map_err(errno);
+            }
+        }
+    }
+
     pub(crate) fn setlk(&self, who: &Asked, lk: &LkIn, wait: bool) -> Outcome<Reply> {
         let range = range(&lk.lk)?;
-        let open = self.handles.get(lk.fh)?;
-        let whole = lk.flags & LK_FLOCK != 0;
-        let carrier = if whole {
-            if open.shared {
-                return Err(libc::ENOLCK);
-            }
-            open.held
-        } else if range.kind == LockKind::Unlock {
-            match self.locks.owners().get(&(who.node, lk.owner)) {
-                Some(owner) => Arc::clone(&owner.carrier),
-                None => return Ok(Reply::Done),
-            }
-        } else {
-            self.carrier(who.node, &open, lk)?
-        };
         let ending = if wait { Vec::new() } else { self.locks.ending(who.node, lk.fh) };
-        let mut tried = self.lock_once(&carrier, range, whole);
+        let mut tried = self.try_lock(who.node, lk, range);
         if tried == Err(libc::EAGAIN) && !ending.is_empty() {
             self.locks.await_ends(&ending);
-            tried = self.lock_once(&carrier, range, whole);
+            tried = self.try_lock(who.node, lk, range);
         }
         match tried {
             Ok(()) => {
@@ -168,7 +183,7 @@ impl Fs {
                 }
                 Ok(Reply::Done)
             }
-            Err(libc::EAGAIN) if wait => self.lock_later(who.unique, carrier, range, whole),
+            Err(libc::EAGAIN) if wait => self.lock_later(who, *lk, range),
             Err(e) => Err(e),
         }
     }
@@ -210,7 +225,8 @@ impl Fs {
     }
 
     /// Asks again until the lock is free or the kernel takes the request back.
-    fn lock_later(&self, unique: u64, carrier: Arc<Held>, range: LockRange, whole: bool) -> Outcome<Reply> {
+    fn lock_later(&self, who: &Asked, lk: LkIn, range: LockRange) -> Outcome<Reply> {
+        let (unique, node) = (who.unique, who.node);
         let stop = Arc::new(AtomicBool::new(false));
         {
             let mut waiting = self.locks.waiting();
@@ -226,7 +242,7 @@ impl Fs {
         Ok(Reply::Later(Box::new(move |fs| {
             let outcome = loop {
                 let before = *fs.locks.release.lock().unwrap_or_else(PoisonError::into_inner);
-                match fs.lock_once(&carrier, range, whole) {
+                match fs.try_lock(node, &lk, range) {
                     Err(libc::EAGAIN) => {}
                     other => break other,
                 }
@@ -291,13 +307,25 @@ impl Fs {
 
     /// A process has closed a descriptor of the file: none of its ranges on it is left.
     fn drop_locks(&self, node: u64, owner: u64) -> Outcome<()> {
-        let Some(owner) = self.locks.owners().remove(&(node, owner)) else { return Ok(()) };
-        // The carrier may outlive the locks: it may also be an open file of the kernel, and its close is
-        // not waited for.
-        let dropped = self.lock_once(&owner.carrier, EVERYTHING, false);
-        drop(owner);
-        self.locks.released();
-        dropped
+        let key = (node, owner);
+        loop {
+            let Some(carrier) = self.locks.owners().get(&key).map(|o| Arc::clone(&o.carrier)) else {
+                return Ok(());
+            };
+            let alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.locks.carries(key, &carrier) {
+                continue;
+            }
+            self.locks.owners().remove(&key);
+            // The carrier may outlive the locks: it may also be an open file of the kernel, and its close is
+            // not waited for.
+            let dropped =
+                self.client.lock(&carrier.file, LockOwner::Handle, EVERYTHING, false).map_err(errno);
+            drop(alone);
+            drop(carrier);
+            self.locks.released();
+            return dropped;
+        }
     }
 
     /// A descriptor was closed: the process loses its locks on the file.

@@ -29,6 +29,11 @@ pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
                     place = next;
                     continue;
                 }
+                if r >= 0 && given.first() != Some(&b'/') && !state().is_passing_child() {
+                    // From a directory that was removed: by the same way as before.
+                    state().cwd.moved_on();
+                    return went(r);
+                }
                 return moved(r);
             }
             Resolved::LocalAt(p) => return moved(sys!(chdir, sys::cstring(&p).as_ptr())),

@@ -1,3 +1,3 @@
 # needs: gcc flock
-# build: gcc -w -o locks "$S/locks.c"
+# build: gcc -w -pthread -o locks "$S/locks.c"
 cd "$D" && "$B/locks"; echo $?
