@@ -161,6 +161,12 @@ impl Gate {
         self.flows.iter_mut().map(used).collect()
     }
 
+    /// Those of them that have been held back since then.
+    pub fn held(&self) -> impl Iterator<Item = FlowId> {
+        let held = |l: &Limited| l.used.held || !l.waiting.is_empty();
+        self.flows.iter().filter(move |(_, l)| held(l)).map(|(flow, _)| *flow)
+    }
+
     /// Whether nobody is limited.
     pub fn is_open(&self) -> bool {
         self.flows.is_empty()

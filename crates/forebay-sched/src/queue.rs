@@ -117,6 +117,11 @@ impl DispatchQueue {
         self.gate.take_used()
     }
 
+    /// Which of them have been held back since then.
+    pub fn held(&self) -> Vec<FlowId> {
+        self.gate.held().collect()
+    }
+
     /// What limits have held back.
     pub fn throttled(&self) -> (usize, Throttled) {
         (self.gate.len(), self.gate.throttled())

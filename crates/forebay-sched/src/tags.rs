@@ -13,8 +13,8 @@ use forebay_types::FlowId;
 /// Tags count bytes by weight in parts of a byte, so that division by a weight loses little.
 const PARTS: u64 = 256;
 
-/// How far service elsewhere may put a flow behind the others: it is served now and then whatever it
-/// gets elsewhere, and its distant past is forgiven.
+/// How far service elsewhere may put a flow behind the others, and what waits further back: it is served
+/// now and then whatever it gets elsewhere, and its distant past is forgiven.
 const FURTHEST_BACK: u64 = (256 << 20) * PARTS;
 
 /// Past this the tags are set back as soon as nothing waits.
@@ -26,6 +26,8 @@ const FAR: u64 = 1 << 62;
 struct Tagged {
     request: Request,
     start: u64,
+    /// What its flow had been put back by then.
+    put_back: u64,
 }
 
 impl Entry for Tagged {
@@ -103,7 +105,11 @@ impl TagQueue {
     pub(crate) fn credit_remote(&mut self, flow: FlowId, bytes: u64) {
         let slot = self.flows.slot(flow);
         let flow = &mut self.flows[slot];
-        let room = self.virtual_time.saturating_add(FURTHEST_BACK).saturating_sub(flow.finish);
+        let mut room = self.virtual_time.saturating_add(FURTHEST_BACK).saturating_sub(flow.finish);
+        for first in self.classes.iter().filter_map(|c| c.runs.get(slot as usize)?.front()) {
+            let since = flow.put_back.wrapping_sub(first.put_back);
+            room = room.min(FURTHEST_BACK.saturating_sub(since));
+        }
         let by = (bytes.saturating_mul(PARTS) / flow.weight).min(room);
         flow.finish = flow.finish.saturating_add(by);
         flow.put_back = flow.put_back.wrapping_add(by);
@@ -145,7 +151,7 @@ impl TagQueue {
         if run.is_empty() {
             class.heads.set(slot, (start, slot));
         }
-        run.push(Tagged { request, start: start.wrapping_sub(put_back) });
+        run.push(Tagged { request, start: start.wrapping_sub(put_back), put_back });
     }
 
     fn class(&mut self, slots: u32) -> usize {

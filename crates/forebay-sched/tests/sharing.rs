@@ -130,6 +130,22 @@ fn whatever_a_flow_got_elsewhere_it_is_not_shut_out() {
     assert!(first <= 256, "it waited for {first} requests of 1 MiB");
 }
 
+#[test]
+fn whatever_a_flow_goes_on_getting_elsewhere_it_is_not_shut_out() {
+    let mut s = scheduler("sfq:merge=1");
+    let one = |id: u64, flow| Request { flow: FlowId(flow), offset: id << 20, len: 1 << 20, ..request(id) };
+    s.enqueue(T, one(0, 0));
+    // Whenever the other is served here, it gets as much elsewhere.
+    let waited = (1..4000u64).find(|id| {
+        s.enqueue(T, one(*id, 1));
+        s.credit_remote(FlowId(0), 1 << 20);
+        let batch = s.dispatch(T).expect("something waits");
+        s.complete(T, &batch);
+        batch.requests()[0].flow == FlowId(0)
+    });
+    assert!(waited.is_some_and(|n| n <= 515), "it waited for {waited:?} requests of 1 MiB");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
