@@ -2,7 +2,7 @@
 
 use forebay_client::{ExportId, OpenFlags, Path};
 use forebay_control::client::in_path;
-use forebay_testkit::{ArbiterSpec, NodeProcess, Process, Site, Verifiers, needs, until};
+use forebay_testkit::{ArbiterSpec, NodeProcess, Process, Site, Verifiers, needs, setting, until};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -149,6 +149,18 @@ fn every_query_of_the_dashboard_and_of_the_alerts_is_one() {
         }
     }
     assert!(panels.len() >= 10 && queries > panels.len(), "{queries} queries");
+    // What is told by job is told by ours, not by Prometheus' own label of that name.
+    let ours = "sum by (exported_job) (forebay_node_job_bytes_total{exported_job=\"busy\"})";
+    assert_eq!(series(&site, &url, ours), Some(Ok(1)), "{ours}");
+    assert!(!text.contains("{{job}}") && !text.contains("by (job)"), "the label of the scrape");
+    // Each scrape so far was answered; with FOREBAY_SCRAPE=60 those of a minute.
+    let span = setting("FOREBAY_SCRAPE", 3);
+    std::thread::sleep(Duration::from_secs(span));
+    let answered = format!("min_over_time(up[{span}s]) == 1 and count_over_time(up[{span}s]) > {}", span / 2);
+    let found = until(PATIENCE, "not every scrape is answered", || {
+        series(&site, &url, &answered)?.ok().filter(|n| *n == targets.len())
+    });
+    println!("{found} targets were scraped for {span} s, and answered each time");
     // The rules are loaded, each was evaluated without fault, and nothing is wrong here.
     let rules = until(PATIENCE, "the rules are not evaluated", || {
         let (_, body) = site.get(&url, "/api/v1/rules")?;
