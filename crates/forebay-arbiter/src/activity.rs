@@ -3,6 +3,7 @@
 
 use forebay_pattern::{FlowMetrics, Model, mode_of_job};
 use forebay_policy::dfra::IoProfile;
+use forebay_types::histogram::Counts;
 use forebay_types::{Bandwidth, IoMode, Nanos, NodeId, Pattern};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +17,9 @@ const SILENT: u64 = 2 * SECOND + LATE;
 
 /// Reports of a second may arrive this much after it.
 const LATE: u64 = 300_000_000;
+
+/// No node tells of more buckets of latencies than this.
+const BUCKETS: usize = 512;
 
 /// How a job uses its files, as far as its bandwidth depends on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,6 +106,9 @@ pub struct Activity {
     pub first: Option<Nanos>,
     /// In the last complete second.
     pub bandwidth: Bandwidth,
+    /// Requests of data and metadata a second, then.
+    pub operations: f64,
+    latencies: Counts,
     /// Of the last second that had data requests.
     pub shape: Option<Shape>,
     mode: Option<IoMode>,
@@ -121,6 +128,7 @@ struct Seen {
     served: u64,
     busy: Nanos,
     metrics: FlowMetrics,
+    latencies: Vec<(u64, u64)>,
 }
 
 impl Activity {
@@ -136,6 +144,17 @@ impl Activity {
         seen.metrics = flow.clone();
     }
 
+    /// How long its reads and writes took in that interval, by buckets of a histogram.
+    pub fn took(&mut self, now: Nanos, node: NodeId, latencies: &[(u64, u64)]) {
+        let seen = self.open.entry(now.0 / SECOND).or_default().entry(node).or_default();
+        seen.latencies.extend(latencies.iter().take(BUCKETS));
+    }
+
+    /// The time that `q` of the reads and writes of the last complete second did not exceed; 0 without any.
+    pub fn latency(&self, q: f64) -> Nanos {
+        Nanos(self.latencies.quantile(q))
+    }
+
     /// The seconds that are complete by now, oldest first, with patterns as `model` detects them.
     /// Seconds without reports are left out.
     pub fn complete(&mut self, now: Nanos, model: &Model) -> Vec<Second> {
@@ -144,7 +163,8 @@ impl Activity {
         let done = std::mem::replace(&mut self.open, later);
         let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes, model)).collect();
         if seconds.is_empty() && now.since(self.heard).0 >= SILENT {
-            self.bandwidth = Bandwidth(0.0);
+            (self.bandwidth, self.operations) = (Bandwidth(0.0), 0.0);
+            self.latencies = Counts::default();
         }
         seconds
     }
@@ -159,7 +179,8 @@ impl Activity {
         };
         let (iops, metadata) = (total(FlowMetrics::data_requests), total(|m| m.metadata));
         let flows = nodes.values().map(|s| &s.metrics);
-        self.bandwidth = Bandwidth(rate);
+        (self.bandwidth, self.operations) = (Bandwidth(rate), iops + metadata);
+        self.latencies = Counts::of(nodes.values().flat_map(|s| &s.latencies).copied());
         self.peak_bandwidth = self.peak_bandwidth.max(rate);
         self.peak_iops = self.peak_iops.max(iops);
         self.peak_metadata = self.peak_metadata.max(metadata);
@@ -233,6 +254,23 @@ mod tests {
         assert_eq!(a.bandwidth, Bandwidth(100.0), "between two reports");
         a.complete(Nanos::from_millis(13_300), &Model::builtin());
         assert_eq!(a.bandwidth, Bandwidth(0.0), "silent since");
+    }
+
+    #[test]
+    fn latencies_of_all_nodes_are_one_distribution() {
+        let mut a = Activity::default();
+        let s = Nanos::from_secs(1);
+        // Nine in ten took a millisecond on one node, the others 64 ms on the other.
+        for (node, took) in [(0, (1 << 20, 90)), (1, (1 << 26, 10))] {
+            a.add(Nanos::from_millis(10_100), NodeId(node), s, &flow(1000, 500));
+            a.took(Nanos::from_millis(10_100), NodeId(node), &[took]);
+        }
+        a.complete(Nanos::from_millis(11_300), &Model::builtin());
+        assert_eq!(a.operations, 20.0);
+        let about = |q, ns: u64| (ns..ns + ns / 8).contains(&a.latency(q).0);
+        assert!(about(0.5, 1 << 20) && about(0.9, 1 << 20) && about(0.99, 1 << 26), "{a:?}");
+        a.complete(Nanos::from_millis(13_300), &Model::builtin());
+        assert_eq!((a.operations, a.latency(0.99)), (0.0, Nanos::ZERO), "silent since");
     }
 
     #[test]

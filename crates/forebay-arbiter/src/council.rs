@@ -368,6 +368,7 @@ mod tests {
             connections: 1,
             latency_p50: Nanos(0),
             latency_p99: Nanos(0),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: scheduler.map(Into::into),
         }

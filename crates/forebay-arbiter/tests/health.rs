@@ -158,6 +158,7 @@ impl Pool {
             connections: 8,
             latency_p50: Nanos::from_millis(4),
             latency_p99: Nanos::from_millis(20),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         }

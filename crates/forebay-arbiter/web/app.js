@@ -1,6 +1,6 @@
 // The page: which view is shown, keys, login, actions.
 
-import { apply, connect, onChange, sample, state } from "./state.js";
+import { apply, connect, onChange, refuse, sample, secret, state } from "./state.js";
 import { jobDetail, nodeDetail, pill, views } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -15,7 +15,9 @@ function redraw() {
     view?.draw();
     detail?.draw();
     const about = state.about;
-    const word = !state.connected ? "connection lost" : about?.state ?? "connecting";
+    const word = state.refused ? "no access" : !state.connected ? (about ? "connection lost" : "connecting") : about?.state ?? "connecting";
+    const why = state.refused ? state.refused.why : state.connected && about?.state === "standby" ? `This arbiter stands by. ${about.why ?? ""}` : "";
+    if ($("notice").textContent !== why) { $("notice").textContent = why; $("notice").hidden = !why; $("main").hidden = !!state.refused; }
     if ($("state").textContent !== word) { const p = pill(word); p.id = "state"; p.setAttribute("role", "status"); p.setAttribute("aria-live", "polite"); if (about?.why) p.title = about.why; $("state").replaceWith(p); }
   });
 }
@@ -70,16 +72,22 @@ function ask(title, text, input) {
   });
 }
 
-// The secret stays in this tab and goes with it.
-const secret = () => sessionStorage.getItem("secret");
+// Where the arbiter tells users apart, whoever looks has to prove who he is, which a browser cannot.
+const closed = document.documentElement.dataset.look === "secret";
+const CLOSED = "This arbiter tells users apart (MUNGE), and a browser cannot prove who you are. Admins log in here with the arbiter's secret; everybody sees his own jobs with `forebay jobs` and `forebay top`.";
 
 async function login() {
   if (secret()) { sessionStorage.removeItem("secret"); return loggedIn(); }
   const given = await ask("Log in", "The arbiter's secret (64 hexadecimal digits). It stays in this tab.", "secret");
-  if (given) sessionStorage.setItem("secret", given);
+  if (given && !/^[0-9a-f]{64}$/i.test(given)) toast("This is no secret: it has 64 hexadecimal digits.");
+  else if (given) sessionStorage.setItem("secret", given);
   loggedIn();
 }
-const loggedIn = () => { $("login").textContent = secret() ? "Log out" : "Log in"; };
+function loggedIn() {
+  $("login").textContent = secret() ? "Log out" : "Log in";
+  if (!closed) return;
+  if (secret()) connect(); else { close(); refuse(CLOSED); }
+}
 
 async function change(method, path, body) {
   if (!secret()) await login();
@@ -133,11 +141,14 @@ addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme());
 $("theme").onclick = turn;
 $("login").onclick = login;
-onChange(redraw);
+onChange(() => {
+  if (state.refused?.status === 401 && secret()) { sessionStorage.removeItem("secret"); $("login").textContent = "Log in"; }
+  redraw();
+});
 theme();
-loggedIn();
 show();
-connect();
+loggedIn();
+if (!closed) connect();
 
 // For whoever examines the page: a way to feed it without an arbiter.
 window.forebay = { state, apply, sample };

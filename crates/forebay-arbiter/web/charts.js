@@ -2,22 +2,43 @@
 
 import { clock, colour, lookback, now, state } from "./state.js";
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// The theme's colours, asked for once a theme: to ask is to have the whole page laid out.
+const theme = { name: null, colours: new Map() };
+export function css(name) {
+  const now = document.documentElement.dataset.theme;
+  if (theme.name !== now) { theme.name = now; theme.colours.clear(); }
+  if (!theme.colours.has(name)) theme.colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return theme.colours.get(name);
+}
 
 // Rows are I/O nodes, time runs to the right and ends now. With many nodes rows get thinner, down to
-// two pixels, and the panel scrolls.
-export function gantt(canvas, onPick) {
-  const label = 46;
-  let rows = [];
-  const geometry = () => {
-    const width = canvas.clientWidth;
-    const height = Math.max(2, Math.min(26, Math.floor(520 / Math.max(1, rows.length))));
-    return { width, height, total: rows.length * height + 18 };
-  };
+// two pixels, and the panel scrolls: what is drawn is what is in sight, on a canvas of that size.
+export function gantt(box, canvas, onPick) {
+  const label = 46, foot = 18;
+  const tall = document.createElement("div");
+  tall.className = "tall";
+  tall.append(canvas);
+  box.append(tall);
+  let rows = [], known = -1, size = { width: 0, seen: 0 };
+  // Sizes change with the window, not with what is drawn: to ask for them each time is to lay out each time.
+  new ResizeObserver(() => { size.width = 0; requestAnimationFrame(draw); }).observe(box);
+  const row = () => Math.max(2, Math.min(26, Math.floor(520 / Math.max(1, rows.length))));
+  let scroll = 0;
+  box.addEventListener("scroll", () => { scroll = box.scrollTop; draw(); });
   function draw() {
-    rows = [...state.held.keys()].sort((a, b) => a - b);
-    const { width, height, total } = geometry();
-    if (!width) return;
+    if (known !== state.held.size || rows.some((r) => !state.held.has(r))) {
+      rows = [...state.held.keys()].sort((a, b) => a - b);
+      known = state.held.size;
+      size.width = 0;
+    }
+    const height = row(), all = rows.length * height;
+    if (!size.width) {
+      tall.style.height = `${all + foot}px`;
+      const style = getComputedStyle(box);
+      size = { width: tall.clientWidth, seen: Math.min(all + foot, box.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) };
+    }
+    const { width, seen: total } = size;
+    if (!width || total < foot) return;
     const ratio = window.devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(total * ratio)) {
       canvas.width = Math.round(width * ratio);
@@ -27,11 +48,12 @@ export function gantt(canvas, onPick) {
     const g = canvas.getContext("2d");
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, width, total);
+    if (!rows.length) { g.fillStyle = css("--text"); g.font = "12px system-ui, sans-serif"; g.textAlign = "center"; g.textBaseline = "middle"; g.fillText("no I/O node has come yet", width / 2, 9); return; }
     const end = now(), back = lookback();
     const x = (t) => label + ((t - (end - back)) / back) * (width - label);
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
-    const grid = css("--grid"), soft = css("--soft"), text = css("--text");
+    const grid = css("--grid"), soft = css("--soft");
     g.strokeStyle = grid;
     g.fillStyle = soft;
     g.textAlign = "center";
@@ -42,22 +64,26 @@ export function gantt(canvas, onPick) {
       const word = !ago ? "now" : ago % 60 ? `−${ago} s` : `−${ago / 60} min`;
       g.fillText(word, Math.min(at, width - 12), total - 7);
     }
-    const every = Math.ceil(14 / height), bad = css("--bad");
-    rows.forEach((node, r) => {
-      const top = r * height;
+    const every = Math.ceil(14 / height), bad = css("--bad"), scrolled = Math.max(0, Math.min(scroll, all + foot - total));
+    g.save();
+    g.beginPath(); g.rect(0, 0, width, total - foot + 1); g.clip();
+    const last = Math.min(rows.length, Math.ceil((scrolled + total - foot) / height));
+    for (let r = Math.floor(scrolled / height); r < last; r++) {
+      const node = rows[r], top = r * height - scrolled;
       const spans = state.held.get(node);
-      const known = state.nodes.get(node);
+      const its = state.nodes.get(node);
       g.textAlign = "right";
       if (r % every === 0) {
-        g.fillStyle = known && known.state !== "admitted" ? bad : soft;
-        g.fillText(node, label - 6, top + height / 2);
+        g.fillStyle = its && its.state !== "admitted" ? bad : soft;
+        g.fillText(node, label - 6, Math.max(6, top + height / 2));
       }
       // Jobs that share a node share its row.
-      const open = spans.filter((s) => s.to === null).length;
-      spans.forEach((span) => {
+      let open = 0, lanesUsed = 0;
+      for (const s of spans) open += s.to === null;
+      for (const span of spans) {
+        const lane = span.to === null ? lanesUsed++ : 0;
         const from = Math.max(label, x(span.from)), to = x(span.to ?? end);
-        if (to <= label) return;
-        const lane = span.to === null && open > 1 ? spans.filter((s) => s.to === null).indexOf(span) : 0;
+        if (to <= label) continue;
         const lanes = span.to === null ? Math.max(1, open) : 1;
         const h = Math.max(1, (height - (height > 5 ? 2 : 0)) / lanes);
         g.fillStyle = colour(span.job);
@@ -69,20 +95,19 @@ export function gantt(canvas, onPick) {
           g.fillText(span.job, from + 5, top + lane * h + h / 2);
           g.restore();
         }
-      });
-      if (known && known.state !== "admitted") {
+      }
+      if (its && its.state !== "admitted") {
         g.strokeStyle = bad;
         g.strokeRect(width - 5.5, top + 0.5, 5, Math.max(1, height - 2));
       }
-    });
-    if (!rows.length) { g.fillStyle = text; g.textAlign = "center"; g.fillText("no I/O node has come yet", width / 2, 9); }
+    }
+    g.restore();
   }
   canvas.addEventListener("click", (e) => {
-    const box = canvas.getBoundingClientRect();
-    const { width, height } = geometry();
-    const node = rows[Math.floor((e.clientY - box.top) / height)];
+    const at = canvas.getBoundingClientRect(), width = size.width;
+    const node = rows[Math.floor((e.clientY - at.top + scroll) / row())];
     if (node === undefined) return;
-    const left = e.clientX - box.left;
+    const left = e.clientX - at.left;
     const back = lookback(), t = now() - back + ((left - label) / (width - label)) * back;
     const span = left > label && state.held.get(node).find((s) => s.from <= t && (s.to ?? Infinity) >= t);
     span && state.jobs.has(span.job) ? onPick("job", span.job) : onPick("node", node);
@@ -92,12 +117,15 @@ export function gantt(canvas, onPick) {
 
 // Lines over the last minutes; `rows` gives [label, colour, values] for each draw.
 export function lines(element, unit, rows, height = 170) {
-  let plot = null, names = "";
+  let plot = null, names = "", width = 0;
+  const watch = new ResizeObserver(() => { width = 0; });
+  watch.observe(element);
   const axis = () => ({ stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" });
+  const when = { space: 80, size: 30, values: (_, v) => v.map((t) => new Date(t * 1000).toLocaleTimeString([], { hour12: false })) };
   function draw() {
     const times = clock(), data = rows().map(([name, stroke, values]) => [name, stroke, values.slice(-times.length)]);
     const wanted = data.map((d) => d[0] + d[1]).join("|") + css("--text");
-    const width = element.clientWidth;
+    width ||= element.clientWidth;
     if (!width) return;
     if (!plot || wanted !== names) {
       plot?.destroy();
@@ -105,7 +133,7 @@ export function lines(element, unit, rows, height = 170) {
       plot = new uPlot({
         width, height, legend: { live: false }, cursor: { y: false },
         scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
-        axes: [axis(), { ...axis(), size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }],
+        axes: [{ ...axis(), ...when }, { ...axis(), size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }],
         series: [{}, ...data.map(([name, stroke]) => ({
           label: name, stroke, width: 1.5, points: { show: false }, value: (_, v) => (v === null ? "–" : amount(v, unit)),
         }))],
@@ -115,7 +143,7 @@ export function lines(element, unit, rows, height = 170) {
       plot.setData([times, ...data.map((d) => d[2])]);
     }
   }
-  draw.end = () => plot?.destroy();
+  draw.end = () => { watch.disconnect(); plot?.destroy(); };
   return draw;
 }
 
@@ -123,6 +151,7 @@ export function lines(element, unit, rows, height = 170) {
 export function amount(value, unit = "") {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const [scale, names] = unit === "MB/s" ? [1e6, 1] : unit === "B" ? [1, 1] : [1, 0];
+  if (unit === "ms") return span(value * 1e6);
   if (!names) return (Math.abs(value) >= 1e4 ? `${(value / 1e3).toFixed(0)}k` : value.toFixed(value < 10 && value % 1 ? 1 : 0)) + (unit ? ` ${unit}` : "");
   let bytes = value * scale, i = 0;
   const words = ["B", "kB", "MB", "GB", "TB", "PB"];

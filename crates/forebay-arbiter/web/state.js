@@ -19,12 +19,19 @@ class Series {
     for (let i = 0; i < this.used; i++) out[SAMPLES - this.used + i] = this.values[i];
     return out;
   }
+  mean(count) {
+    const n = Math.min(count, this.used);
+    let sum = 0;
+    for (let i = this.used - n; i < this.used; i++) sum += this.values[i];
+    return n ? sum / n : 0;
+  }
   last() { return this.used ? this.values[this.used - 1] : 0; }
 }
 
 export const state = {
-  connected: false, about: null, council: null,
+  connected: false, refused: null, about: null, council: null,
   jobs: new Map(), nodes: new Map(), decisions: [],
+  // job -> its series; node -> its bandwidth
   jobSeries: new Map(), nodeSeries: new Map(), total: new Series(),
   held: new Map(),                    // node -> [{job, from, to}], newest last
 };
@@ -36,39 +43,61 @@ const changed = (what) => { for (const f of listeners) f(what); };
 export const now = () => Date.now() / 1000;
 
 // How far charts look back: as long as anything is known, within bounds.
+let oldest = Infinity;
 export function lookback() {
-  let first = now() - state.total.used * STEP;
-  for (const spans of state.held.values()) if (spans.length) first = Math.min(first, spans[0].from);
+  const first = Math.min(oldest, now() - state.total.used * STEP);
   return Math.min(WINDOW, Math.max(30, now() - first));
 }
 
 // The times of the samples, for charts.
 export const clock = () => {
-  const end = Math.round(now() / STEP) * STEP, count = Math.min(SAMPLES, Math.ceil(lookback() / STEP));
+  const end = Math.round(now() / STEP) * STEP, count = Math.min(SAMPLES, Math.max(30 / STEP, state.total.used));
   return Array.from({ length: count }, (_, i) => end - (count - 1 - i) * STEP);
 };
 
 // Jobs that are seen at the same time have colours that are far apart; a job keeps its own on every view.
-const colours = new Map();
+const colours = new Map(), taken = new Set();
 export function colour(id) {
-  if (!colours.has(id)) {
-    const taken = new Set(colours.values());
+  let word = colours.get(id);
+  if (word === undefined) {
     let n = 0;
     while (taken.has(n)) n++;
-    colours.set(id, n);
+    taken.add(n);
+    word = { n, css: paint(n) };
+    colours.set(id, word);
   }
-  const n = colours.get(id);
+  return word.css;
+}
+function paint(n) {
   return `hsl(${(205 + n * 137.508) % 360 | 0} ${[58, 46, 62][n % 3]}% ${[46, 54, 40][(n >> 1) % 3]}%)`;
 }
 function freeColours() {
-  if (colours.size < 64) return;
+  if (colours.size < 64 || colours.size < 2 * state.jobs.size) return;
   const used = new Set(state.jobs.keys());
   for (const spans of state.held.values()) for (const s of spans) used.add(s.job);
-  for (const id of colours.keys()) if (!used.has(id)) colours.delete(id);
+  for (const [id, { n }] of colours) if (!used.has(id)) { colours.delete(id); taken.delete(n); }
 }
 
+// Whether something came or went, or a job holds other nodes than before.
 function merge(map, changes) {
-  for (const [id, value] of Object.entries(changes)) value === null ? map.delete(id) : map.set(id, value);
+  let moved = false;
+  for (const [id, value] of Object.entries(changes)) {
+    const old = map.get(id);
+    moved ||= value === null || !old || (value.epoch !== old.epoch || String(value.nodes) !== String(old.nodes));
+    value === null ? map.delete(id) : map.set(id, value);
+  }
+  return moved;
+}
+
+// What ended before the charts begin is forgotten.
+function prune() {
+  const t = now();
+  oldest = Infinity;
+  for (const [node, spans] of state.held) {
+    while (spans.length && spans[0].to !== null && spans[0].to < t - WINDOW) spans.shift();
+    if (!spans.length && !state.nodes.has(node)) state.held.delete(node);
+    if (spans.length) oldest = Math.min(oldest, spans[0].from);
+  }
 }
 
 // Notes who holds which node from now on.
@@ -88,9 +117,8 @@ function noteHolders() {
     for (const span of spans) if (span.to === null && !jobs.has(span.job)) span.to = t;
     const open = new Set(spans.filter((s) => s.to === null).map((s) => s.job));
     for (const job of jobs) if (!open.has(job)) spans.push({ job, from: t, to: null });
-    while (spans.length && spans[0].to !== null && spans[0].to < t - WINDOW) spans.shift();
-    if (!spans.length && !state.nodes.has(node)) state.held.delete(node);
   }
+  prune();
 }
 
 // What the decisions tell of the time before the page was opened.
@@ -120,33 +148,38 @@ function spanOf(node) {
 export function apply(event, first = false) {
   if (event.about) state.about = event.about;
   if (event.council !== undefined) state.council = event.council;
-  if (event.jobs) merge(state.jobs, event.jobs);
-  if (event.nodes) merge(state.nodes, event.nodes);
+  let moved = first;
+  if (event.jobs) moved = merge(state.jobs, event.jobs) || moved;
+  if (event.nodes) moved = merge(state.nodes, event.nodes) || moved;
   if (event.decisions) {
     state.decisions.push(...event.decisions);
     state.decisions.sort((a, b) => b.id - a.id);
     state.decisions = state.decisions.filter((d, i, all) => !i || d.id !== all[i - 1].id).slice(0, DECISIONS);
   }
   if (first && !state.held.size) recall();
-  if (event.jobs || event.nodes) noteHolders();
+  if (moved) noteHolders();
   changed("state");
 }
 
 // One sample of everything.
+let samples = 0;
 export function sample() {
-  const feed = (map, series, value) => {
+  const feed = (map, series, make, push) => {
     for (const [id, item] of map) {
-      if (!series.has(id)) series.set(id, new Series());
-      series.get(id).push(value(item));
+      let own = series.get(id);
+      if (!own) series.set(id, own = make());
+      push(own, item);
     }
     for (const id of series.keys()) if (!map.has(id)) series.delete(id);
   };
-  feed(state.jobs, state.jobSeries, (j) => j.bandwidth_mbs);
-  feed(state.nodes, state.nodeSeries, (n) => n.bandwidth_mbs);
+  feed(state.jobs, state.jobSeries, () => ({ bandwidth: new Series(), ops: new Series(), p50: new Series(), p99: new Series() }), (s, j) => {
+    s.bandwidth.push(j.bandwidth_mbs); s.ops.push(j.operations ?? 0); s.p50.push((j.latency_p50 ?? 0) / 1e6); s.p99.push((j.latency_p99 ?? 0) / 1e6);
+  });
+  feed(state.nodes, state.nodeSeries, () => new Series(), (s, n) => s.push(n.bandwidth_mbs));
   let total = 0;
   for (const n of state.nodes.values()) total += n.bandwidth_mbs;
   state.total.push(total);
-  noteHolders();
+  if (++samples % 20 === 0) prune();
   freeColours();
   changed("tick");
 }
@@ -156,15 +189,75 @@ function forget() {
   state.jobs.clear(); state.nodes.clear(); state.decisions = [];
 }
 
-export function connect() {
-  const source = new EventSource("/v1/live");
-  let first = true;
-  source.onopen = () => { first = true; state.connected = true; changed("link"); };
-  source.onmessage = (e) => {
-    if (first) forget();
-    apply(JSON.parse(e.data), first);
-    first = false;
-  };
-  source.onerror = () => { state.connected = false; changed("link"); };
-  setInterval(sample, STEP * 1000);
+// The arbiter's events, for as long as they come; again after a while when they end. Not an EventSource: where
+// the arbiter tells users apart, looking takes its secret, and it cannot send one.
+// The secret stays in this tab and goes with it.
+export const secret = () => sessionStorage.getItem("secret");
+const proof = () => (secret() ? { Authorization: `Bearer ${secret()}` } : {});
+export async function look(path) {
+  const answer = await fetch(path, { headers: proof() });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}
+
+const SILENT = 45000;                 // the arbiter gives a sign of life every 15 s
+let turn = 0, link = null, ticking = null;
+async function listen(ended) {
+  let alive = setTimeout(() => ended.abort(), SILENT);
+  const answer = await fetch("/v1/live", { headers: proof(), signal: ended.signal, cache: "no-store" });
+  if (!answer.ok) {
+    const why = await answer.json().catch(() => ({}));
+    state.refused = { status: answer.status, why: why.error ?? `the arbiter refuses (${answer.status})` };
+    return clearTimeout(alive);
+  }
+  state.connected = true; state.refused = null; changed("link");
+  let first = true, rest = "";
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    clearTimeout(alive);
+    if (done) return;
+    alive = setTimeout(() => ended.abort(), SILENT);
+    rest += value;
+    // What is sent is long, and has line ends only at its end.
+    if (!value.includes("\n")) continue;
+    const parts = rest.split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").filter((l) => l.startsWith("data:")).map((l) => l.slice(5)).join("\n");
+      if (!data) continue;
+      if (first) forget();
+      apply(JSON.parse(data), first);
+      first = false;
+    }
+  }
+}
+
+export async function connect() {
+  const me = ++turn;
+  link?.abort();
+  if (!ticking) ticking = setInterval(sample, STEP * 1000);
+  for (let nap = 500; ;) {
+    const began = Date.now();
+    link = new AbortController();
+    try { await listen(link); } catch { /* it is gone, or somebody else's turn */ }
+    if (me !== turn) return;
+    state.connected = false;
+    changed("link");
+    if (state.refused?.status === 401 || state.refused?.status === 403) return;
+    nap = Date.now() - began > 5000 ? 500 : Math.min(nap * 2, 5000);
+    await new Promise((done) => setTimeout(done, nap));
+    if (me !== turn) return;
+  }
+}
+
+// Nobody may look without a secret: nothing is asked for until there is one.
+export function refuse(why) {
+  turn++;
+  link?.abort();
+  state.connected = false;
+  state.refused = { status: 401, why };
+  forget();
+  state.held.clear(); state.about = null;
+  changed("link");
 }

@@ -1,8 +1,8 @@
 // The views. Each is a function that fills an element and gives { draw, end }: draw is called when the
 // state has changed, at most once a frame. Text from outside only ever becomes text.
 
-import { ago, amount, gantt, lines, span } from "./charts.js";
-import { colour, now, state } from "./state.js";
+import { ago, amount, css, gantt, lines, span } from "./charts.js";
+import { colour, look, now, state } from "./state.js";
 
 export function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
@@ -20,6 +20,10 @@ export const pill = (word) => el("span", { class: `pill ${stateClass(word)}` }, 
 const swatch = (id) => el("i", { class: "swatch", style: { background: colour(id) } });
 const panel = (title, note, ...body) => el("section", { class: "panel" }, el("h2", {}, title, note ? el("small", {}, note) : ""), ...body);
 
+const order = new Intl.Collator(undefined, { numeric: true }).compare;
+// What is the same stays: only what differs is written.
+const say = (e, text) => { if (e.said !== text) e.textContent = e.said = text; };
+
 // A list of any length of which only the rows in sight exist.
 function list(columns, items, onPick, empty) {
   const template = columns.map((c) => c.width).join(" ");
@@ -28,40 +32,50 @@ function list(columns, items, onPick, empty) {
   const space = el("div", { class: "space" });
   const head = el("div", { class: "row head", style: { gridTemplateColumns: template }, role: "row" },
     ...columns.map((c, i) => el("button", { type: "button", class: c.num ? "num" : "", onclick: () => { down = sort === i ? !down : !!c.down; sort = i; draw(); } }, c.title)));
+  const heads = [...head.children];
   const box = el("div", { class: "list", tabindex: "0", role: "table" }, head, space);
+  // How much is in sight changes with the window, and to ask is to have the page laid out.
+  let spaceTall = -1, boxTall = 0, scrolled = 0;
+  new ResizeObserver(() => { boxTall = box.clientHeight; requestAnimationFrame(sight); }).observe(box);
   const search = el("input", { type: "search", placeholder: "filter ( / )", "aria-label": "Filter", oninput: () => { filter = search.value.toLowerCase(); draw(); } });
-  const rows = new Map();
+  const rows = [], nothing = el("div", { class: "empty" }, empty);
   function draw() {
     const key = columns[sort]?.value;
     shown = items().filter((i) => !filter || columns.some((c) => String(c.value(i) ?? "").toLowerCase().includes(filter)));
-    if (key) shown.sort((a, b) => { const x = key(a), y = key(b); const d = typeof x === "number" ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true }); return down ? -d : d; });
-    head.querySelectorAll("button").forEach((b, i) => { b.textContent = columns[i].title + (i === sort ? (down ? " ↓" : " ↑") : ""); });
-    space.style.height = `${Math.max(shown.length * height, shown.length ? 0 : 60)}px`;
+    if (key) {
+      const keyed = shown.map((i) => [key(i), i]);
+      keyed.sort(([x], [y]) => { const d = typeof x === "number" ? x - y : order(String(x), String(y)); return down ? -d : d; });
+      shown = keyed.map(([, i]) => i);
+    }
+    heads.forEach((b, i) => say(b, columns[i].title + (i === sort ? (down ? " ↓" : " ↑") : "")));
+    const tall = Math.max(shown.length * height, shown.length ? 0 : 60);
+    if (tall !== spaceTall) space.style.height = `${spaceTall = tall}px`;
     sight();
   }
   function sight() {
-    const first = Math.max(0, Math.floor(box.scrollTop / height) - 4), last = Math.min(shown.length, first + Math.ceil(box.clientHeight / height) + 10);
-    const wanted = new Set();
+    const first = Math.max(0, Math.floor(scrolled / height) - 4), last = Math.min(shown.length, first + Math.ceil((boxTall ||= box.clientHeight) / height) + 10);
+    columns.forEach((c) => c.prepare?.());
+    // Rows are places on the screen: whoever is there now is written into them.
     for (let i = first; i < last; i++) {
-      const item = shown[i], id = columns[0].id(item);
-      wanted.add(id);
-      let row = rows.get(id);
+      const item = shown[i];
+      let row = rows[i - first];
       if (!row) {
-        row = el("div", { class: "row item", role: "row", style: { gridTemplateColumns: template }, onclick: () => onPick(id) }, ...columns.map((c) => el("span", { class: c.num ? "num" : "", role: "cell" })));
-        rows.set(id, row); space.append(row);
+        row = el("div", { class: "row item", role: "row", style: { gridTemplateColumns: template }, onclick: () => onPick(row.of) }, ...columns.map((c) => el("span", { class: c.num ? "num" : "", role: "cell" })));
+        row.cells = [...row.children];
+        rows.push(row); space.append(row);
       }
-      row.style.transform = `translateY(${i * height}px)`;
-      row.classList.toggle("at", i === at);
+      row.of = columns[0].id(item);
+      if (row.place !== i) row.style.transform = `translateY(${(row.place = i) * height}px)`;
+      if (row.marked !== (i === at)) row.classList.toggle("at", row.marked = i === at);
       columns.forEach((c, k) => {
-        const cell = row.children[k], made = c.cell ? c.cell(item) : String(c.value(item) ?? "–");
-        if (typeof made === "string") { if (cell.textContent !== made) cell.textContent = made; } else cell.replaceChildren(made);
+        const cell = row.cells[k];
+        if (c.fill) c.fill(cell, item); else say(cell, c.cell ? c.cell(item) : String(c.value(item) ?? "–"));
       });
     }
-    for (const [id, row] of rows) if (!wanted.has(id)) { row.remove(); rows.delete(id); }
-    space.querySelector(".empty")?.remove();
-    if (!shown.length) space.append(el("div", { class: "empty" }, empty));
+    while (rows.length > Math.max(0, last - first)) rows.pop().remove();
+    if (shown.length) nothing.remove(); else if (!nothing.isConnected) space.append(nothing);
   }
-  box.addEventListener("scroll", sight);
+  box.addEventListener("scroll", () => { scrolled = box.scrollTop; sight(); });
   box.addEventListener("keydown", (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[e.key];
     if (step) { at = Math.max(0, Math.min(shown.length - 1, at + step)); box.scrollTop = Math.max(0, Math.min(box.scrollTop, at * height), (at + 2) * height - box.clientHeight + 32); sight(); e.preventDefault(); }
@@ -70,26 +84,45 @@ function list(columns, items, onPick, empty) {
   return { box, search, draw };
 }
 
-const bar = (value, most) => { const i = el("i"); i.style.width = `${Math.min(100, (100 * value) / Math.max(1, most))}%`; return el("span", { class: "bar" }, i); };
-const rate = (value, most) => el("span", {}, bar(value, most), amount(value, "MB/s"));
+// Cells that are more than text: made once, then changed where they differ.
+const part = (cell, make) => cell.parts ??= (() => { const parts = make(); cell.replaceChildren(...parts); return parts; })();
+function fillRate(cell, value, most) {
+  const [bar, text] = part(cell, () => [el("span", { class: "bar" }, el("i")), el("span")]);
+  const full = Math.round(Math.min(1, value / Math.max(1, most)) * 64);
+  if (bar.full !== full) bar.firstChild.style.transform = `scaleX(${(bar.full = full) / 64})`;
+  say(text, amount(value, "MB/s"));
+}
+function fillNamed(cell, id) {
+  const [mark, text] = part(cell, () => [swatch(id), el("span")]);
+  if (mark.of !== colour(id)) mark.style.background = mark.of = colour(id);
+  say(text, id);
+}
+function fillClassed(cell, word, kind) {
+  const [text] = part(cell, () => [el("span")]);
+  if (text.className !== kind) text.className = kind;
+  say(text, word);
+}
 
 const jobColumns = (most) => [
-  { title: "job", width: "minmax(120px, 1.3fr)", id: (j) => j.id, value: (j) => j.id, cell: (j) => el("span", {}, swatch(j.id), j.id) },
-  { title: "bandwidth", width: "170px", value: (j) => j.bandwidth_mbs, cell: (j) => rate(j.bandwidth_mbs, most()), sort: true, down: true },
-  { title: "I/O nodes", width: "110px", value: (j) => j.nodes.length, cell: (j) => (j.nodes.length ? j.nodes.slice(0, 6).join(" ") + (j.nodes.length > 6 ? " …" : "") : "none"), down: true },
+  { title: "job", width: "minmax(120px, 1.3fr)", id: (j) => j.id, value: (j) => j.id, fill: (c, j) => fillNamed(c, j.id) },
+  { title: "bandwidth", width: "150px", value: (j) => j.bandwidth_mbs, prepare() { this.most = most(); }, fill(c, j) { fillRate(c, j.bandwidth_mbs, this.most); }, sort: true, down: true },
+  { title: "ops/s", width: "64px", num: true, value: (j) => j.operations ?? 0, cell: (j) => amount(Math.round(j.operations ?? 0)), down: true },
+  { title: "p50", width: "68px", num: true, value: (j) => j.latency_p50 ?? 0, cell: (j) => span(j.latency_p50), down: true },
+  { title: "p99", width: "68px", num: true, value: (j) => j.latency_p99 ?? 0, cell: (j) => span(j.latency_p99), down: true },
+  { title: "I/O nodes", width: "90px", value: (j) => j.nodes.length, cell: (j) => (j.nodes.length ? j.nodes.slice(0, 6).join(" ") + (j.nodes.length > 6 ? " …" : "") : "none"), down: true },
   { title: "application", width: "minmax(90px, .8fr)", value: (j) => j.app },
-  { title: "user", width: "80px", value: (j) => j.user },
-  { title: "predicted", width: "90px", num: true, value: (j) => j.predicted_mbs ?? -1, cell: (j) => amount(j.predicted_mbs, "MB/s"), down: true },
-  { title: "moved", width: "80px", num: true, value: (j) => j.bytes, cell: (j) => amount(j.bytes, "B"), down: true },
-  { title: "running", width: "70px", num: true, value: (j) => -j.since, cell: (j) => ago(now() - j.since) },
+  { title: "user", width: "70px", value: (j) => j.user },
+  { title: "predicted", width: "80px", num: true, value: (j) => j.predicted_mbs ?? -1, cell: (j) => amount(j.predicted_mbs, "MB/s"), down: true },
+  { title: "moved", width: "70px", num: true, value: (j) => j.bytes, cell: (j) => amount(j.bytes, "B"), down: true },
+  { title: "running", width: "60px", num: true, value: (j) => -j.since, cell: (j) => ago(now() - j.since) },
   { title: "pattern", width: "minmax(170px, 1.2fr)", value: (j) => j.pattern ?? "" },
 ];
 const nodeColumns = (most) => [
   { title: "node", width: "56px", id: (n) => String(n.id), value: (n) => n.id, sort: true },
   { title: "host", width: "minmax(90px, .8fr)", value: (n) => n.host },
-  { title: "state", width: "96px", value: (n) => n.state, cell: (n) => pill(n.state) },
-  { title: "health", width: "90px", value: (n) => n.health?.state ?? "", cell: (n) => (n.health ? el("span", { class: stateClass(n.health.state) }, n.health.state) : "–") },
-  { title: "bandwidth", width: "170px", value: (n) => n.bandwidth_mbs, cell: (n) => rate(n.bandwidth_mbs, most()), down: true },
+  { title: "state", width: "96px", value: (n) => n.state, fill: (c, n) => fillClassed(c, n.state, `pill ${stateClass(n.state)}`) },
+  { title: "health", width: "90px", value: (n) => n.health?.state ?? "", fill: (c, n) => fillClassed(c, n.health?.state ?? "–", n.health ? stateClass(n.health.state) : "") },
+  { title: "bandwidth", width: "160px", value: (n) => n.bandwidth_mbs, prepare() { this.most = most(); }, fill(c, n) { fillRate(c, n.bandwidth_mbs, this.most); }, down: true },
   { title: "waiting", width: "66px", num: true, value: (n) => n.waiting, down: true },
   { title: "p50", width: "72px", num: true, value: (n) => n.latency_p50, cell: (n) => span(n.latency_p50), down: true },
   { title: "p99", width: "72px", num: true, value: (n) => n.latency_p99, cell: (n) => span(n.latency_p99), down: true },
@@ -101,7 +134,7 @@ const most = (map) => () => { let m = 1; for (const i of map.values()) m = Math.
 
 function decision(d) {
   const moved = d.jobs.filter((j) => String(j.nodes) !== String(j.before));
-  return el("li", {}, el("time", { datetime: new Date(d.unix_ms).toISOString() }, new Date(d.unix_ms).toLocaleTimeString()),
+  return el("li", {}, el("time", { datetime: new Date(d.unix_ms).toISOString() }, new Date(d.unix_ms).toLocaleTimeString([], { hour12: false })),
     el("b", {}, d.cause), el("span", { class: "soft" }, ` · ${d.policy}, ${d.io_nodes} I/O nodes${d.total_mbs > 0 ? `, ${amount(d.total_mbs, "MB/s")} predicted` : ""}, ${d.took_us} µs`),
     el("ul", {}, ...(moved.length ? [] : [el("li", {}, "nobody moves")]), ...moved.slice(0, 12).map((j) => el("li", {}, swatch(j.id), `${j.id}: ${j.before.join(" ") || "–"} → ${j.nodes.join(" ") || "–"}. ${j.why}`))));
 }
@@ -122,17 +155,23 @@ export const views = {
     const tile = (word) => { const b = el("b", {}, "–"); return [b, el("div", { class: "tile" }, b, el("span", {}, word))]; };
     const [bw, t1] = tile("through the I/O nodes"), [jobs, t2] = tile("jobs"), [nodes, t3] = tile("I/O nodes in use / known"), [wait, t4] = tile("requests waiting"), [p99, t5] = tile("worst p99 latency"), [policy, t6] = tile("policy");
     const canvas = el("canvas", { class: "gantt", role: "img", "aria-label": "Which job holds which I/O node over the last five minutes" });
+    const box = el("div", { class: "body scroll", style: { maxHeight: "46vh", padding: "0 12px" } });
     const chart = el("div");
     const news = feed(6);
     main.append(el("div", { class: "tiles" }, t1, t2, t3, t4, t5, t6),
-      panel("Who holds which I/O node", "up to five minutes back; click for details", el("div", { class: "body scroll", style: { maxHeight: "46vh" } }, canvas)),
+      panel("Who holds which I/O node", "up to five minutes back; click for details", box),
       panel("Bandwidth", "the six busiest jobs, and all together", el("div", { class: "body" }, chart)),
       panel("Decisions", "the latest", news.ul));
-    const drawGantt = gantt(canvas, pick);
+    const drawGantt = gantt(box, canvas, pick);
+    // Who is busiest changes all the time: a line stays for a while, so that it can be looked at.
+    let top = [], chosen = 0;
     const drawLines = lines(chart, "MB/s", () => {
-      const top = [...state.jobs.values()].sort((a, b) => b.bandwidth_mbs - a.bandwidth_mbs || a.id.localeCompare(b.id)).slice(0, 6).sort((a, b) => a.id.localeCompare(b.id));
-      const total = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
-      return [["all", total, state.total.padded()], ...top.map((j) => [j.id, colour(j.id), state.jobSeries.get(j.id)?.padded() ?? []])];
+      if (now() - chosen > 5 || top.length < Math.min(6, state.jobs.size) || top.some((id) => !state.jobs.has(id))) {
+        const busy = (id) => state.jobSeries.get(id)?.bandwidth.mean(20) ?? state.jobs.get(id).bandwidth_mbs;
+        const ranked = [...state.jobs.keys()].map((id) => [busy(id), id]).sort((a, b) => b[0] - a[0]).slice(0, 6).map(([, id]) => id).sort(order);
+        top = ranked; chosen = now();
+      }
+      return [["all", css("--soft"), state.total.padded()], ...top.map((id) => [id, colour(id), state.jobSeries.get(id)?.bandwidth.padded() ?? []])];
     }, 200);
     return { draw() {
       let waiting = 0, worst = 0, busy = 0;
@@ -172,20 +211,20 @@ export const views = {
       if (!c || shown === c) return;
       shown = c;
       body.replaceChildren(el("dl", {}, ...[["mode", c.mode], ["in force", scheduler(c.standing)], ["rounds", c.round], ["reported since", `${c.reported} I/O nodes`], ["detector", c.model]].flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))])));
-      ul.replaceChildren(...[...c.decisions].reverse().slice(0, 100).map((d) => el("li", {}, el("time", {}, new Date(d.unix_ms).toLocaleTimeString()), el("b", {}, scheduler(d.scheduler)), d.changed ? el("span", { class: "warn" }, " changed") : "", d.explores ? el("span", { class: "soft" }, " (trial)") : "", el("div", { class: "soft" }, d.why))), ...(c.decisions.length ? [] : [el("li", { class: "empty" }, "no round yet")]));
+      ul.replaceChildren(...[...c.decisions].reverse().slice(0, 100).map((d) => el("li", {}, el("time", {}, new Date(d.unix_ms).toLocaleTimeString([], { hour12: false })), el("b", {}, scheduler(d.scheduler)), d.changed ? el("span", { class: "warn" }, " changed") : "", d.explores ? el("span", { class: "soft" }, " (trial)") : "", el("div", { class: "soft" }, d.why))), ...(c.decisions.length ? [] : [el("li", { class: "empty" }, "no round yet")]));
     } };
   },
   history(main, pick) {
     let found = [];
     const l = list([
-      { title: "job", width: "minmax(150px, 1fr)", id: (j) => j.job, value: (j) => j.job, cell: (j) => el("span", {}, swatch(j.job), j.job) },
-      { title: "began", width: "170px", value: (j) => j.first, cell: (j) => new Date(j.first * 1000).toLocaleString(), down: true },
-      { title: "last seen", width: "170px", value: (j) => j.last, cell: (j) => new Date(j.last * 1000).toLocaleString(), sort: true, down: true },
+      { title: "job", width: "minmax(150px, 1fr)", id: (j) => j.job, value: (j) => j.job, fill: (c, j) => fillNamed(c, j.job) },
+      { title: "began", width: "170px", value: (j) => j.first, cell: (j) => new Date(j.first * 1000).toLocaleString([], { hour12: false }), down: true },
+      { title: "last seen", width: "170px", value: (j) => j.last, cell: (j) => new Date(j.last * 1000).toLocaleString([], { hour12: false }), sort: true, down: true },
       { title: "read", width: "90px", num: true, value: (j) => j.bytes_read, cell: (j) => amount(j.bytes_read, "B"), down: true },
       { title: "written", width: "90px", num: true, value: (j) => j.bytes_written, cell: (j) => amount(j.bytes_written, "B"), down: true },
     ], () => found, (id) => pick("job", id), "the database knows no job");
     main.append(panel("History", "jobs that did I/O, from the database", l.box)); main.querySelector("h2").append(el("span", { class: "grow" }), l.search);
-    fetch("/v1/history/jobs").then((r) => r.json()).then((jobs) => { found = jobs; l.draw(); }).catch(() => {});
+    look("/v1/history/jobs").then((jobs) => { found = jobs; l.draw(); }).catch(() => {});
     return { draw: l.draw };
   },
 };
@@ -196,19 +235,22 @@ const facts = (rows) => el("dl", {}, ...rows.filter(([, v]) => v !== null && v !
 export function jobDetail(box, id, act) {
   const head = el("div"), live = el("div"), chart = el("div"), curve = el("div"), past = el("div");
   box.append(el("h2", {}, swatch(id), id), head, live, chart, curve, past);
-  const draw = lines(chart, "MB/s", () => [["bandwidth", colour(id), state.jobSeries.get(id)?.padded() ?? []]]);
+  const [bandwidth, ops, latency] = ["Bandwidth", "Operations a second", "Latency of reads and writes"].map((title) => { const at = el("div"); chart.append(el("h3", {}, title), at); return at; });
+  const series = (name) => state.jobSeries.get(id)?.[name].padded() ?? [];
+  const drawn = [
+    lines(bandwidth, "MB/s", () => [["bandwidth", colour(id), series("bandwidth")]], 140),
+    lines(ops, "", () => [["data and metadata", colour(id), series("ops")]], 120),
+    lines(latency, "ms", () => [["median", "#2f7ebc", series("p50")], ["99 % within", "#d9822b", series("p99")]], 130),
+  ];
   let rows = [];
-  const drawPast = lines(past, "MB/s", () => [], 10);
-  drawPast.end();
-  fetch(`/v1/history?limit=4000&job=${encodeURIComponent(id)}`).then((r) => r.json()).then((found) => { rows = found; history(); }).catch(() => {});
+  look(`/v1/history?limit=4000&job=${encodeURIComponent(id)}`).then((found) => { rows = found; history(); }).catch(() => {});
   function history() {
     if (!rows.length) return;
     const by = new Map();
     for (const r of rows) { const s = by.get(r.time) ?? [0, 0, 0, 0]; s[0] += r.bytes_read / 1e6; s[1] += r.bytes_written / 1e6; s[2] += r.reads + r.writes; s[3] += r.metadata; by.set(r.time, s); }
     const times = [...by.keys()].sort((a, b) => a - b), read = times.map((t) => by.get(t)[0]), written = times.map((t) => by.get(t)[1]);
     const ops = times.map((t) => by.get(t)[2]), meta = times.map((t) => by.get(t)[3]);
-    const soft = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim(), grid = getComputedStyle(document.documentElement).getPropertyValue("--grid").trim();
-    const axis = { stroke: soft, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const one = (title, unit, series) => { const at = el("div"); past.append(el("h3", {}, title), at); new uPlot({ width: Math.max(200, past.clientWidth), height: 140, axes: [axis, { ...axis, size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }], series: [{}, ...series.map(([label, stroke]) => ({ label, stroke, width: 1.5, points: { show: times.length < 3 } }))] }, [times, ...series.map((s) => s[2])], at); };
     one("Bytes a second, from the database", "MB/s", [["read", "#2f7ebc", read], ["written", "#d9822b", written]]);
     one("Requests a second", "", [["data", "#2f7ebc", ops], ["metadata", "#8a56c2", meta]]);
@@ -216,17 +258,18 @@ export function jobDetail(box, id, act) {
   return { draw() {
     const j = state.jobs.get(id);
     if (j) {
-      head.replaceChildren(facts([["application", j.app], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", amount(j.bytes, "B")], ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
+      head.replaceChildren(facts([["application", j.app], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["operations", `${amount(Math.round(j.operations ?? 0))} a second`], ["latency", `p50 ${span(j.latency_p50)}, p99 ${span(j.latency_p99)}`], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", amount(j.bytes, "B")], ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
       if (!live.firstChild) live.append(el("div", { class: "actions" }, el("button", { type: "button", onclick: () => act.pin(id) }, "Pin to I/O nodes…"), el("button", { type: "button", onclick: () => act.limit(id) }, "Limit…"), el("button", { type: "button", class: "danger", onclick: () => act.end(id) }, "End job…")));
-      draw();
-    } else { head.replaceChildren(el("p", { class: "soft" }, "This job has ended.")); live.replaceChildren(); }
+      chart.hidden = false;
+      drawn.forEach((draw) => draw());
+    } else { head.replaceChildren(el("p", { class: "soft" }, "This job has ended.")); live.replaceChildren(); chart.hidden = true; }
     const d = state.decisions.find((x) => x.jobs.some((y) => y.id === id))?.jobs.find((y) => y.id === id);
     const mine = d && [...d.alternatives, ...(d.predicted_mbs === null ? [] : [[d.nodes.length, d.predicted_mbs]])].sort((a, b) => a[0] - b[0]).filter((a, i, all) => !i || a[0] !== all[i - 1][0]);
     if (mine?.length > 1) {
       const top = Math.max(...mine.map((a) => a[1]), 1);
       curve.replaceChildren(el("h3", {}, "What it would get with another count of I/O nodes"), el("div", { class: "curve" }, ...mine.map(([n, mbs]) => { const i = el("i"); i.style.height = `${(70 * mbs) / top}%`; return el("div", { class: n === d.nodes.length ? "now" : "" }, amount(mbs, "MB/s"), i, String(n)); })), el("p", { class: "soft" }, d.gain_mbs === null ? "" : `${amount(d.gain_mbs, "MB/s")} above what STATIC (${d.static_io_nodes}) would give.`));
     } else curve.replaceChildren();
-  }, end: () => draw.end() };
+  }, end: () => drawn.forEach((draw) => draw.end()) };
 }
 
 export function nodeDetail(box, id, act, pick) {

@@ -102,6 +102,10 @@ pub struct NodeReport {
     pub latency_p50: Nanos,
     /// The 99th percentile of the same.
     pub latency_p99: Nanos,
+    /// How long each job's reads and writes took in the interval: by name, the least nanoseconds of each
+    /// bucket of a `Histogram` and how many fell into it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub job_latencies: BTreeMap<String, Vec<(u64, u64)>>,
     /// Reads and writes that were answered with an error in the interval.
     pub errors: u64,
     /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
@@ -231,6 +235,7 @@ mod tests {
             connections: 1,
             latency_p50: Nanos(1),
             latency_p99: Nanos(2),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         };

@@ -31,6 +31,15 @@ pub struct JobView {
     pub shared: bool,
     /// MB/s in the last second.
     pub bandwidth_mbs: f64,
+    /// Requests in the last second, of data and of metadata.
+    #[serde(default)]
+    pub operations: f64,
+    /// Median time its I/O nodes took for a read or a write in that second.
+    #[serde(default)]
+    pub latency_p50: Nanos,
+    /// The 99th percentile.
+    #[serde(default)]
+    pub latency_p99: Nanos,
     /// MB/s that were predicted when its I/O nodes were chosen.
     pub predicted_mbs: Option<f64>,
     /// Where its bandwidth curve comes from, in a few words.

@@ -9,7 +9,7 @@ use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::socket::{SocketError, Stream};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, Nanos};
+use forebay_types::{Address, FlowId, Nanos};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,8 +19,11 @@ use tungstenite::{Error, Message, WebSocket};
 
 /// How often reports are looked for while the arbiter says nothing.
 const TICK: Duration = Duration::from_millis(20);
-/// How often it is told what limited jobs use.
+/// How often it is told what limited jobs use; at the next tick, if one is held back that was not, or the
+/// other way round: what it may have is elsewhere, or is missing elsewhere, until the arbiter knows.
 const USES: Duration = Duration::from_millis(100);
+/// So often in a row and no more; each time that nothing was urgent makes up for one.
+const URGENT: u32 = 10;
 /// How long the answer to a probe is waited for before anything else is done.
 const AT_ONCE: Duration = Duration::from_millis(2);
 /// The arbiter says something several times a second; one that is silent for so long hangs.
@@ -132,6 +135,8 @@ fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut b
         leaving: false,
         used: Instant::now(),
         idle: true,
+        held: Vec::new(),
+        urgent: URGENT,
     };
     conversation.say(&ToArbiter::Hello(hello(node, listening, here)))?;
     conversation.run(&probed)
@@ -184,6 +189,9 @@ struct Conversation<'a> {
     /// When it was last looked at what limited jobs use, and whether that was nothing.
     used: Instant,
     idle: bool,
+    /// The flows that were held back then, and how often that may be told out of turn.
+    held: Vec<FlowId>,
+    urgent: u32,
 }
 
 impl Conversation<'_> {
@@ -271,10 +279,18 @@ impl Conversation<'_> {
     /// What limited jobs use, while they use anything.
     fn tell_uses(&mut self) -> Result<(), Ended> {
         let span = self.used.elapsed();
-        if span < USES || !*self.welcomed {
+        if span < TICK || !*self.welcomed {
             return Ok(());
         }
-        self.used = Instant::now();
+        let held = self.node.engine.with_queue(|queue| queue.held());
+        if span >= USES {
+            self.urgent = (self.urgent + 1).min(URGENT);
+        } else if held != self.held && self.urgent > 0 {
+            self.urgent -= 1;
+        } else {
+            return Ok(());
+        }
+        (self.used, self.held) = (Instant::now(), held);
         let jobs = self.node.used(span.into());
         let idle = jobs.iter().all(|j| !j.held && j.used.iter().all(|u| *u == 0.0));
         if idle && self.idle {
@@ -299,6 +315,7 @@ impl Conversation<'_> {
                 connections: self.node.connection_count() as u64,
                 latency_p50: late.quantile(0.5),
                 latency_p99: late.quantile(0.99),
+                job_latencies: late.by_job(),
                 errors: late.errors,
                 scheduler: scheduler.as_ref().map(Into::into),
                 interval,

@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How long reads and writes took, all jobs together: counts since the start, or between two such.
+/// How long reads and writes took, all jobs together and each: counts since the start, or between two such.
 #[derive(Default)]
 pub(crate) struct Latencies {
     counts: Counts,
+    by_job: BTreeMap<String, Counts>,
     /// How many of them failed.
     pub(crate) errors: u64,
 }
@@ -22,16 +23,32 @@ pub(crate) struct Latencies {
 impl Latencies {
     pub(crate) fn of<'a>(flows: impl IntoIterator<Item = &'a FlowStats>) -> Latencies {
         let mut all = Latencies::default();
-        for op in flows.into_iter().flat_map(|f| &f.ops[..Op::DATA.len()]).filter_map(OnceLock::get) {
-            all.errors += op.errors.load(Relaxed);
-            all.counts.merge(&op.latency.counts());
+        for flow in flows {
+            let mut own = Counts::default();
+            for op in flow.ops[..Op::DATA.len()].iter().filter_map(OnceLock::get) {
+                all.errors += op.errors.load(Relaxed);
+                own.merge(&op.latency.counts());
+            }
+            all.counts.merge(&own);
+            all.by_job.insert(flow.job.clone(), own);
         }
         all
     }
 
     pub(crate) fn since(&self, before: &Latencies) -> Latencies {
         let errors = self.errors.saturating_sub(before.errors);
-        Latencies { counts: self.counts.since(&before.counts), errors }
+        let none = Counts::default();
+        let since = |(job, counts): (&String, &Counts)| {
+            (job.clone(), counts.since(before.by_job.get(job).unwrap_or(&none)))
+        };
+        let by_job = self.by_job.iter().map(since).collect();
+        Latencies { counts: self.counts.since(&before.counts), by_job, errors }
+    }
+
+    /// Of each job that had any: the buckets.
+    pub(crate) fn by_job(&self) -> BTreeMap<String, Vec<(u64, u64)>> {
+        let told = |(job, counts): (&String, &Counts)| (job.clone(), counts.buckets().collect::<Vec<_>>());
+        self.by_job.iter().map(told).filter(|(_, buckets)| !buckets.is_empty()).collect()
     }
 
     /// 0 if there are none.

@@ -38,15 +38,17 @@ impl Theme {
 /// is shown.
 struct Column(&'static str, u16, bool, u16);
 
-const JOBS: [Column; 8] = [
+const JOBS: [Column; 10] = [
     Column("job", 12, false, 0),
     Column("MB/s", 9, true, 0),
+    Column("ops/s", 8, true, 66),
+    Column("p99", 9, true, 76),
     Column("I/O nodes", 11, false, 0),
     Column("user", 9, false, 60),
-    Column("moved", 9, true, 70),
-    Column("proc", 6, true, 84),
+    Column("moved", 9, true, 86),
+    Column("proc", 6, true, 94),
     Column("age", 7, true, 50),
-    Column("pattern", 38, false, 100),
+    Column("pattern", 38, false, 126),
 ];
 
 const NODES: [Column; 8] = [
@@ -188,6 +190,8 @@ fn job_row(j: &JobView, theme: &Theme) -> Vec<Cell<'static>> {
     vec![
         Cell::from(j.id.clone()),
         number(format!("{:.1}", j.bandwidth_mbs)),
+        number(format!("{:.0}", j.operations)),
+        number(time(j.latency_p99)),
         nodes,
         Cell::from(j.user.clone()),
         number(bytes(j.bytes)),
@@ -231,6 +235,12 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
                 age(j.age_ms)
             )),
         ]),
+        Line::raw(format!(
+            "requests {:.0}/s, p50 {}, p99 {}",
+            j.operations,
+            time(j.latency_p50),
+            time(j.latency_p99)
+        )),
         Line::raw(format!("pattern  {}", j.pattern.as_deref().unwrap_or("no I/O yet"))),
         Line::raw(format!("nodes    {}: {}", list(&j.nodes), j.reason)),
     ];

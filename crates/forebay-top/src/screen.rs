@@ -41,7 +41,7 @@ pub enum Key {
 }
 
 /// How jobs can be sorted, in the order in which `s` goes through it.
-pub const JOB_ORDERS: [&str; 5] = ["MB/s", "job", "user", "I/O nodes", "age"];
+pub const JOB_ORDERS: [&str; 7] = ["MB/s", "job", "user", "I/O nodes", "age", "ops/s", "p99"];
 /// How I/O nodes can.
 pub const NODE_ORDERS: [&str; 5] = ["node", "MB/s", "waiting", "p99", "state"];
 
@@ -217,6 +217,8 @@ impl Screen {
         jobs.sort_by(|a, b| {
             let order = match JOB_ORDERS[self.job_order] {
                 "MB/s" => b.bandwidth_mbs.total_cmp(&a.bandwidth_mbs),
+                "ops/s" => b.operations.total_cmp(&a.operations),
+                "p99" => b.latency_p99.cmp(&a.latency_p99),
                 "user" => a.user.cmp(&b.user),
                 "I/O nodes" => b.nodes.len().cmp(&a.nodes.len()),
                 "age" => b.age_ms.cmp(&a.age_ms),

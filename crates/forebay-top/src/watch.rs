@@ -63,13 +63,17 @@ fn lines(arbiter: &Client, options: &Options, stop: &AtomicBool) -> Result<(), W
     let mut looks = 0;
     while !stop.load(Relaxed) {
         let picture = Picture::take(arbiter, None, None);
-        let mut out = std::io::stdout().lock();
-        match picture {
-            Ok(picture) => writeln!(out, "{}", plain::line(&picture, options.job.as_deref()))?,
+        let line = match picture {
+            Ok(picture) => plain::line(&picture, options.job.as_deref()),
             Err(e) if looks == 0 => return Err(e.into()),
-            Err(e) => writeln!(out, "{e}")?,
+            Err(e) => e.to_string(),
+        };
+        let mut out = std::io::stdout().lock();
+        match writeln!(out, "{line}").and_then(|()| out.flush()) {
+            // Whoever reads has seen enough.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => break,
+            written => written?,
         }
-        out.flush()?;
         drop(out);
         looks += 1;
         if options.count.is_some_and(|n| looks >= n) {

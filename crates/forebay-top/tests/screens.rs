@@ -15,7 +15,7 @@ fn job(id: &str, user: &str, mbs: f64, nodes: &[u32]) -> JobView {
     serde_json::from_value(json!({
         "id": id, "app": "app", "user": user, "compute_nodes": 4, "processes": 64, "weight": 1,
         "age_ms": 95_000, "lease_ms": 9000, "epoch": 3, "nodes": nodes, "shared": false,
-        "bandwidth_mbs": mbs, "predicted_mbs": 400.0, "curve": "its own runs",
+        "bandwidth_mbs": mbs, "operations": mbs * 2.0, "latency_p50": 310_000, "latency_p99": 4_100_000, "predicted_mbs": 400.0, "curve": "its own runs",
         "pattern": "write, shared file, strided, 512 KiB", "bytes": 12_345_678_901u64,
         "reason": "gains most from 2 I/O nodes",
     }))
@@ -108,7 +108,7 @@ fn press(screen: &mut Screen, keys: &str) {
 #[test]
 fn every_view() {
     let mut s = screen();
-    is("jobs", &s, 110, 10);
+    is("jobs", &s, 130, 10);
     is("jobs-narrow", &s, 40, 10);
     press(&mut s, "2");
     is("nodes", &s, 100, 10);

@@ -99,9 +99,21 @@ impl Default for Counts {
 }
 
 impl Counts {
+    /// Of buckets as [`Counts::buckets`] tells them, of a [`Histogram`].
+    pub fn of(buckets: impl IntoIterator<Item = (u64, u64)>) -> Counts {
+        let mut counts = Counts::default();
+        for (value, n) in buckets {
+            let i = bucket(value, counts.buckets.len());
+            counts.buckets[i] = counts.buckets[i].saturating_add(n);
+            counts.sum = counts.sum.saturating_add(value.saturating_mul(n));
+            counts.max = counts.max.max(floor(i + 1, counts.buckets.len()) - 1);
+        }
+        counts
+    }
+
     /// How many values.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.buckets.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Their sum.
@@ -141,7 +153,7 @@ impl Counts {
         let rank = ((q * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
         self.buckets.iter().position(|n| {
-            seen += n;
+            seen = n.saturating_add(seen);
             seen >= rank
         })
     }
@@ -149,7 +161,7 @@ impl Counts {
     /// Those of `other`, of a histogram of the same kind, as well.
     pub fn merge(&mut self, other: &Counts) {
         for (sum, n) in self.buckets.iter_mut().zip(&other.buckets) {
-            *sum += n;
+            *sum = sum.saturating_add(*n);
         }
         self.sum = self.sum.wrapping_add(other.sum);
         self.max = self.max.max(other.max);

@@ -186,10 +186,11 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
     load.finish();
 }
 
-/// A node whose storage does 40 MB/s, and shares it fairly.
+/// A node whose storage does 40 MB/s, and shares it fairly. It takes one request at a time, so that the others wait
+/// where their order is decided: of what is at the storage already nobody is put back.
 fn slow_node(site: &Site, id: usize, url: &str) -> NodeProcess {
     let config = site.path().join(format!("node{id}.toml"));
-    let storage = "dispatchers = 4\nscheduler = \"sfq-d:merge=1\"\n[emulated-storage]\nservers = 1\n\
+    let storage = "dispatchers = 4\nscheduler = \"sfq-d:depth=1,merge=1\"\n[emulated-storage]\nservers = 1\n\
                    [emulated-storage.server]\nbandwidth = \"40MB\"\nper-request = \"0s\"\n\
                    latency = \"0s\"\nseek = \"0s\"\n";
     std::fs::write(&config, storage).expect("a configuration");
@@ -263,9 +264,10 @@ fn others_gain_what_a_limit_leaves_and_a_guarantee_is_kept() {
 fn what_a_job_gets_elsewhere_counts_without_a_list_of_peers() {
     let shared = Shared::start(2);
     // One job has a node for itself and shares the other: by nodes it would get three times as much, and if all it
-    // gets elsewhere counted, as much. It is between (2.25 on a machine that does nothing else).
+    // gets elsewhere counts, as much.
     let (a, b) = (shared.load("both", &[0, 1]), shared.load("second", &[1]));
-    Shared::rates(&a, &b, "what a job gets elsewhere does not count", |a, b| b > 0.0 && a / b < 2.6);
-    a.finish();
+    Shared::rates(&a, &b, "what a job gets elsewhere does not count", |a, b| b > 0.0 && a / b < 1.5);
+    // What the first has waiting on the second node comes after the other's.
     b.finish();
+    a.finish();
 }

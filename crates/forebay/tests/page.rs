@@ -9,7 +9,7 @@ mod stream;
 use browser::Browser;
 use forebay_control::client::Client as Arbiter;
 use forebay_control::view::NodeState;
-use forebay_testkit::{ArbiterSpec, NodeProcess, Signal, Site, Verifiers, needs, setting, until};
+use forebay_testkit::{ArbiterSpec, Munged, NodeProcess, Signal, Site, Verifiers, needs, setting, until};
 use forebay_types::{NodeId, Secret};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn a_cluster_at_work_is_seen() {
 
     let before = now_ms();
     admin.pin("job-1", vec![NodeId(3)]).expect("it is pinned");
-    let moved = "[...document.querySelectorAll('.row.item')].find((r) => r.children[0].textContent === 'job-1').children[2].textContent === '3'";
+    let moved = "[...document.querySelectorAll('.row.item')].find((r) => r.children[0].textContent === 'job-1').children[5].textContent === '3'";
     told("a job moved", before, page.shows("the move", moved));
     page.view("");
     page.shows("the decision", "document.querySelector('.feed').textContent.includes('job-1: 1 → 3')");
@@ -173,10 +173,51 @@ fn screenshots(page: &mut Browser, dir: &std::path::Path) {
     page.theme(false);
 }
 
+/// Where users are told apart, the page shows nothing to whoever cannot prove to be an admin, and says so.
+#[test]
+fn where_users_are_told_apart_the_page_asks_for_the_secret() {
+    let name = "the arbiter's page where users are told apart";
+    let site = Site::new();
+    let Some(munged) = needs(name, &["chromium"]).then(|| Munged::start(name, site.path())).flatten() else {
+        return;
+    };
+    let settings = format!("munge = true\nmunge-socket = {:?}\n", munged.socket());
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+    let _node = site.node(0, arbiter.url());
+    let mut page = Browser::start();
+    page.size(400, 800);
+    page.open(arbiter.url());
+    let notice = "document.getElementById('notice')";
+    page.shows("why there is nothing", &format!("/tells users apart/.test({notice}.textContent)"));
+    assert_eq!(page.eval("forebay.state.nodes.size"), 0);
+    let dir = pictures(&site);
+    page.screenshot(&dir.join("page-closed-400.png"));
+    page.eval("document.getElementById('login').click()");
+    answer(&mut page, "Log in", "1234");
+    page.shows("that this is no secret", "/no secret/.test(document.getElementById('toast').textContent)");
+    page.eval("document.getElementById('login').click()");
+    answer(&mut page, "Log in", site.secret());
+    page.shows("the I/O node", &format!("forebay.state.nodes.size === 1 && {notice}.hidden"));
+    page.shows("who leads", "document.getElementById('state').textContent === 'leading'");
+    page.view("history");
+    page.eval("document.getElementById('login').click()");
+    page.shows("nothing any more", &format!("forebay.state.nodes.size === 0 && !{notice}.hidden"));
+    assert_eq!(page.complaints, [""; 0], "the page complains");
+    // A secret, but not this arbiter's.
+    page.eval("document.getElementById('login').click()");
+    answer(&mut page, "Log in", &"0".repeat(64));
+    page.shows(
+        "that it is another",
+        &format!("!/tells users/.test({notice}.textContent) && !{notice}.hidden"),
+    );
+    println!("another secret: {}", page.eval(&format!("{notice}.textContent")));
+}
+
 fn job(id: &str, nodes: &[u64], mbs: u64, since: u64) -> Value {
     json!({
         "id": id, "app": "lammps", "user": "anna", "compute_nodes": 4, "processes": 64, "weight": 1,
-        "epoch": 1, "nodes": nodes, "shared": false, "bandwidth_mbs": mbs, "predicted_mbs": 120.0,
+        "epoch": 1, "nodes": nodes, "shared": false, "bandwidth_mbs": mbs, "operations": mbs * 2,
+        "latency_p50": 100_000 + mbs * 1000, "latency_p99": 4_000_000 + mbs * 10_000, "predicted_mbs": 120.0,
         "curve": "its own runs", "pattern": "write, file per process, contiguous, 512 KiB",
         "bytes": mbs * 1_000_000, "reason": "the most that can be had", "since": since,
     })
@@ -258,16 +299,12 @@ const FAST: &str = r#"
   const real = Date.now.bind(Date);
   Date.now = () => real() + ahead;
   window.events = 0;
-  const Source = window.EventSource;
-  window.EventSource = class extends Source {
-    constructor(url) {
-      super(url);
-      this.addEventListener("message", () => {
-        window.events++;
-        ahead += 400; since += 400;
-        if (since >= 500) { since -= 500; window.forebay.sample(); }
-      });
-    }
+  const parse = JSON.parse;
+  JSON.parse = (text) => {
+    window.events++;
+    ahead += 400; since += 400;
+    if (since >= 500) { since -= 500; window.forebay.sample(); }
+    return parse(text);
   };
 "#;
 

@@ -109,6 +109,16 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     assert!(text.lines().all(|l| l.contains("0 jobs on 0 of 0 I/O nodes")), "{text}");
     let out = top(&["--count", "1", "--job", "x"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), "job x does not run\n");
+    // Whoever reads goes after two lines: that is no failure.
+    let mut piped = Command::new("sh");
+    piped.args([
+        "-c",
+        "{ \"$0\" top --interval 0.1 --arbiter \"$1\"; echo \"ended with $?\" >&2; } | head -n 2",
+    ]);
+    let piped = piped.arg(program()).arg(arbiter.url()).output().expect("sh runs");
+    assert_eq!(String::from_utf8_lossy(&piped.stdout).lines().count(), 2, "{piped:?}");
+    let ended = String::from_utf8_lossy(&piped.stderr);
+    assert!(["ended with 0\n", "ended with 141\n"].contains(&&*ended), "{ended}");
     let nobody = Command::new(program()).args(["top", "--arbiter", "http://127.0.0.1:1"]).output();
     let nobody = nobody.expect("forebay runs");
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");

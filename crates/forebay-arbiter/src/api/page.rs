@@ -3,7 +3,7 @@
 
 use super::{App, Rejection};
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -30,8 +30,11 @@ pub(super) fn routes() -> Router<Arc<crate::service::Shared>> {
     Router::new().route("/", get(page)).route("/assets/{name}", get(asset))
 }
 
-async fn page(_: App) -> Response {
-    let page = include_str!("../../web/index.html").replace("{version}", env!("CARGO_PKG_VERSION"));
+async fn page(State(shared): App) -> Response {
+    // Where users are told apart, what is live is for admins: the page does not ask for it without the secret.
+    let look = if shared.config.users.is_some() { "secret" } else { "all" };
+    let page = include_str!("../../web/index.html");
+    let page = page.replace("{version}", env!("CARGO_PKG_VERSION")).replace("{look}", look);
     serve("text/html; charset=utf-8", page.into_bytes())
 }
 

@@ -104,10 +104,12 @@ impl Limits {
         if self.all.is_empty() {
             return false;
         }
+        let mut news = false;
         for JobUse { job, used, held } in jobs {
-            self.uses.insert((job, node), Use { at: now, rates: used, held: Some(held) });
+            let before = self.uses.insert((job, node), Use { at: now, rates: used, held: Some(held) });
+            news |= before.and_then(|u| u.held) != Some(held);
         }
-        now.since(self.divided) >= SOON
+        news || now.since(self.divided) >= SOON
     }
 
     /// How much it did in all.

@@ -240,6 +240,7 @@ impl Core {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
             let Some(job) = self.jobs.get_mut(name) else { continue };
             job.activity.add(now, id, span, flow);
+            job.activity.took(now, id, report.job_latencies.get(name).map_or(&[], Vec::as_slice));
             self.limits.used(now, id, name, span, flow);
             self.actions.push(Action::Record(row(now, id, name, flow)));
         }

@@ -7,7 +7,7 @@ use forebay_control::job::JobRequest;
 use forebay_control::node::ToArbiter;
 use forebay_types::FlowId;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const CSV: &str = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs,operation,low_mbs,high_mbs,std_dev_mbs,samples
@@ -142,6 +142,7 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
             connections: 0,
             latency_p50: Nanos(0),
             latency_p99: Nanos(0),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         }))
@@ -177,6 +178,7 @@ fn a_job_lives_as_long_as_its_processes() {
             connections: 0,
             latency_p50: Nanos(0),
             latency_p99: Nanos(0),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         }))
@@ -249,6 +251,7 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
                     connections: 1,
                     latency_p50: Nanos(0),
                     latency_p99: Nanos(0),
+                    job_latencies: BTreeMap::new(),
                     errors: 0,
                     scheduler: None,
                 };

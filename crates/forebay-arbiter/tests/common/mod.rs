@@ -185,6 +185,7 @@ impl Node {
             connections: 2,
             latency_p50: Nanos::from_micros(100),
             latency_p99: Nanos::from_millis(2),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         })));

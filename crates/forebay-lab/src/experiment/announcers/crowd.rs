@@ -266,6 +266,7 @@ impl Announcer {
             connections: 4,
             latency_p50: Nanos::from_micros(900),
             latency_p99: Nanos::from_millis(4),
+            job_latencies: BTreeMap::new(),
             errors: 0,
             scheduler: Some(self.scheduler.clone()),
         };
