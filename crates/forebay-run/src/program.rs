@@ -126,6 +126,9 @@ impl Program {
     pub fn run(mut self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
         let direct = self.fallback == Fallback::Direct;
         let route = Route::choose(self.via, &self.plan.command, direct, self.contract)?;
+        if self.several.strict && !route.mount {
+            self.refuse_uncovered()?;
+        }
         let (mut layer, registered) = self.start(io_nodes)?;
         let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         let before = if self.several.strict { self.look_first(&layer)? } else { Vec::new() };
@@ -247,6 +250,20 @@ impl Program {
             }
         })?;
         Ok(())
+    }
+
+    /// The library must reach the program, as far as its file tells.
+    fn refuse_uncovered(&self) -> Result<()> {
+        let Some(program) = self.plan.command.get(self.plan.launch.program) else { return Ok(()) };
+        match forebay_program::inspect(program).ok().and_then(|p| p.uncovered) {
+            Some(why) => bail!(
+                "--strict: {} is {}, which the library does not reach: nothing was started; --via mount does, where it \
+                 can be had (`forebay doctor` says)",
+                program.display(),
+                why.reason()
+            ),
+            None => Ok(()),
+        }
     }
 
     /// Has the launcher start a shell in place of every rank: all must come to an I/O node. Whom those had

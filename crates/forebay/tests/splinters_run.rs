@@ -156,6 +156,20 @@ fn signals_are_the_programs() {
     }
 }
 
+/// `--strict` starts nothing that would not be forwarded.
+#[test]
+fn a_program_that_the_library_does_not_reach_is_not_started_under_strict() {
+    let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|p| Path::new(p).exists())
+    else {
+        return forebay_testkit::skipped("--strict and a static program", "busybox-static is not installed");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (at, made) = (text(dir.path()), dir.path().join("made"));
+    let args = ["run", "--strict", "--via", "preload", "--at", &at, "--", busybox, "touch", &text(&made)];
+    refused(&args, 125, &["--strict", busybox, "--via mount"]);
+    assert!(!made.exists());
+}
+
 /// Signals that are ignored, as by `nohup`, and standard descriptors that are closed.
 #[test]
 fn the_program_begins_with_what_the_run_was_given() {
