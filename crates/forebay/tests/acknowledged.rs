@@ -31,15 +31,19 @@ fn a_stopped_node_writes_nothing_over_what_came_later() {
         assert_eq!(a.ask("open 0 file 66"), "0 0");
         assert_eq!(a.ask(&format!("pwrite 0 {size} 0 1")), format!("{size} 0"));
         layer.freeze(0);
-        a.send(&format!("pwrite 0 {size} 0 2"));
+        // As soon as the first one is answered, by whomever, the newer one is written.
+        let writer = std::thread::spawn(move || {
+            assert_eq!(a.ask(&format!("pwrite 0 {size} 0 2")), format!("{size} 0"));
+            assert_eq!(a.ask("pwrite 0 16 0 3"), "16 0");
+            a
+        });
         std::thread::sleep(Duration::from_millis(1600));
         layer.thaw(0);
-        assert_eq!(a.receive(), format!("{size} 0"));
-        assert_eq!(a.ask("pwrite 0 16 0 3"), "16 0");
-        let newest = std::fs::read(layer.export().join("file")).expect("the file")[..16].to_vec();
+        let a = writer.join().expect("both are answered");
         std::thread::sleep(Duration::from_millis(1500));
-        let later = std::fs::read(layer.export().join("file")).expect("the file")[..16].to_vec();
-        assert_eq!(newest, later, "{size}: nothing landed later");
+        let file = std::fs::read(layer.export().join("file")).expect("the file");
+        let newest: Vec<u8> = (0..16).map(|i| 3 + i * 7).collect();
+        assert_eq!(file[..16], newest, "{size}: nothing landed later");
         a.finish();
     }
 }
