@@ -190,27 +190,31 @@ impl<A> Nodes<A> {
 
     /// The job's own nodes, in the mapping's order.
     pub fn mapped(&self) -> Vec<usize> {
+        self.consistent(|nodes| nodes.iter().map(|n| n.load(Ordering::Relaxed) as usize).collect())
+    }
+
+    /// What `look` says of one mapping's nodes.
+    fn consistent<T>(&self, look: impl Fn(&[AtomicU32]) -> T) -> T {
         let m = &self.mapping;
-        let mut nodes = Vec::new();
         // A signal handler that interrupted the writer sees no end of it: what it reads then is a
         // mixture of two mappings, all of them nodes that are known.
-        for _ in 0..10_000 {
+        let mut tries = 0;
+        loop {
             let before = m.version.load(Ordering::Acquire);
-            nodes.clear();
-            let count = m.count.load(Ordering::Relaxed);
-            nodes.extend(m.nodes[..count].iter().map(|n| n.load(Ordering::Relaxed) as usize));
+            let seen = look(&m.nodes[..m.count.load(Ordering::Relaxed)]);
             fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && m.version.load(Ordering::Relaxed) == before {
-                break;
+            tries += 1;
+            if tries == 10_000 || before.is_multiple_of(2) && m.version.load(Ordering::Relaxed) == before {
+                return seen;
             }
             std::hint::spin_loop();
         }
-        nodes
     }
 
     /// Whether the node is one of the job's own that may be expected to answer, and stays.
     pub fn serves_job(&self, node: usize, now: Nanos) -> bool {
-        self.usable(node, now) && self.mapped().contains(&node)
+        self.usable(node, now)
+            && self.consistent(|nodes| nodes.iter().any(|n| n.load(Ordering::Relaxed) as usize == node))
     }
 
     /// The version of the mapping this process follows.
