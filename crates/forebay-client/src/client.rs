@@ -43,6 +43,8 @@ pub struct Client {
     passed: AtomicBool,
     /// The process acts for another user than the one whom the nodes serve.
     pub(crate) foreign: AtomicBool,
+    /// No node shares memory with this process.
+    pub(crate) unshared: AtomicBool,
     /// The newest mapping a node has told of.
     pub(crate) newest: AtomicU64,
     /// A thread is asking for that mapping.
@@ -74,7 +76,7 @@ impl Client {
     }
 
     fn counting(
-        config: Config,
+        mut config: Config,
         counters: Option<&'static Counters>,
         files: Option<&'static FileCounters>,
     ) -> Result<Client, ConfigError> {
@@ -82,6 +84,9 @@ impl Client {
         let host = sys::hostname();
         let env = |name: &str| std::env::var(name).ok().filter(|_| !config.outside);
         let task = Task::find(config.starter, env);
+        let streams = env("FOREBAY_STREAMS").unwrap_or_default();
+        config.share &= streams != "off";
+        config.stage &= !matches!(&*streams, "off" | "reads");
         let seat = config.seat(&host, task).unwrap_or(Seat::Turn(sys::pid() as usize));
         let nodes = Nodes::new(config.epoch, &known(&config.nodes), &known(&config.spare), seat);
         for address in &known(&config.down) {
@@ -101,6 +106,7 @@ impl Client {
             forks: AtomicUsize::new(0),
             passed: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
+            unshared: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             following: AtomicBool::new(false),
             counters,
@@ -247,6 +253,7 @@ impl Client {
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
+        let settled = self.settle(file);
         // A thread that is opening it elsewhere does so for somebody who still reads: it is let finish,
         // and nobody opens it again after that.
         let started = sys::now();
@@ -264,7 +271,7 @@ impl Client {
         if file.is_shared() && !self.passed.load(Ordering::Relaxed) {
             self.lifelines.let_go();
         }
-        closed
+        settled.and(closed)
     }
 
     fn close_place(&self, file: &File) -> Result<(), Error> {
@@ -357,6 +364,9 @@ impl Client {
     }
 
     fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        if let Some(got) = self.read_stream(file, buf, offset) {
+            return got;
+        }
         if buf.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::In(buf));
         }
@@ -367,14 +377,15 @@ impl Client {
     /// Writes at an offset.
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
         let begun = self.files.map(|_| sys::now());
-        let done = self.write_at(file, data, offset);
+        let streamed = self.write_stream(file, data, offset);
+        let done = streamed.unwrap_or_else(|| self.write_at(file, data, offset));
         if let Ok(n) = done {
             self.did(file, begun, Done::Written { offset, bytes: n as u64 });
         }
         done
     }
 
-    fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+    pub(crate) fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
         file.mark_dirty();
         if data.len() > forebay_wire::MAX_DATA as usize {
             return self.transfer(file, offset, Data::Out(data));
@@ -451,6 +462,7 @@ impl Client {
     ) -> Result<T, Error> {
         let shape = op(0);
         if let Meta::Fsync { data_only, .. } = shape {
+            self.settle(file)?;
             self.sync(file, data_only)?;
             return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
         }

@@ -88,6 +88,13 @@ pub struct Config {
     /// nodes that see each other's writes at once.
     #[serde(default)]
     pub stripe: bool,
+    /// Small reads that follow each other are read ahead, in agreement with the job's only I/O node, on this
+    /// host.
+    #[serde(default)]
+    pub share: bool,
+    /// And small writes are put where that node finds them.
+    #[serde(default)]
+    pub stage: bool,
     /// The longest a call may take, in milliseconds.
     #[serde(default = "default_deadline_ms")]
     pub deadline_ms: u64,
@@ -120,6 +127,8 @@ impl Config {
             outside: false,
             origin: None,
             stripe: false,
+            share: false,
+            stage: false,
             deadline_ms: default_deadline_ms(),
             fallback: Fallback::default(),
             files: None,

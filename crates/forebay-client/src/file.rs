@@ -4,6 +4,7 @@
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
 use crate::lanes::Lanes;
+use crate::stream::Streams;
 use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
@@ -68,6 +69,7 @@ pub struct File {
     locking: AtomicBool,
     syncing: AtomicBool,
     pub(crate) lanes: Lanes,
+    pub(crate) streams: Streams,
 }
 
 /// One thread does with the file what only one may: whoever holds this.
@@ -114,6 +116,7 @@ impl File {
             locking: AtomicBool::new(false),
             syncing: AtomicBool::new(false),
             lanes: Lanes::default(),
+            streams: Streams::default(),
         }
     }
 
@@ -276,6 +279,7 @@ impl File {
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {
+        self.streams.look_again();
         let n = match kind {
             LockKind::Unlock => 0,
             LockKind::Read => 1,
@@ -288,6 +292,7 @@ impl File {
     pub fn forget_process_locks(&self) {
         self.moving.store(false, Ordering::Relaxed);
         self.locking.store(false, Ordering::Relaxed);
+        self.streams.after_fork();
         self.lanes.open().for_each(File::forget_process_locks);
         // What another thread of the parent was just changing is not known here.
         self.locks.take_over(Vec::new());
@@ -326,6 +331,7 @@ impl File {
     /// A lock was changed as `range` says.
     pub(crate) fn note_lock(&self, owner: LockOwner, range: LockRange) {
         let (from, to) = (range.start, range.end());
+        self.streams.look_again();
         self.change_locks(|locks| {
             let mut now = Vec::with_capacity(locks.len() + 1);
             for &(o, held) in locks.iter() {

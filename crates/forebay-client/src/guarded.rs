@@ -52,6 +52,44 @@ impl<T> Guarded<T> {
     }
 }
 
+/// A value that whoever comes second does without: nobody waits, so a signal handler may come here.
+#[derive(Debug, Default)]
+pub(crate) struct Tried<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is touched only by whoever holds the flag.
+unsafe impl<T: Send> Sync for Tried<T> {}
+
+impl<T: Default> Tried<T> {
+    /// Runs `f` with the value; `None`: somebody else has it.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.held.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: we hold the flag.
+        let r = f(unsafe { &mut *self.value.get() });
+        self.held.store(false, Ordering::Release);
+        Some(r)
+    }
+
+    /// In a forked child, whose only thread this is: begins anew.
+    pub(crate) fn take_over(&self) {
+        // The parent's is left alone if a thread was just changing it.
+        let whole = !self.held.load(Ordering::Relaxed);
+        // SAFETY: there is no other thread.
+        unsafe {
+            if whole {
+                *self.value.get() = T::default();
+            } else {
+                self.value.get().write(T::default());
+            }
+        }
+        self.held.store(false, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ mod locks;
 mod moving;
 mod pool;
 mod spin;
+mod stream;
 mod sys;
 mod transfer;
 mod whereabouts;

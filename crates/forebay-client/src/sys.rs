@@ -8,6 +8,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use forebay_types::Nanos;
+use forebay_wire::session::stream::{CELLS, Cells};
 
 /// The monotonic clock, which also stamps requests.
 pub(crate) fn now() -> Nanos {
@@ -248,5 +249,69 @@ pub(crate) unsafe fn map_shared<T>(fd: &impl rustix::fd::AsFd) -> std::io::Resul
     unsafe {
         let p = mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)?;
         Ok(&*p.cast::<T>())
+    }
+}
+
+/// Memory of this process that another one may be shown: [`Cells`], and a ring behind them.
+#[derive(Debug)]
+pub(crate) struct Area {
+    start: std::ptr::NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an `Area` owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// `len` bytes that can become no fewer, and the descriptor by which another process finds them.
+    pub(crate) fn new(len: usize) -> Result<(Area, OwnedFd), Errno> {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = out_of_the_way(rustix::fs::memfd_create(c"forebay", flags)?);
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nobody's memory.
+        let start = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)?
+        };
+        let start = std::ptr::NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok((Area { start, len }, fd))
+    }
+
+    pub(crate) fn cells(&self) -> &Cells {
+        // SAFETY: page-aligned, at least a page long; atomics, for which every bit pattern is valid and which
+        // others may change meanwhile.
+        unsafe { self.start.cast::<Cells>().as_ref() }
+    }
+
+    fn within(&self, part: &std::ops::Range<usize>, len: usize) -> bool {
+        part.len() == len && part.end <= self.len.saturating_sub(CELLS)
+    }
+
+    /// Puts bytes into the ring.
+    pub(crate) fn put(&self, part: std::ops::Range<usize>, bytes: &[u8]) {
+        assert!(self.within(&part, bytes.len()));
+        // SAFETY: within the mapping, as was just checked; who else has it does not look at this part yet.
+        unsafe {
+            let to = self.start.as_ptr().add(CELLS + part.start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    /// What a part of the ring holds.
+    pub(crate) fn get(&self, part: std::ops::Range<usize>) -> Vec<u8> {
+        assert!(self.within(&part, part.len()));
+        // SAFETY: within the mapping, as was just checked; nobody else writes there.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(CELLS + part.start), part.len()) }
+            .to_vec()
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and no borrow of it can outlive it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

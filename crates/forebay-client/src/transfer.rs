@@ -50,7 +50,7 @@ struct Piece<'a> {
     outcome: Option<Result<usize, Error>>,
 }
 
-fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -> Request<'_> {
+pub(crate) fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -> Request<'_> {
     let (kind, length) = match opcode {
         Opcode::Write => (Kind::Again, 0),
         _ => (Kind::Look, length as u64),
@@ -95,7 +95,7 @@ impl Client {
         done
     }
 
-    fn count(&self, op: OpIndex, started: forebay_types::Nanos, outcome: &Result<usize, Error>) {
+    pub(crate) fn count(&self, op: OpIndex, started: forebay_types::Nanos, outcome: &Result<usize, Error>) {
         if let Some(c) = self.counters {
             let bytes = outcome.as_ref().map_or(0, |n| *n as u64);
             c.add(op, sys::now().since(started).0, bytes, outcome.is_err());

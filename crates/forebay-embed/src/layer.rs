@@ -159,6 +159,8 @@ impl Layer {
         let mut nodes = (0..config.io_nodes as u32).map(start).collect::<Result<Vec<_>, EmbedError>>()?;
         nodes.iter_mut().try_for_each(NodeProcess::await_ready)?;
         let addresses = nodes.iter().filter_map(|n| n.addresses().first().cloned()).collect();
+        let here = config.across.is_none() && config.transport == Transport::Unix;
+        let alone = here && config.io_nodes == 1 && config.fallback == Fallback::Error;
         let config = Config {
             exports,
             deadline_ms: config.deadline.as_millis() as u64,
@@ -166,6 +168,9 @@ impl Layer {
             // All of them are on this machine: one kernel, which has one view of every file.
             // On hosts of their own they see each other's writes when their file system says so.
             stripe: config.io_nodes > 1 && config.across.as_ref().is_none_or(|a| a.io_hosts.is_empty()),
+            // One node on this machine knows of every change.
+            share: alone,
+            stage: alone,
             ..Config::new(&config.job, launcher.secret(), addresses)
         };
         Layer::prepare(run_dir, nodes, config)

@@ -212,6 +212,8 @@ impl Connection {
                 self.body(session, &header, opcode)?;
                 let grace = Nanos::from(self.node.config.grace);
                 let linger = header.has(flag::LINGER).then(|| received + grace);
+                // It does not wait to be told how the last of its writes went.
+                let _ = self.node.stop_sharing(session, None, None);
                 let left = self.node.sessions.leave(session, linger);
                 for other in left.connections.iter().filter(|c| !Arc::ptr_eq(c, &self.link)) {
                     other.stop_receiving();

@@ -6,6 +6,7 @@
 //! are resolved in [`path`] and nowhere else; `unsafe` lives in [`sys`] and nowhere else.
 
 mod announce;
+mod areas;
 pub mod blame;
 mod buffer;
 mod clients;

@@ -1,10 +1,12 @@
 //! The I/O node: what its threads share, and its life from start to drain.
 
+use crate::areas::Areas;
 use crate::blame::Replays;
 use crate::buffer::Pool;
 use crate::config::NodeConfig;
 use crate::connection;
 use crate::engine::Engine;
+use crate::file::OpenFile;
 use crate::identity::{ActAs, Identities};
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
@@ -13,7 +15,7 @@ use crate::link::Link;
 use crate::metrics::JobSeries;
 use crate::path::{self, Export};
 use crate::peers::Peers;
-use crate::session::Sessions;
+use crate::session::{Holdings, Sessions};
 use crate::spinners::Spinners;
 use crate::stats::{NodeStatistics, NodeStats};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
@@ -118,6 +120,7 @@ pub struct Node {
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
     pub(crate) spinners: Spinners,
+    pub(crate) areas: Areas,
     pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
@@ -207,6 +210,7 @@ impl Node {
             incarnation,
             ledgers,
             spinners: Spinners::default(),
+            areas: Areas::default(),
             started: sys::now(),
             probing: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),
@@ -266,7 +270,7 @@ impl Node {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn housekeep(&self) {
+    pub(crate) fn housekeep(self: &Arc<Node>) {
         let grace = Nanos::from(self.config.grace);
         let mut ticks = 0u32;
         while !self.stopped() {
@@ -278,9 +282,10 @@ impl Node {
                 let now = self.engine.now();
                 self.engine.with_queue(|queue| queue.forget(now, flow));
             }
-            if !left.is_empty() || !lingered.is_empty() {
-                // Closing may take its time, and others wait for a sign of life.
-                let _ = spawn("closer", move || drop((left, lingered)));
+            if !left.is_empty() || !lingered.is_empty() || self.unsettled() {
+                // Closing and writing may take their time, and others wait for a sign of life.
+                let node = Arc::clone(self);
+                let _ = spawn("closer", move || node.tidy(left, lingered));
             }
             self.reassure(now);
             self.engine.observe(now, self.config.interval.into());
@@ -291,6 +296,16 @@ impl Node {
                 self.peers.catch_up();
             }
         }
+    }
+
+    /// Ends what clients held that are gone, and writes what others have not asked to be written.
+    fn tidy(&self, left: Vec<Holdings>, lingered: Vec<Arc<OpenFile>>) {
+        for session in left.iter().filter_map(|holdings| holdings.session.as_ref()) {
+            // Nobody is there to be told.
+            let _ = self.stop_sharing(session, None, None);
+        }
+        self.settle(None);
+        drop((left, lingered));
     }
 
     /// Tells clients whose request takes long that the node lives: the connection's thread is busy

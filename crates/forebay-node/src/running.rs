@@ -188,6 +188,7 @@ impl Running {
             link.cut();
         }
         node.engine.stop();
+        node.end_sharing();
         // Lets the threads end that talk to other nodes.
         let _ = node.set_peers(&[]);
         settled

@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// Asks the storage on behalf of a session, and notes how long it takes of late.
-    fn at_storage<T>(
+    pub(crate) fn at_storage<T>(
         &self,
         session: &Session,
         ask: impl FnOnce(&dyn Storage) -> Result<T, Errno>,
@@ -109,7 +109,7 @@ impl Node {
         self.peers.served(&ticket.batch);
     }
 
-    fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
+    pub(crate) fn target<'a>(&self, file: &'a OpenFile, offset: u64) -> Target<'a> {
         Target { fd: file.fd(), offset, file: file.file_id() }
     }
 
@@ -119,6 +119,7 @@ impl Node {
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
+        self.settle(Some(file));
         let n =
             self.at_storage(session, |s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
         self.stats.issued_read.record(n as u64);
@@ -139,6 +140,8 @@ impl Node {
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
+        self.settle(Some(file));
+        let _changing = self.areas.change(file);
         if !appends(file, opcode) {
             // Noted as under way before its lease is looked at: see [`Call::may_change`].
             let under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
@@ -182,6 +185,7 @@ impl Node {
         let mut hole = vec![0u8; largest as usize * gaps];
         let mut hole_rest = &mut hole[..];
         let Some((session, file)) = batch.first().and_then(first) else { return vec![None; batch.len()] };
+        self.settle(Some(&file));
         let mut vector: Vec<IoSliceMut<'_>> = Vec::with_capacity(batch.len() + gaps);
         let mut works = batch.iter_mut();
         for segment in ticket.batch.segments() {
@@ -228,6 +232,8 @@ impl Node {
             batch[..allowed].iter().for_each(|w| w.session.end_write(&w.header));
             return none();
         }
+        self.settle(Some(&file));
+        let _changing = self.areas.change(&file);
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
         let written =
@@ -315,7 +321,10 @@ impl Node {
         }
         frame.clear();
         frame.extend_from_slice(&[0; HEADER_LEN]);
+        self.settle_for(meta);
+        let changing = self.areas.change_by(session, meta);
         let done = act_for(session).and_then(|()| Call::new(self, link, session, header).run(meta, frame));
+        drop(changing);
         if reaches_storage(meta) {
             self.storage.metadata();
         }
@@ -397,6 +406,7 @@ fn reaches_storage(meta: &Meta<'_>) -> bool {
             | Meta::Verdict { .. }
             | Meta::LockWait { .. }
             | Meta::LockHolder { .. }
+            | Meta::Share { .. }
     )
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct Holdings {
     _files: Vec<Arc<OpenFile>>,
     _locks: Vec<Arc<LockFile>>,
     pub(crate) connections: Vec<Arc<Link>>,
+    /// Whose it was, if its client went without a word.
+    pub(crate) session: Option<Arc<Session>>,
 }
 
 impl Session {
@@ -369,6 +371,7 @@ impl Session {
             _files: files,
             _locks: s.locks.drain().map(|(_, l)| l).collect(),
             connections: s.connections.drain(..).filter_map(|c| c.upgrade()).collect(),
+            session: None,
         }
     }
 }
@@ -443,7 +446,7 @@ impl Sessions {
         };
         let due: Vec<_> = table.extract_if(|_, s| away(s)).map(|(_, s)| s).collect();
         drop(table);
-        due.iter().map(|s| s.leave(None, true)).collect()
+        due.into_iter().map(|s| Holdings { session: Some(Arc::clone(&s)), ..s.leave(None, true) }).collect()
     }
 
     /// Who, besides `except`, holds a lock on the file that is in the way, and which.

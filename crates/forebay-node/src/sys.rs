@@ -5,6 +5,7 @@ pub(crate) mod acting;
 
 use forebay_types::Nanos;
 use forebay_wire::session::ledger::Entry;
+use forebay_wire::session::stream::{CELLS, Cells};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -153,6 +154,70 @@ impl AsRef<[Entry]> for SharedMap {
 }
 
 impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and no borrow of it can outlive it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Memory of a client on this host, for one open file: [`Cells`], and a ring where it writes.
+#[derive(Debug)]
+pub(crate) struct ClientMap {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `ClientMap` owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for ClientMap {}
+// SAFETY: the cells are atomics, and the ring is only given to the kernel.
+unsafe impl Sync for ClientMap {}
+
+impl ClientMap {
+    /// The memory behind `fd` of the process at the other end of `socket`: of this user, on this host, `len`
+    /// bytes that cannot become fewer.
+    pub(crate) fn open(socket: BorrowedFd<'_>, fd: i32, len: usize) -> Result<ClientMap, Errno> {
+        let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: `peer` has room for what is asked for, and `size` says how much.
+        let asked = unsafe {
+            let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+            libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &raw mut size)
+        };
+        if asked != 0 || peer.pid <= 0 || peer.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::PERM);
+        }
+        let how = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+        let memory = rustix::fs::open(format!("/proc/{}/fd/{fd}", peer.pid), how, rustix::fs::Mode::empty())?;
+        // Otherwise looking at it could be the end of this process.
+        let sealed = rustix::fs::fcntl_get_seals(&memory)?.contains(rustix::fs::SealFlags::SHRINK);
+        if !sealed || rustix::fs::fstat(&memory)?.st_size != len as i64 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nobody's memory.
+        let start = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &memory, 0)?
+        };
+        NonNull::new(start.cast()).map(|start| ClientMap { start, len }).ok_or(Errno::NOMEM)
+    }
+
+    pub(crate) fn cells(&self) -> &Cells {
+        // SAFETY: page-aligned, at least a page long; atomics, for which every bit pattern is valid and which
+        // others may change meanwhile.
+        unsafe { self.start.cast::<Cells>().as_ref() }
+    }
+
+    /// A part of the ring, to be given to the kernel: its client does not change it before it was taken, and
+    /// harms nobody but itself if it does.
+    pub(crate) fn ring(&self, part: std::ops::Range<usize>) -> &[u8] {
+        let within = part.start <= part.end && part.end <= self.len - CELLS;
+        let (at, len) = if within { (part.start, part.len()) } else { (0, 0) };
+        // SAFETY: within the mapping, as was just checked.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(CELLS + at), len) }
+    }
+}
+
+impl Drop for ClientMap {
     fn drop(&mut self) {
         // SAFETY: the mapping is owned and no borrow of it can outlive it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };

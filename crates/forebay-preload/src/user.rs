@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 const ENTRIES: usize = 256;
+/// Buffers up to this size may be copied to or from by this process itself.
+const COPIED: usize = 64 << 10;
 /// The end of what the kernel lets a program have.
 const TASK_END: usize = if cfg!(target_arch = "x86_64") { (1 << 47) - PAGE } else { 1 << 48 };
 
@@ -34,13 +36,18 @@ impl Seen {
         there
     }
 
-    /// The first and the last page of a buffer: one with a hole in it is too rare to pay for.
+    /// Every page of a small buffer, which may be copied from here; of a large one, which the kernel gets,
+    /// the first and the last: one with a hole in it is too rare to pay for.
     fn check_all(&self, start: usize, n: usize, probe: fn(usize) -> bool) -> bool {
         if n == 0 {
             return true;
         }
         let Some(last) = start.checked_add(n - 1).filter(|&last| last < TASK_END) else { return false };
-        start >= PAGE && self.check(start, probe) && (start / PAGE == last / PAGE || self.check(last, probe))
+        let between = if n <= COPIED { start / PAGE + 1..last / PAGE } else { 0..0 };
+        start >= PAGE
+            && self.check(start, probe)
+            && (start / PAGE == last / PAGE || self.check(last, probe))
+            && between.into_iter().all(|page| self.check(page * PAGE, probe))
     }
 
     /// How many of the bytes are there from the first one on.

@@ -55,8 +55,9 @@ impl<'a> Call<'a> {
     pub(super) fn close(&self, handle: u64) -> Outcome<Answer<'static>> {
         // Until when it may still be adopted, if a forked process may want to.
         let linger = self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into());
+        let written = self.node.stop_sharing(self.session, Some(handle), None);
         self.session.close(handle, linger)?;
-        Ok(DONE)
+        written.map(|()| DONE)
     }
 
     pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {

@@ -102,6 +102,10 @@ impl<'a> Call<'a> {
             }
             Meta::LockWait { wanted, held } => self.lock_wait(wanted, held)?,
             Meta::LockHolder { identity, range } => self.lock_holder(identity, range),
+            Meta::Share { handle, how } => {
+                self.node.share(self.via, self.session, handle, how)?;
+                DONE
+            }
         };
         answer.append_to(out);
         Ok(())

@@ -46,6 +46,7 @@ pub(crate) extern "C" fn before_fork() {
     crate::place::settle_all();
     for (_, open) in crate::table::all() {
         if let Some(file) = open.remote() {
+            client.settle_later(file);
             file.set_shared(true);
         }
     }
@@ -405,6 +406,12 @@ fn without_us(program: &[u8], reason: Uncovered, env: &mut Vec<Vec<u8>>) -> Resu
         return Err(libc::EPERM);
     }
     notes::note(reason.kind(), program, reason.why());
+    // It asks no I/O node for what it reads.
+    if state().is_passing_child() {
+        state().passing_client().settle_all();
+    } else {
+        state().client().settle_all();
+    }
     super::handover::hand_over(program);
     Ok(())
 }

@@ -106,6 +106,9 @@ fn map_local(
     let same = sys!(fstat, fd, &raw mut s) == 0
         && s.st_ino == file.ino
         && super::stat::attr_of(file).is_ok_and(|a| a.dev == s.st_dev && a.ino == s.st_ino);
+    if same {
+        state().client().use_directly(file);
+    }
     let mapped = same.then(|| sys!(mmap, addr, len, prot, flags, fd, offset));
     sys::close(fd as c_int);
     if mapped.is_some() {

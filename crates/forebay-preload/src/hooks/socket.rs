@@ -244,6 +244,7 @@ fn before_sending(message: &libc::msghdr) {
         if let Some(open) = table::get(unsafe { fd.read_unaligned() })
             && let Some(file) = open.remote()
         {
+            state().client().settle_later(file);
             file.set_shared(true);
             any = true;
         }

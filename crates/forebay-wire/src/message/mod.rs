@@ -240,6 +240,30 @@ pub enum Meta<'a> {
         identity: u64,
         range: LockRange,
     },
+    /// Memory that both ends share, for an open file ([`crate::session::stream`]). Refused (`EOPNOTSUPP`)
+    /// where they do not run on one host for one user.
+    Share {
+        handle: u64,
+        how: Sharing,
+    },
+}
+
+/// What is shared. `fd`: the client's descriptor of the memory, which cannot shrink and begins with `nonce`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // said above
+pub enum Sharing {
+    /// The client reads ahead and is told of changes.
+    Read { fd: i32, nonce: u64 },
+    /// The client writes into the memory. `EBUSY` if somebody does so already for this file.
+    Write { fd: i32, nonce: u64 },
+    /// All that the client has written there is to be in the file now.
+    Settle,
+    /// The same, and nothing is shared any more. The answer is the error if something could not be written.
+    End,
+    /// The file is used past this node (mapped into memory): nobody may share it any more.
+    Never,
+    /// What anybody has written to any file is to be in it now: a program begins that asks no node.
+    SettleAll,
 }
 
 impl<'a> Meta<'a> {
@@ -279,6 +303,7 @@ impl<'a> Meta<'a> {
         "verdict",
         "lockwait",
         "lockholder",
+        "share",
     ];
 
     /// The operation's place in [`Meta::NAMES`].
@@ -318,6 +343,7 @@ impl<'a> Meta<'a> {
             Meta::Verdict { .. } => 31,
             Meta::LockWait { .. } => 32,
             Meta::LockHolder { .. } => 33,
+            Meta::Share { .. } => 34,
         }
     }
 
@@ -369,7 +395,8 @@ impl<'a> Meta<'a> {
             | Meta::Mapping
             | Meta::Verdict { .. }
             | Meta::LockWait { .. }
-            | Meta::LockHolder { .. } => false,
+            | Meta::LockHolder { .. }
+            | Meta::Share { .. } => false,
             Meta::Truncate { .. }
             | Meta::Fallocate { .. }
             | Meta::Unlink { .. }

@@ -2,7 +2,8 @@
 //! what to do when no answer comes, [`wait`] how long to wait for it on one connection, [`nodes`] which
 //! node is used, [`duty`] who syncs what other hosts have taken. The node's: [`lease`] keeps a request from being carried out after its client gave up
 //! on it, [`replies`] answers a repeated request without doing it again, [`ledger`] lets another process
-//! answer for a node that is gone. Both count by the same [`fence`], and [`spin`] through short waits.
+//! answer for a node that is gone. Both count by the same [`fence`], and [`spin`] through short waits; [`stream`] is what
+//! they share where they run on one host.
 
 pub mod call;
 pub mod duty;
@@ -12,4 +13,5 @@ pub mod ledger;
 pub mod nodes;
 pub mod replies;
 pub mod spin;
+pub mod stream;
 pub mod wait;

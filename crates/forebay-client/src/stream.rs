@@ -1,0 +1,359 @@
+//! Small requests that follow each other through an open file, without a trip each
+//! ([`forebay_wire::session::stream`]): what is to be read soon is there already, and what is written is
+//! in memory that the I/O node of this host has too, so that it is not lost with this process.
+
+use crate::call::On;
+use crate::client::Client;
+use crate::counters::OpIndex;
+use crate::error::Error;
+use crate::file::File;
+use crate::guarded::Tried;
+use crate::sys::{self, Area};
+use crate::transfer::request;
+use forebay_types::Nanos;
+use forebay_wire::flags::OpenFlags;
+use forebay_wire::frame::Opcode;
+use forebay_wire::message::{Answer, Meta, Sharing};
+use forebay_wire::session::call::Kind;
+use forebay_wire::session::stream::{CELLS, FURTHEST, RING, SMALL, Sequence, Window, places};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// So much memory of a process may be used for this.
+const MOST: usize = 64 << 20;
+/// What was read ahead is good for so long: for changes that no node knows of.
+const GOOD_FOR: Nanos = Nanos::from_millis(1000);
+/// How long a thread that is in the midst of a write is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Both directions of one open file.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    reading: Tried<Reading>,
+    writing: Tried<Writing>,
+    /// Something may be written that is not in the file.
+    staged: AtomicBool,
+    /// What was read ahead is to be forgotten.
+    stale: AtomicBool,
+    /// An error that nobody has been told.
+    late: AtomicI32,
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    sequence: Sequence,
+    window: Window,
+    read_at: Nanos,
+    buffer: Vec<u8>,
+    shared: Option<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    sequence: Sequence,
+    shared: Option<Shared>,
+}
+
+/// Memory that the node has too, within what this process may use.
+#[derive(Debug)]
+struct Shared {
+    area: Area,
+    counted: usize,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        USED.fetch_sub(self.counted, Ordering::Relaxed);
+    }
+}
+
+impl Streams {
+    /// A lock was changed, or the file synced: what was read before is read again.
+    pub(crate) fn look_again(&self) {
+        if !self.stale.load(Ordering::Relaxed) {
+            self.stale.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// In a forked child: both are the parent's.
+    pub(crate) fn after_fork(&self) {
+        self.reading.take_over();
+        self.writing.take_over();
+        self.staged.store(false, Ordering::Relaxed);
+        self.late.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Writing {
+    /// Copies into the ring, if there is room. False: the node must be asked before this counts as written.
+    fn put(shared: &Shared, data: &[u8], offset: u64) -> Option<bool> {
+        let (cells, end) = (shared.area.cells(), offset + data.len() as u64);
+        if end > cells.head() + RING as u64 {
+            return None;
+        }
+        let (first, second) = places(offset..end);
+        let (a, b) = data.split_at(first.len());
+        shared.area.put(first, a);
+        shared.area.put(second, b);
+        Some(cells.publish(end))
+    }
+}
+
+impl Client {
+    /// Whether requests to the file may do without trips.
+    fn streams(&self, file: &File, len: usize) -> bool {
+        let fits = (1..=SMALL).contains(&len) && self.config.share && !file.is_shared() && !file.is_bound();
+        fits && !file.is_closed() && !self.unshared.load(Ordering::Relaxed)
+    }
+
+    /// A small read that goes on a stream; `None`: it goes its own way.
+    pub(crate) fn read_stream(
+        &self,
+        file: &File,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize, Error>> {
+        if !self.streams(file, buf.len()) || file.flags().has(OpenFlags::DIRECT) {
+            return None;
+        }
+        let started = sys::now();
+        let got = file.streams.reading.with(|r| self.read_ahead(file, r, buf, offset, started)).flatten();
+        if let Some(outcome) = &got {
+            self.count(OpIndex::READ, started, outcome);
+        }
+        got
+    }
+
+    fn read_ahead(
+        &self,
+        file: &File,
+        r: &mut Reading,
+        buf: &mut [u8],
+        offset: u64,
+        now: Nanos,
+    ) -> Option<Result<usize, Error>> {
+        if file.streams.stale.load(Ordering::Relaxed) && file.streams.stale.swap(false, Ordering::Relaxed) {
+            r.window.forget();
+        }
+        let on_stream = r.sequence.note(offset, buf.len());
+        if let Some(shared) = &r.shared {
+            if now.since(r.read_at) >= GOOD_FOR {
+                r.window.forget();
+            }
+            if let Some(part) = r.window.find(shared.area.cells(), offset, buf.len()) {
+                buf.copy_from_slice(&r.buffer[part]);
+                return Some(Ok(buf.len()));
+            }
+            if r.window.covers(offset, buf.len()) {
+                // Somebody changes the file.
+                r.window.forget();
+                r.sequence.in_vain();
+                return None;
+            }
+        }
+        if !on_stream {
+            r.window.forget();
+            return None;
+        }
+        if r.shared.is_none() {
+            r.shared = self.share(file, None, CELLS, FURTHEST);
+        }
+        let Some(still) = r.shared.as_ref().and_then(|s| s.area.cells().still()) else {
+            r.sequence.in_vain();
+            return None;
+        };
+        let size = r.window.grow(buf.len());
+        r.window.forget();
+        r.buffer.resize(size, 0);
+        r.read_at = now;
+        let asked = request(Opcode::Read, offset, size, &[]);
+        let mut call = self.begin(Kind::Look, now);
+        let got =
+            self.carry(&mut call, On::File(file), asked, Some(&mut r.buffer), |_, _, data| Ok(data.len()));
+        Some(got.map(|n| {
+            let n = n.min(size);
+            r.window.filled(offset, n, still);
+            let mine = n.min(buf.len());
+            buf[..mine].copy_from_slice(&r.buffer[..mine]);
+            mine
+        }))
+    }
+
+    /// A small write that goes on a stream; `None`: it goes its own way.
+    pub(crate) fn write_stream(&self, file: &File, data: &[u8], offset: u64) -> Option<Result<usize, Error>> {
+        let unfit = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
+        if !self.streams(file, data.len()) || !self.config.stage || file.flags().0 & unfit.0 != 0 {
+            return None;
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok())?;
+        if let Err(late) = file.late() {
+            return Some(Err(late));
+        }
+        let started = sys::now();
+        let done = file.streams.writing.with(|w| self.write_behind(file, w, data, offset)).flatten();
+        let outcome = done?.map(|()| (end - offset) as usize);
+        self.count(OpIndex::WRITE, started, &outcome);
+        Some(outcome)
+    }
+
+    fn write_behind(
+        &self,
+        file: &File,
+        w: &mut Writing,
+        data: &[u8],
+        offset: u64,
+    ) -> Option<Result<(), Error>> {
+        let on_stream = w.sequence.note(offset, data.len());
+        if let Some(shared) = &w.shared {
+            let cells = shared.area.cells();
+            if !cells.troubled() && cells.tail() == offset {
+                let put = Writing::put(shared, data, offset).or_else(|| {
+                    // The ring is full.
+                    let settle = |handle| Meta::Share { handle, how: Sharing::Settle };
+                    self.meta_on(file, settle, |a| matches!(a, Answer::Done).then_some(())).ok()?;
+                    Writing::put(shared, data, offset)
+                });
+                match put {
+                    Some(true) => return Some(Ok(())),
+                    // It counts once the node has answered.
+                    Some(false) => return Some(self.unstage(file, w)),
+                    None => {}
+                }
+            } else if !cells.troubled() && !on_stream {
+                return None;
+            }
+            if let Err(e) = self.unstage(file, w) {
+                return Some(Err(e));
+            }
+        }
+        if !on_stream {
+            return None;
+        }
+        let Some(shared) = self.share(file, Some(offset), CELLS + RING, CELLS + RING) else {
+            w.sequence.in_vain();
+            return None;
+        };
+        file.mark_dirty();
+        file.streams.staged.store(true, Ordering::Relaxed);
+        let put = Writing::put(&shared, data, offset);
+        w.shared = Some(shared);
+        if put == Some(true) { Some(Ok(())) } else { Some(self.unstage(file, w)) }
+    }
+
+    /// Memory for a file that is read, or written from `start` on.
+    #[cold]
+    fn share(&self, file: &File, start: Option<u64>, len: usize, counted: usize) -> Option<Shared> {
+        if USED.fetch_add(counted, Ordering::Relaxed) + counted > MOST {
+            USED.fetch_sub(counted, Ordering::Relaxed);
+            return None;
+        }
+        let made = Area::new(len).ok().map(|(area, fd)| (Shared { area, counted }, fd));
+        let Some((shared, descriptor)) = made else {
+            USED.fetch_sub(counted, Ordering::Relaxed);
+            return None;
+        };
+        let cells = shared.area.cells();
+        let nonce = u64::from_le_bytes(sys::random16()[..8].try_into().unwrap_or_default());
+        cells.nonce.store(nonce, Ordering::SeqCst);
+        let fd = rustix::fd::AsRawFd::as_raw_fd(&descriptor);
+        let how = match start {
+            Some(at) => {
+                cells.start(at);
+                Sharing::Write { fd, nonce }
+            }
+            None => Sharing::Read { fd, nonce },
+        };
+        let asked = self.meta_on(
+            file,
+            |handle| Meta::Share { handle, how },
+            |a| matches!(a, Answer::Done).then_some(()),
+        );
+        match asked {
+            Ok(()) => Some(shared),
+            Err(Error::Refused { errno: libc::EOPNOTSUPP, .. }) => {
+                self.unshared.store(true, Ordering::Relaxed);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Has all that was written put into the file, and shares nothing to write any more.
+    fn unstage(&self, file: &File, w: &mut Writing) -> Result<(), Error> {
+        let Some(shared) = w.shared.take() else { return Ok(()) };
+        file.streams.staged.store(false, Ordering::Relaxed);
+        w.sequence.in_vain();
+        let end = |handle| Meta::Share { handle, how: Sharing::End };
+        self.meta_on(file, end, |a| matches!(a, Answer::Done).then_some(()))?;
+        // A node that was started anew does not know of it.
+        let (mut at, tail) = (shared.area.cells().head(), shared.area.cells().tail());
+        while at < tail {
+            let rest = shared.area.get(places(at..tail).0);
+            match self.write_at(file, &rest, at)? {
+                0 => return Err(Error::local(libc::EIO)),
+                n => at += n as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was written through the file is in it; or the error that is to be told.
+    pub(crate) fn settle(&self, file: &File) -> Result<(), Error> {
+        file.streams.look_again();
+        file.late()?;
+        if !file.streams.staged.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let until = sys::now() + PATIENCE.into();
+        loop {
+            if let Some(outcome) = file.streams.writing.with(|w| self.unstage(file, w)) {
+                return outcome;
+            }
+            if sys::now() >= until {
+                // A thread left in the midst of a write. The node still takes what was written.
+                return Ok(());
+            }
+            let _ = sys::nap(Duration::from_micros(50));
+        }
+    }
+
+    /// As the end of a stream, for somebody who has no way to be told an error: the next call is.
+    pub fn settle_later(&self, file: &File) {
+        if let Err(e) = self.settle(file) {
+            file.streams.late.store(e.errno(), Ordering::Relaxed);
+        }
+    }
+
+    /// The file is used past the I/O node, by a mapping for example: nobody writes or reads ahead any more.
+    pub fn use_directly(&self, file: &File) {
+        if self.config.share {
+            self.settle_later(file);
+            // Without a node there is nothing to keep apart.
+            let never = |handle| Meta::Share { handle, how: Sharing::Never };
+            let _ = self.meta_on(file, never, |a| matches!(a, Answer::Done).then_some(()));
+        }
+    }
+
+    /// A program begins that asks no I/O node: what anybody has written is in the files.
+    pub fn settle_all(&self) {
+        if self.config.share && self.config.stage {
+            let op = Meta::Share { handle: 0, how: Sharing::SettleAll };
+            let _ = self.meta(op, |a| matches!(a, Answer::Done).then_some(()));
+        }
+    }
+}
+
+impl File {
+    /// An error of a write that was acknowledged, if one has not been told yet.
+    fn late(&self) -> Result<(), Error> {
+        match self.streams.late.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => match self.streams.late.swap(0, Ordering::Relaxed) {
+                0 => Ok(()),
+                errno => Err(Error::local(errno)),
+            },
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Small requests that follow each other through an open file, without a trip each. Client and node of
+//! one host share a piece of memory, one for each such file: [`Cells`], and behind them (to write) a ring.
+//!
+//! *Reading*: the client reads ahead, and uses what it has only while nothing changes the file. The node
+//! counts every change before it begins and after it has ended, so whoever finds the counts as they were
+//! before he read has what is in the file.
+//!
+//! *Writing*: a write is a copy into the ring and a new [`Cells::tail`]. The node writes it to the file:
+//! before it carries out anything that could tell the difference, when the client asks, when the client
+//! has ended (however it did), and soon in any case. One writes the tail, the other the head: nobody waits.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What lies before the ring.
+pub const CELLS: usize = 4096;
+/// The ring of a file that is written.
+pub const RING: usize = 512 << 10;
+/// Requests up to this size are small.
+pub const SMALL: usize = 64 << 10;
+/// The most that is read ahead of a file.
+pub const FURTHEST: usize = 1 << 20;
+/// So many in a row make a stream.
+const IN_A_ROW: u32 = 4;
+/// What was begun in vain is tried again after as many requests as this, at most.
+const LONGEST_REST: u32 = 1 << 16;
+
+/// What client and node tell each other about one file. All zero is a good beginning; every bit pattern is
+/// a value.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Cells {
+    /// Which memory this is, so that nobody takes another for it.
+    pub nonce: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    tail: AtomicU64,
+    head: AtomicU64,
+    failed: AtomicU32,
+    revoked: AtomicU32,
+}
+
+/// The state of a file between two changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Still(u64);
+
+impl Cells {
+    /// Node: the reader comes while `changes` are under way.
+    pub fn watch(&self, changes: u64) {
+        self.ended.store(0, Ordering::Relaxed);
+        self.begun.store(changes, Ordering::Release);
+    }
+
+    /// Node: a change is about to begin.
+    pub fn begin(&self) {
+        // Seen by whoever sees anything of the change.
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Node: a change has ended.
+    pub fn end(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Client: nothing changes the file now. What is read after this is in it as long as that
+    /// [`holds`](Cells::holds).
+    pub fn still(&self) -> Option<Still> {
+        let ended = self.ended.load(Ordering::SeqCst);
+        let begun = self.begun.load(Ordering::SeqCst);
+        (begun == ended).then_some(Still(begun))
+    }
+
+    /// Client: whether nothing has begun to change the file since.
+    pub fn holds(&self, since: Still) -> bool {
+        self.begun.load(Ordering::SeqCst) == since.0
+    }
+
+    /// Client, before the node knows of it: writing begins here.
+    pub fn start(&self, at: u64) {
+        self.head.store(at, Ordering::Relaxed);
+        self.tail.store(at, Ordering::Release);
+    }
+
+    /// How far the file has been written.
+    pub fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// How far the program has written.
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Client: what lies in the ring up to `tail` is written. False: the node does not look any more, and
+    /// has to be asked.
+    #[must_use]
+    pub fn publish(&self, tail: u64) -> bool {
+        self.tail.store(tail, Ordering::Release);
+        // Either the node sees the tail after it revoked, or we see that it did.
+        fence(Ordering::SeqCst);
+        self.revoked.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the client must ask before it goes on: why something could not be written, or that nothing
+    /// more is taken.
+    pub fn troubled(&self) -> bool {
+        self.revoked.load(Ordering::Relaxed) != 0 || self.failed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Node: what is still to be written, if the client has not made it up.
+    pub fn pending(&self) -> Option<Range<u64>> {
+        let (head, tail) = (self.head(), self.tail());
+        let sane = tail >= head && tail - head <= RING as u64 && i64::try_from(tail).is_ok();
+        sane.then_some(head..tail)
+    }
+
+    /// Node: the file has been written so far.
+    pub fn written(&self, head: u64) {
+        self.head.store(head, Ordering::Release);
+    }
+
+    /// Node: nothing more is taken, but for what is there.
+    pub fn revoke(&self) {
+        self.revoked.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Node: it could not be written.
+    pub fn fail(&self, errno: u32) {
+        self.failed.store(errno.max(1), Ordering::Release);
+    }
+
+    /// The error with which writing has ended, 0 if it has not.
+    pub fn failed(&self) -> u32 {
+        self.failed.load(Ordering::Acquire)
+    }
+}
+
+/// Where in the ring the bytes of a file lie: up to its end, and from its beginning on.
+pub fn places(bytes: Range<u64>) -> (Range<usize>, Range<usize>) {
+    let len = bytes.end.saturating_sub(bytes.start).min(RING as u64) as usize;
+    let from = (bytes.start % RING as u64) as usize;
+    let first = len.min(RING - from);
+    (from..from + first, 0..len - first)
+}
+
+/// One direction of an open file: whether requests follow each other.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    next: u64,
+    run: u32,
+    rest: u32,
+    next_rest: u32,
+}
+
+impl Default for Sequence {
+    fn default() -> Sequence {
+        Sequence { next: 0, run: 0, rest: 0, next_rest: 16 }
+    }
+}
+
+impl Sequence {
+    /// A small request: whether it goes on a stream that is worth an effort.
+    pub fn note(&mut self, offset: u64, len: usize) -> bool {
+        self.run = if offset == self.next { self.run.saturating_add(1) } else { 1 };
+        self.next = offset.saturating_add(len as u64);
+        self.rest = self.rest.saturating_sub(1);
+        self.run >= IN_A_ROW && self.rest == 0
+    }
+
+    /// The effort was in vain: the next one is made later, each time later than the last.
+    pub fn in_vain(&mut self) {
+        self.rest = self.next_rest;
+        self.next_rest = (self.next_rest * 4).min(LONGEST_REST);
+    }
+}
+
+/// What was read ahead.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    start: u64,
+    len: usize,
+    still: Option<Still>,
+    size: usize,
+}
+
+impl Window {
+    /// Where in what was read ahead the bytes lie, if all of them do, and the file is still the same.
+    pub fn find(&self, cells: &Cells, offset: u64, len: usize) -> Option<Range<usize>> {
+        let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let end = at.checked_add(len)?;
+        (end <= self.len && cells.holds(self.still?)).then_some(at..end)
+    }
+
+    /// Whether the bytes were read ahead, whatever has become of the file.
+    pub fn covers(&self, offset: u64, len: usize) -> bool {
+        let end = self.start.saturating_add(self.len as u64);
+        self.len > 0 && offset >= self.start && offset.saturating_add(len as u64) <= end
+    }
+
+    /// How much to read for a stream that asks for `len` bytes now: more every time.
+    pub fn grow(&mut self, len: usize) -> usize {
+        self.size = (self.size * 2).max(len * 8).clamp(SMALL, FURTHEST);
+        self.size
+    }
+
+    /// `len` bytes were read at `start`, and this was seen before that.
+    pub fn filled(&mut self, start: u64, len: usize, still: Still) {
+        (self.start, self.len, self.still) = (start, len, Some(still));
+    }
+
+    /// Nothing of it is used any more.
+    pub fn forget(&mut self) {
+        (self.len, self.still) = (0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn four_in_a_row_and_rests_that_grow() {
+        let mut s = Sequence::default();
+        let worth: Vec<bool> = (0..6).map(|i| s.note(i * 10, 10)).collect();
+        assert_eq!(worth, [false, false, false, true, true, true]);
+        assert!(!s.note(0, 10), "elsewhere");
+        s.in_vain();
+        let rest = |s: &mut Sequence| {
+            let mut at = s.next;
+            (1..).find(|_| {
+                at += 1;
+                s.note(at - 1, 1)
+            })
+        };
+        assert_eq!(rest(&mut s), Some(16));
+        s.in_vain();
+        assert_eq!(rest(&mut s), Some(64));
+    }
+
+    #[test]
+    fn a_change_ends_what_was_read_ahead() {
+        let cells = Cells::default();
+        cells.watch(1);
+        assert_eq!(cells.still(), None, "a change is under way");
+        cells.end();
+        let still = cells.still().unwrap();
+        let mut w = Window::default();
+        w.filled(100, 50, still);
+        assert_eq!(w.find(&cells, 110, 40), Some(10..50));
+        assert_eq!(w.find(&cells, 110, 41), None, "not all of it");
+        assert_eq!(w.find(&cells, 99, 1), None);
+        cells.begin();
+        assert_eq!(w.find(&cells, 110, 40), None, "before the change");
+        assert_eq!(cells.still(), None);
+        cells.end();
+        assert_eq!(w.find(&cells, 110, 40), None, "and after it");
+        assert!(cells.still().is_some());
+    }
+
+    #[test]
+    fn a_client_cannot_make_the_node_believe_anything() {
+        let cells = Cells::default();
+        cells.start(10);
+        for tail in [9, 10 + RING as u64 + 1, u64::MAX] {
+            let _ = cells.publish(tail);
+            assert_eq!(cells.pending(), None);
+        }
+        assert!(cells.publish(10 + RING as u64));
+        assert_eq!(cells.pending(), Some(10..10 + RING as u64));
+        cells.revoke();
+        assert!(!cells.publish(11) && cells.troubled());
+    }
+
+    proptest! {
+        /// Whatever is written in whatever pieces, and taken whenever, is in the file.
+        #[test]
+        fn the_ring_loses_nothing(
+            at in any::<u32>(), steps in prop::collection::vec((1usize..40_000, any::<bool>()), 1..200),
+        ) {
+            let (cells, mut ring) = (Cells::default(), vec![0u8; RING]);
+            let (mut file, mut written, mut next) = (Vec::new(), Vec::new(), 0u8);
+            cells.start(at.into());
+            let take = |cells: &Cells, ring: &[u8], file: &mut Vec<u8>| {
+                let range = cells.pending().unwrap();
+                let (a, b) = places(range.clone());
+                file.extend_from_slice(&ring[a]);
+                file.extend_from_slice(&ring[b]);
+                cells.written(range.end);
+            };
+            for (len, drain) in steps {
+                let tail = cells.tail();
+                if drain || tail + len as u64 > cells.head() + RING as u64 {
+                    take(&cells, &ring, &mut file);
+                }
+                next = next.wrapping_add(7);
+                let (a, b) = places(tail..tail + len as u64);
+                prop_assert_eq!(a.len() + b.len(), len);
+                ring[a].fill(next);
+                ring[b].fill(next);
+                written.extend(std::iter::repeat_n(next, len));
+                prop_assert!(cells.publish(tail + len as u64));
+            }
+            take(&cells, &ring, &mut file);
+            prop_assert!(file == written);
+        }
+
+        /// A reader who uses what he read ahead reads what is in the file, whatever changes it when.
+        #[test]
+        fn what_is_used_is_what_is_there(steps in prop::collection::vec(0u8..4, 1..200)) {
+            let (cells, mut w) = (Cells::default(), Window::default());
+            cells.watch(0);
+            let (mut file, mut buffer, mut changing) = (0u32, None, false);
+            for step in steps {
+                match step {
+                    0 if !changing => { cells.begin(); changing = true; }
+                    1 if changing => { file += 1; cells.end(); changing = false; }
+                    2 => if let Some(still) = cells.still() {
+                        w.filled(0, 4, still);
+                        buffer = Some(file);
+                    },
+                    _ => if w.find(&cells, 0, 4).is_some() {
+                        prop_assert_eq!(buffer, Some(file));
+                        prop_assert!(!changing);
+                    },
+                }
+            }
+        }
+    }
+}
