@@ -110,6 +110,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The same for a front end whose programs have pages of the kernel's, and are told nothing late.
+    pub fn unshared(&self) -> Config {
+        Config { share: false, stage: false, ..self.clone() }
+    }
+
     /// A job's client of these I/O nodes, everything else as by default.
     pub fn new(job: impl Into<String>, secret: impl Into<String>, nodes: Vec<Address>) -> Config {
         Config {

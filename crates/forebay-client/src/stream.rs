@@ -15,7 +15,9 @@ use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::Opcode;
 use forebay_wire::message::{Answer, Meta, Sharing};
 use forebay_wire::session::call::Kind;
-use forebay_wire::session::stream::{CELLS, FURTHEST, RING, SMALL, Sequence, Window, places};
+use forebay_wire::session::stream::{
+    CELLS, FURTHEST, READS_IN_A_ROW, RING, SMALL, Sequence, WRITES_IN_A_ROW, Window, places,
+};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -137,7 +139,7 @@ impl Client {
         if file.streams.stale.load(Ordering::Relaxed) && file.streams.stale.swap(false, Ordering::Relaxed) {
             r.window.forget();
         }
-        let on_stream = r.sequence.note(offset, buf.len());
+        let on_stream = r.sequence.note(offset, buf.len(), READS_IN_A_ROW);
         if let Some(shared) = &r.shared {
             if now.since(r.read_at) >= GOOD_FOR {
                 r.window.forget();
@@ -205,7 +207,7 @@ impl Client {
         data: &[u8],
         offset: u64,
     ) -> Option<Result<(), Error>> {
-        let on_stream = w.sequence.note(offset, data.len());
+        let on_stream = w.sequence.note(offset, data.len(), WRITES_IN_A_ROW);
         if let Some(shared) = &w.shared {
             let cells = shared.area.cells();
             if !cells.troubled() && cells.tail() == offset {

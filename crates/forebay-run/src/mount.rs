@@ -48,7 +48,7 @@ pub fn serve(
     until: Until,
     ready: impl FnOnce(&[&Path]) -> Result<()>,
 ) -> Result<()> {
-    let client = Arc::new(Client::new(layer.config().clone(), Some(layer.counters()))?);
+    let client = Arc::new(Client::new(layer.config().unshared(), Some(layer.counters()))?);
     let mut mounts = Vec::new();
     for (export, map) in places(layer.config()) {
         let options = Options { export, contract, ids: ids() };

@@ -112,7 +112,7 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> 
     let stage = layer.dir().join("root");
     std::fs::create_dir(&stage).with_context(|| format!("cannot make {}", stage.display()))?;
     let doorway = Doorway::open(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
-    let client = Arc::new(Client::new(config.clone(), Some(layer.counters()))?);
+    let client = Arc::new(Client::new(config.unshared(), Some(layer.counters()))?);
     let mut inside = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     inside.arg("mount-inside").arg("--socket").arg(&socket).arg("--stage").arg(&stage);
     for dir in &dirs {

@@ -137,10 +137,12 @@ fn killed_writers_lose_nothing() {
 import os, random, mmap, signal, struct, time
 D = os.environ["D"]
 rng = random.Random()
+# Two places in turns: Python clears one before it stores, and may be killed between the two.
 shared = mmap.mmap(-1, 4096)
+acknowledged = lambda: max(struct.unpack_from("QQ", shared, 0))
 kills = int(os.environ.get("FOREBAY_KILLS") or 30)
 for k in range(kills):
-    struct.pack_into("Q", shared, 0, 0)
+    struct.pack_into("QQ", shared, 0, 0, 0)
     name, size = D + "/log%d" % (k % 7), rng.choice([8, 33, 64, 500, 4096])
     line = lambda i: (b"%08d" % i * (size // 8 + 1))[:size]
     child = os.fork()
@@ -150,13 +152,13 @@ for k in range(kills):
         while True:
             assert os.write(fd, line(i)) == size
             i += 1
-            struct.pack_into("Q", shared, 0, i)
-    enough = rng.choice([3, 10, 100, 3000])
-    while struct.unpack_from("Q", shared, 0)[0] < enough: time.sleep(0.0005)
+            struct.pack_into("Q", shared, 8 * (i % 2), i)
+    enough = rng.choice([3, 30, 300, 3000])
+    while acknowledged() < enough: time.sleep(0.0005)
     time.sleep(rng.random() * 0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    n = struct.unpack_from("Q", shared, 0)[0]
+    n = acknowledged()
     with open(name, "rb") as f: data = f.read()
     assert len(data) in (n * size, (n + 1) * size), (k, n, size, len(data))
     for i in range(n): assert data[i * size:(i + 1) * size] == line(i), (k, i)

@@ -221,6 +221,8 @@ impl Ground {
             }
             Way::Forebay => {
                 c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
+                // What is measured is a trip.
+                c.env("FOREBAY_STREAMS", "off");
             }
         }
         Process::start(c.stdin(Stdio::piped()).stdout(Stdio::piped())).context("cannot start a worker")

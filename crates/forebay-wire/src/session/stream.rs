@@ -20,8 +20,11 @@ pub const RING: usize = 512 << 10;
 pub const SMALL: usize = 64 << 10;
 /// The most that is read ahead of a file.
 pub const FURTHEST: usize = 1 << 20;
-/// So many in a row make a stream.
-const IN_A_ROW: u32 = 4;
+/// So many in a row make a stream. A program that writes some records and syncs them, as databases do with
+/// their journals, is better off without.
+pub const READS_IN_A_ROW: u32 = 6;
+/// The same for writes.
+pub const WRITES_IN_A_ROW: u32 = 16;
 /// What was begun in vain is tried again after as many requests as this, at most.
 const LONGEST_REST: u32 = 1 << 16;
 
@@ -160,12 +163,12 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// A small request: whether it goes on a stream that is worth an effort.
-    pub fn note(&mut self, offset: u64, len: usize) -> bool {
+    /// A small request: whether it goes on a stream that is worth an effort, `enough` of them in a row.
+    pub fn note(&mut self, offset: u64, len: usize, enough: u32) -> bool {
         self.run = if offset == self.next { self.run.saturating_add(1) } else { 1 };
         self.next = offset.saturating_add(len as u64);
         self.rest = self.rest.saturating_sub(1);
-        self.run >= IN_A_ROW && self.rest == 0
+        self.run >= enough && self.rest == 0
     }
 
     /// The effort was in vain: the next one is made later, each time later than the last.
@@ -221,17 +224,17 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn four_in_a_row_and_rests_that_grow() {
+    fn so_many_in_a_row_and_rests_that_grow() {
         let mut s = Sequence::default();
-        let worth: Vec<bool> = (0..6).map(|i| s.note(i * 10, 10)).collect();
+        let worth: Vec<bool> = (0..6).map(|i| s.note(i * 10, 10, 4)).collect();
         assert_eq!(worth, [false, false, false, true, true, true]);
-        assert!(!s.note(0, 10), "elsewhere");
+        assert!(!s.note(0, 10, 4), "elsewhere");
         s.in_vain();
         let rest = |s: &mut Sequence| {
             let mut at = s.next;
             (1..).find(|_| {
                 at += 1;
-                s.note(at - 1, 1)
+                s.note(at - 1, 1, 4)
             })
         };
         assert_eq!(rest(&mut s), Some(16));
