@@ -52,7 +52,7 @@ use std::process::ExitCode;
 /// What the user asked for.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    Run(run::Run),
+    Run(Box<run::Run>),
     Join(join::Join),
     Mount(mount::Mount),
     Doctor(doctor::Doctor),
