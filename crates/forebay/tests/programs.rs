@@ -5,6 +5,8 @@
 //! A script finds its directory in `$D`, a directory that is not forwarded in `$W`, its own sources in
 //! `$S` and what was built of them in `$B`. Its head says what it `needs` and how to `build` that.
 
+mod user;
+
 use forebay_testkit::{installed, skipped};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -288,7 +290,9 @@ fn an_interrupted_run_leaves_nothing_behind() {
         let (export, temporary) = (home.path().join("E"), home.path().join("t"));
         std::fs::create_dir_all(&export).unwrap();
         std::fs::create_dir_all(&temporary).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        user::heeding(&mut child);
+        let mut child = child
             .args(["run", "--quiet", "--io-nodes", "2", "--at"])
             .arg(&export)
             .args(["--", "sh", "-c", "echo started > \"$D/started\"; exec sleep 300"])

@@ -22,7 +22,21 @@ pub(crate) fn forebay<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
                 .map_err(Into::into)
         });
     }
+    heeding(&mut command);
     command
+}
+
+/// However the tests were started (`nohup`, in the background), what they start heeds the signals that end it.
+pub(crate) fn heeding(command: &mut Command) {
+    // SAFETY: signal(2) is async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, || {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
 }
 
 /// Exit status, standard output, standard error.
