@@ -289,6 +289,8 @@ fn what_other_nodes_serve_counts() {
             c.emulated = Some(EmulatedServers::new(StorageModel { servers: 1, stripe: 1 << 30, server }));
             c.dispatchers = 1;
             c.credits = 64;
+            // Nobody pings while this test waits: what is queued must not lapse on a busy machine.
+            c.lease = Duration::from_secs(120);
         });
         let there = TestNode::with(|c| {
             c.id = forebay_types::NodeId(1);

@@ -10,13 +10,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
+/// Without the network where everything is there; a machine that has built Forebay only once has nothing of what is for
+/// other systems.
 fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
+    let ask = |more: &[&str]| {
+        let mut command = Command::new(&cargo);
+        command.args(["metadata", "--format-version", "1", "--locked"]).args(more).current_dir(root());
+        command.output().expect("cargo runs")
+    };
+    let mut output = ask(&["--offline"]);
+    if !output.status.success() {
+        output = ask(&[]);
+    }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
