@@ -37,7 +37,17 @@ fn a_to_t() {
     let all = shipped("paper-a-to-t.toml");
     assert_eq!(names(&all), ('A'..='T').map(|c| &*c.to_string().leak()).collect());
     let g = all.iter().find(|s| s.name == "G").unwrap();
-    assert_eq!(g.jobs[0].processes(), 192 / 96);
+    assert_eq!(g.jobs[0].processes(), 192 / 12);
+    assert!(all.iter().all(|s| s.jobs[0].processes() >= 8));
+    let what = |s: &Scenario| match &s.jobs[0].steps[0] {
+        Step::Data(d) => {
+            let job = &s.jobs[0];
+            let spatiality = format!("{:?} {:?}", d.target.layout, d.spatiality);
+            (job.compute_nodes, job.processes_per_node, spatiality, d.largest())
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(all.iter().map(what).collect::<BTreeSet<_>>().len(), 20, "no two are the same");
     assert!(matches!(&g.jobs[0].steps[0], Step::Data(d) if d.largest() == 128 << 10));
 }
 
