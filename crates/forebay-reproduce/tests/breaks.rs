@@ -74,3 +74,13 @@ fn no_learning() {
 fn no_features() {
     can_fail("detect-ours-unseen", Break::Features);
 }
+
+#[test]
+fn no_reserve() {
+    can_fail("dfra-speedup-scaled", Break::Reserve);
+}
+
+#[test]
+fn no_isolation() {
+    can_fail("dfra-shentu-apart", Break::Isolation);
+}
