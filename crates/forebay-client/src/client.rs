@@ -45,6 +45,8 @@ pub struct Client {
     pub(crate) foreign: AtomicBool,
     /// No node shares memory with this process.
     pub(crate) unshared: AtomicBool,
+    /// The process that the newest connection leads to, by a part of its incarnation.
+    pub(crate) serving: AtomicU64,
     /// The newest mapping a node has told of.
     pub(crate) newest: AtomicU64,
     /// A thread is asking for that mapping.
@@ -107,6 +109,7 @@ impl Client {
             passed: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             unshared: AtomicBool::new(false),
+            serving: AtomicU64::new(0),
             newest: AtomicU64::new(0),
             following: AtomicBool::new(false),
             counters,

@@ -247,7 +247,11 @@ impl Conn {
 
     /// Whether the other end has closed the connection while it was not used.
     pub(crate) fn died_idle(&self, now: Nanos) -> bool {
-        now.since(self.last_in) > IDLE && self.filled.is_empty() && sys::is_closed(&self.fd)
+        now.since(self.last_in) > IDLE && self.filled.is_empty() && self.is_closed()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        sys::is_closed(&self.fd)
     }
 
     /// A new request, or train of requests, begins.

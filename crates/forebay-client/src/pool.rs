@@ -114,6 +114,13 @@ impl Pool {
         }
     }
 
+    /// Whether the other end of a connection that nobody uses is gone, or no connection is left.
+    pub(crate) fn is_left(&self) -> bool {
+        let mut closed = false;
+        self.for_each_idle(|taken| closed |= taken.conn().is_some_and(|conn| conn.is_closed()));
+        closed || self.slots.iter().all(|slot| slot.node.load(Ordering::Relaxed) == 0)
+    }
+
     /// In a forked child: the connections are the parent's. Closes this process's copies.
     ///
     /// # Safety

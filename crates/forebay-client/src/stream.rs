@@ -25,6 +25,9 @@ use std::time::Duration;
 const MOST: usize = 64 << 20;
 /// What was read ahead is good for so long: for changes that no node knows of.
 const GOOD_FOR: Nanos = Nanos::from_millis(1000);
+/// How often it is looked whether the node process lives that shares the memory. Another one takes longer than this to
+/// start, so that nobody can have written through it by then.
+const LOOK: Nanos = Nanos::from_millis(1);
 /// How long a thread that is in the midst of a write is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,6 +66,9 @@ struct Writing {
 struct Shared {
     area: Area,
     counted: usize,
+    /// With which process, as [`Client::serving`] has it, and when that was last seen to live.
+    with: u64,
+    seen: Nanos,
 }
 
 impl Drop for Shared {
@@ -140,6 +146,11 @@ impl Client {
             r.window.forget();
         }
         let on_stream = r.sequence.note(offset, buf.len(), READS_IN_A_ROW);
+        if r.shared.as_mut().is_some_and(|shared| !self.lives(shared, now)) {
+            // Nobody tells of changes there any more.
+            r.window.forget();
+            r.shared = None;
+        }
         if let Some(shared) = &r.shared {
             if now.since(r.read_at) >= GOOD_FOR {
                 r.window.forget();
@@ -194,7 +205,7 @@ impl Client {
             return Some(Err(late));
         }
         let started = sys::now();
-        let done = file.streams.writing.with(|w| self.write_behind(file, w, data, offset)).flatten();
+        let done = file.streams.writing.with(|w| self.write_behind(file, w, data, offset, started)).flatten();
         let outcome = done?.map(|()| (end - offset) as usize);
         self.count(OpIndex::WRITE, started, &outcome);
         Some(outcome)
@@ -206,8 +217,14 @@ impl Client {
         w: &mut Writing,
         data: &[u8],
         offset: u64,
+        now: Nanos,
     ) -> Option<Result<(), Error>> {
         let on_stream = w.sequence.note(offset, data.len(), WRITES_IN_A_ROW);
+        if w.shared.as_mut().is_some_and(|shared| !self.lives(shared, now))
+            && let Err(e) = self.unstage(file, w)
+        {
+            return Some(Err(e));
+        }
         if let Some(shared) = &w.shared {
             let cells = shared.area.cells();
             if !cells.troubled() && cells.tail() == offset {
@@ -244,6 +261,32 @@ impl Client {
         if put == Some(true) { Some(Ok(())) } else { Some(self.unstage(file, w)) }
     }
 
+    /// Whether the process that shares the memory still is the one that serves.
+    fn lives(&self, shared: &mut Shared, now: Nanos) -> bool {
+        if now.since(shared.seen) >= LOOK {
+            shared.seen = now;
+            if self.pool.is_left() {
+                return false;
+            }
+        }
+        shared.with == self.serving.load(Ordering::Relaxed)
+    }
+
+    /// Before the process ends or becomes another program: what the node no longer takes is told.
+    pub fn rescue(&self, file: &File) -> Result<(), Error> {
+        let staged = file.streams.staged.load(Ordering::Relaxed);
+        let gone = |w: &mut Writing| w.shared.as_mut().is_some_and(|s| !self.lives(s, sys::now() + LOOK));
+        if !staged || file.streams.writing.with(gone) == Some(false) {
+            return Ok(());
+        }
+        let started = sys::now();
+        let outcome = self.settle(file).map(|()| 0);
+        if outcome.is_err() {
+            self.count(OpIndex::WRITE, started, &outcome);
+        }
+        outcome.map(|_| ())
+    }
+
     /// Memory for a file that is read, or written from `start` on.
     #[cold]
     fn share(&self, file: &File, start: Option<u64>, len: usize, counted: usize) -> Option<Shared> {
@@ -251,7 +294,8 @@ impl Client {
             USED.fetch_sub(counted, Ordering::Relaxed);
             return None;
         }
-        let made = Area::new(len).ok().map(|(area, fd)| (Shared { area, counted }, fd));
+        let (with, seen) = (self.serving.load(Ordering::SeqCst), sys::now());
+        let made = Area::new(len).ok().map(|(area, fd)| (Shared { area, counted, with, seen }, fd));
         let Some((shared, descriptor)) = made else {
             USED.fetch_sub(counted, Ordering::Relaxed);
             return None;
@@ -273,7 +317,8 @@ impl Client {
             |a| matches!(a, Answer::Done).then_some(()),
         );
         match asked {
-            Ok(()) => Some(shared),
+            // Another process may have been found on the way: with whom it is shared is not known then.
+            Ok(()) => (self.serving.load(Ordering::SeqCst) == with).then_some(shared),
             Err(Error::Refused { errno: libc::EOPNOTSUPP, .. }) => {
                 self.unshared.store(true, Ordering::Relaxed);
                 None
@@ -289,8 +334,11 @@ impl Client {
         w.sequence.in_vain();
         let end = |handle| Meta::Share { handle, how: Sharing::End };
         self.meta_on(file, end, |a| matches!(a, Answer::Done).then_some(()))?;
-        // A node that was started anew does not know of it.
         let (mut at, tail) = (shared.area.cells().head(), shared.area.cells().tail());
+        if at < tail && shared.with != self.serving.load(Ordering::SeqCst) {
+            // The process is gone, and others may have written through its successor since.
+            return Err(Error::local(libc::EIO));
+        }
         while at < tail {
             let rest = shared.area.get(places(at..tail).0);
             match self.write_at(file, &rest, at)? {

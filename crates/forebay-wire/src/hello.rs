@@ -23,6 +23,13 @@ pub struct HostBoot(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub [u8; 16]);
 
+impl Incarnation {
+    /// Enough of it to tell the processes apart that one client meets.
+    pub fn part(&self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|i| self.0[i]))
+    }
+}
+
 /// What a MUNGE credential of a hello carries: this, and 32 bytes that are the job's secret.
 pub const JOB: &[u8] = b"forebay-job-4";
 

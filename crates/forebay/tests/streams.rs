@@ -202,3 +202,71 @@ for name in "much", "close", "fsync", "little": assert os.stat(os.environ["D"] +
 "#;
     run("late_errors_are_told", script, &[("LIMIT", "8192")]);
 }
+
+/// The only I/O node is killed under a stream: a later write is told, as is an `exec`; of a process that makes no further
+/// call what is missing is in the report.
+#[test]
+fn a_dead_node_is_noticed() {
+    let script = r#"
+import os, signal, sys, time
+how, name = sys.argv[1:]
+def node():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % pid) as f: parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            with open("/proc/%s/cmdline" % pid, "rb") as f: words = f.read().split(b"\\0")
+        except OSError: continue
+        if parent == os.getppid() and b"node" in words: return int(pid)
+victim = node()
+fd = os.open(name, os.O_WRONLY | os.O_CREAT, 0o644)
+for i in range(100): os.write(fd, b"%0100d\n" % i)
+if how != "exit": time.sleep(0.5)
+os.kill(victim, signal.SIGKILL)
+if how == "exit": os._exit(0)
+time.sleep(0.2)
+if how == "exec":
+    os.execv("/bin/true", ["true"])
+try:
+    for i in range(100, 400): os.write(fd, b"%0100d\n" % i)
+except OSError:
+    os._exit(0 if i == 100 else 3)
+os._exit(4)
+"#;
+    if Command::new("python3").arg("--version").output().is_err() {
+        return forebay_testkit::skipped("a_dead_node_is_noticed", "no python3");
+    }
+    for how in ["write", "exec", "exit"] {
+        let home = tempfile::tempdir().unwrap();
+        let (export, report) = (home.path().join("E"), home.path().join("report.json"));
+        std::fs::create_dir(&export).unwrap();
+        let out = Command::new("timeout")
+            .args([
+                "-k",
+                "5",
+                "120",
+                env!("CARGO_BIN_EXE_forebay"),
+                "run",
+                "--via",
+                "preload",
+                "--deadline",
+                "3",
+            ])
+            .arg("--report")
+            .args([&report, "--at".as_ref(), &export])
+            .args(["--", "python3", "-c", script, how])
+            .arg(export.join("log"))
+            .env("TMPDIR", home.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{how}: {} {told}", out.status);
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+        let there = std::fs::read(export.join("log")).unwrap().len() / 101;
+        let writes = report["operations"].as_array().unwrap().iter().find(|o| o["name"] == "write").unwrap();
+        // At its end all that was missing; before it, nothing was.
+        let lost = how == "exit" && there < 100;
+        assert!(there == 100 || lost, "{how}: {there} lines");
+        let failed = writes["errors"].as_u64().unwrap();
+        assert_eq!(failed > 0, lost || how == "write", "{how}: {there} lines, {writes}\n{told}");
+    }
+}

@@ -150,6 +150,13 @@ fn variable(name: &[u8], value: &[u8]) -> Vec<u8> {
 fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
     if !state().is_passing_child() {
         crate::place::settle_all();
+        if let Some(client) = state().client_if_any() {
+            for (_, open) in crate::table::all() {
+                if let Some(Err(e)) = open.remote().map(|file| client.rescue(file)) {
+                    return fail_errno(e.errno()) as c_int;
+                }
+            }
+        }
     }
     let mut args = strings(argv);
     let mut env = strings(envp);

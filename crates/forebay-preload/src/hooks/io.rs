@@ -141,7 +141,8 @@ pub(crate) fn write_open(fd: i32, open: &Open, mut from: impl Buffer, at: At, ap
             Err(e) => return fail_errno(e),
         };
         let written = from.drain(open, file, None, allowed);
-        if let (Some(end), At::Here) = (written.end, at) {
+        // Nothing written moves nothing.
+        if let (Some(end), At::Here, 1..) = (written.end, at, written.n) {
             sys!(lseek, fd, end, libc::SEEK_SET);
         }
         return written.n;

@@ -200,6 +200,8 @@ pub(crate) fn on_exit(client: &Client) {
     let all = LockRange { kind: LockKind::Unlock, start: 0, len: 0 };
     for (_, open) in table::all() {
         let Some(file) = open.remote() else { continue };
+        // Counted as failed: there is nobody else to be told.
+        let _ = client.rescue(file);
         // A node that is gone holds no lock either.
         if file.has_process_locks() {
             let _ = client.lock(file, LockOwner::Process, all, false);
