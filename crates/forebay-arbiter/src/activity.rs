@@ -4,10 +4,8 @@
 use forebay_pattern::{FlowMetrics, Model, mode_of_job};
 use forebay_policy::dfra::IoProfile;
 use forebay_types::histogram::Counts;
-use forebay_types::{Bandwidth, IoMode, Nanos, NodeId, Pattern};
-use serde::{Deserialize, Serialize};
+use forebay_types::{AccessPattern, Bandwidth, IoMode, Nanos, NodeId, Operation, Spatiality};
 use std::collections::BTreeMap;
-use std::fmt;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -21,66 +19,33 @@ const LATE: u64 = 300_000_000;
 /// No node tells of more buckets of latencies than this.
 const BUCKETS: usize = 512;
 
-/// How a job uses its files, as far as its bandwidth depends on it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Shape {
-    /// Whether its processes share a file.
-    pub shared: bool,
-    /// `contiguous`, `strided` or `random`, in the explorer's words.
-    pub spatiality: String,
-    /// `read` or `write`, whatever moves more bytes.
-    pub operation: String,
-    /// Mean request, KiB.
-    pub request_kb: f64,
-}
-
-impl Shape {
-    /// The shape of what several nodes saw of a job at the same time, as `model` detects it; `None`
-    /// without data requests.
-    pub fn of<'a>(nodes: impl Iterator<Item = &'a FlowMetrics> + Clone, model: &Model) -> Option<Shape> {
-        let mode = mode_of_job(nodes.clone())?;
-        let sum = |f: fn(&FlowMetrics) -> u64| nodes.clone().map(f).fold(0u64, u64::saturating_add);
-        let (read, written) = (sum(|m| m.bytes_read), sum(|m| m.bytes_written));
-        let requests = sum(FlowMetrics::data_requests).max(1);
-        let (judged, sequential) = (sum(|m| m.judged), sum(|m| m.sequential));
-        let (jumps, regular) = (sum(|m| m.jumps), sum(|m| m.regular));
-        let detected = nodes.clone().max_by_key(|m| m.bytes()).map(|m| model.detect(m).pattern);
-        // Where the detector refuses, by what most requests do; without a predecessor to compare with,
-        // front to back is the likeliest.
-        let spatiality = if matches!(detected, Some(Pattern::FppContiguous | Pattern::SharedContiguous)) {
-            "contiguous"
-        } else if detected == Some(Pattern::SharedStrided) {
-            "strided"
-        } else if detected == Some(Pattern::Random) {
-            "random"
-        } else if judged == 0 || sequential * 2 >= judged {
-            "contiguous"
-        } else if regular * 2 >= jumps {
-            "strided"
-        } else {
-            "random"
-        };
-        Some(Shape {
-            shared: mode == IoMode::NTo1,
-            spatiality: spatiality.to_owned(),
-            operation: if read > written { "read" } else { "write" }.to_owned(),
-            request_kb: read.saturating_add(written) as f64 / requests as f64 / 1024.0,
-        })
-    }
-
-    /// Shapes with the same class have about the same bandwidth: request sizes by the power of two.
-    pub fn class(&self) -> String {
-        let octave = self.request_kb.max(0.001).log2().round().clamp(-10.0, 30.0);
-        let layout = if self.shared { "shared" } else { "fpp" };
-        format!("{layout}-{}/{}/{}", self.spatiality, self.operation, octave.exp2())
-    }
-}
-
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = if self.shared { "shared file" } else { "file per process" };
-        write!(f, "{}, {layout}, {}, {:.0} KiB", self.operation, self.spatiality, self.request_kb)
-    }
+/// How a job uses its files, by what several nodes saw of it at the same time and as `model` detects it;
+/// `None` without data requests.
+pub fn access_pattern<'a>(
+    nodes: impl Iterator<Item = &'a FlowMetrics> + Clone,
+    model: &Model,
+) -> Option<AccessPattern> {
+    let mode = mode_of_job(nodes.clone())?;
+    let sum = |f: fn(&FlowMetrics) -> u64| nodes.clone().map(f).fold(0u64, u64::saturating_add);
+    let (read, written) = (sum(|m| m.bytes_read), sum(|m| m.bytes_written));
+    let requests = sum(FlowMetrics::data_requests).max(1);
+    let (judged, sequential) = (sum(|m| m.judged), sum(|m| m.sequential));
+    let (jumps, regular) = (sum(|m| m.jumps), sum(|m| m.regular));
+    let detected = nodes.clone().max_by_key(|m| m.bytes()).and_then(|m| model.detect(m).pattern.spatiality());
+    // Where the detector refuses, by what most requests do; without a predecessor to compare with,
+    // front to back is the likeliest.
+    let spatiality = match detected {
+        Some(spatiality) => spatiality,
+        None if judged == 0 || sequential * 2 >= judged => Spatiality::Contiguous,
+        None if regular * 2 >= jumps => Spatiality::Strided,
+        None => Spatiality::Random,
+    };
+    Some(AccessPattern {
+        operation: if read > written { Operation::Read } else { Operation::Write },
+        layout: mode.layout(),
+        spatiality,
+        request_kb: read.saturating_add(written) as f64 / requests as f64 / 1024.0,
+    })
 }
 
 /// One second of a job on all its nodes.
@@ -110,7 +75,7 @@ pub struct Activity {
     pub operations: f64,
     latencies: Counts,
     /// Of the last second that had data requests.
-    pub shape: Option<Shape>,
+    pub shape: Option<AccessPattern>,
     mode: Option<IoMode>,
     clients: u32,
     peak_bandwidth: f64,
@@ -191,7 +156,7 @@ impl Activity {
         }
         self.clients = self.clients.max(flows.clone().map(|m| m.clients).fold(0, u32::saturating_add));
         self.mode = mode_of_job(flows.clone()).or(self.mode);
-        self.shape = Shape::of(flows, model).or(self.shape.take());
+        self.shape = access_pattern(flows, model).or(self.shape.take());
         Second {
             start: Nanos(second.saturating_mul(SECOND)),
             nodes: nodes.keys().copied().collect(),
@@ -295,8 +260,8 @@ mod tests {
             regular: 90,
             ..FlowMetrics::default()
         };
-        let shape = Shape::of([&strided].into_iter(), &Model::builtin()).unwrap();
+        let shape = access_pattern([&strided].into_iter(), &Model::builtin()).unwrap();
         assert_eq!(shape.class(), "shared-strided/read/512");
-        assert_eq!(Shape::of([&FlowMetrics::default()].into_iter(), &Model::builtin()), None);
+        assert_eq!(access_pattern([&FlowMetrics::default()].into_iter(), &Model::builtin()), None);
     }
 }

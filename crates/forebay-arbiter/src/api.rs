@@ -27,7 +27,7 @@ use forebay_control::limit::{LIMITS_PATH, Limit};
 use forebay_control::node::Term;
 use forebay_control::status::Status;
 use forebay_control::view::HealthView;
-use forebay_pattern::MODEL_MAX_BYTES;
+use forebay_pattern::MODEL_FILE;
 use forebay_types::{NodeId, Secret};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let files = Router::new()
         .route(LEARNED_PATH, put(council::import).delete(council::reset))
         .route(MODEL_PATH, post(council::set_model))
-        .layer(DefaultBodyLimit::max(MODEL_MAX_BYTES))
+        .layer(DefaultBodyLimit::max(MODEL_FILE.max_bytes))
         .route_layer(needs(Need::Admin));
     let one_by_one = || axum::middleware::from_fn_with_state(Arc::clone(&shared), one_by_one);
     let theirs = Router::new()

@@ -9,7 +9,7 @@
 //! | `core/jobs.rs` | a job registers, renews its lease, ends |
 //! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
 //! | `core/limits.rs` | what jobs may have at most and at least, node by node |
-//! | `core/screening.rs` | nodes are probed, and verdicts carried out |
+//! | `core/screening.rs` | nodes are probed, and diagnoses carried out |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
 //! | `core/tune.rs` | the council's part |
 //! | `core/view.rs` | what is shown |
@@ -38,7 +38,7 @@ use forebay_control::node::{NodeHello, NodeReport, Term, ToNode};
 use forebay_control::view::{DecisionView, HistoryRow};
 use forebay_pattern::Model;
 use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, SharingRule};
-use forebay_types::{Epoch, Nanos, NodeId};
+use forebay_types::{AccessPattern, Epoch, Nanos, NodeId};
 use std::collections::BTreeMap;
 
 /// What the core is told once.
@@ -348,7 +348,7 @@ impl Job {
         (app.clone(), r.user.clone(), r.compute_nodes)
     }
 
-    fn asked<'a>(&'a self, scale: &'a Scale, shape: Option<&'a crate::activity::Shape>) -> Asked<'a> {
+    fn asked<'a>(&'a self, scale: &'a Scale, shape: Option<&'a AccessPattern>) -> Asked<'a> {
         let r = &self.stored.request;
         Asked { scale, processes: r.processes, scenario: r.pattern.as_deref(), shape }
     }

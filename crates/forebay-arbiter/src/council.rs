@@ -8,10 +8,10 @@
 use crate::store::Change;
 use forebay_control::council::{CouncilDecision, CouncilView};
 use forebay_control::node::NodeReport;
-use forebay_pattern::Model;
+use forebay_pattern::{KeptError, Model};
 use forebay_sched::SchedulerConfig;
 use forebay_tune::{
-    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Guard, Learned, LearnedError, Memory,
+    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Guard, Learned, Memory,
     Observation as Vote, RewardRule,
 };
 use forebay_types::{Nanos, NodeId, SchedulerSpec};
@@ -85,7 +85,7 @@ pub enum TuneError {
     Parameters(#[from] CouncilError),
     /// What was learned.
     #[error(transparent)]
-    Learned(#[from] LearnedError),
+    Learned(#[from] KeptError),
 }
 
 impl TuneConfig {

@@ -11,11 +11,10 @@
 //! job's pattern taught serves the next job of another application with that pattern, as long as that
 //! one has no measurements of its own.
 
-use crate::activity::Shape;
 use crate::runs::Scale;
 use crate::store::Change;
 use forebay_policy::{BandwidthCurve, CurveTable, Facts, Scenario, TableError};
-use forebay_types::Bandwidth;
+use forebay_types::{AccessPattern, Bandwidth, Layout};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,7 +46,7 @@ pub struct Asked<'a> {
     /// The scenario that the job named.
     pub scenario: Option<&'a str>,
     /// How it uses its files, as seen or as predicted.
-    pub shape: Option<&'a Shape>,
+    pub shape: Option<&'a AccessPattern>,
 }
 
 /// A curve, and where it comes from.
@@ -174,10 +173,10 @@ impl Curves {
         let facts = Facts {
             compute_nodes: asked.scale.2,
             processes: asked.processes,
-            shared: shape.shared,
-            spatiality: shape.spatiality.clone(),
+            shared: shape.layout == Layout::Shared,
+            spatiality: shape.spatiality,
             request_kb: shape.request_kb,
-            operation: shape.operation.clone(),
+            operation: shape.operation,
         };
         let estimate: BTreeMap<u32, f64> =
             self.table.estimate(&facts).into_iter().filter(|(_, b)| b.is_finite()).collect();
@@ -257,6 +256,7 @@ fn corrected(mut base: BTreeMap<u32, f64>, measured: &Correction) -> BTreeMap<u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_types::{Operation, Spatiality};
 
     const CSV: &str = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs,operation,low_mbs,high_mbs,std_dev_mbs,samples
 a,8,8,0,0,1024,1,100,write,90,110,1,3
@@ -270,11 +270,11 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         ("app".into(), "me".into(), 8)
     }
 
-    fn shape(shared: bool, spatiality: &str, request_kb: f64) -> Shape {
-        Shape { shared, spatiality: spatiality.into(), operation: "write".into(), request_kb }
+    fn shape(layout: Layout, spatiality: Spatiality, request_kb: f64) -> AccessPattern {
+        AccessPattern { operation: Operation::Write, layout, spatiality, request_kb }
     }
 
-    fn asked<'a>(scale: &'a Scale, scenario: Option<&'a str>, shape: Option<&'a Shape>) -> Asked<'a> {
+    fn asked<'a>(scale: &'a Scale, scenario: Option<&'a str>, shape: Option<&'a AccessPattern>) -> Asked<'a> {
         Asked { scale, processes: 8, scenario, shape }
     }
 
@@ -287,7 +287,7 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         let c = Curves::from_csv(CSV.as_bytes()).unwrap();
         let s = scale();
         assert_eq!(at(&c, asked(&s, Some("b"), None), 2), 40.0);
-        let near = shape(true, "strided", 32.0);
+        let near = shape(Layout::Shared, Spatiality::Strided, 32.0);
         assert_eq!(at(&c, asked(&s, None, Some(&near)), 1), 50.0);
         assert_eq!(c.of(asked(&s, None, None)), None);
         assert_eq!(c.of(asked(&s, Some("no such"), None)), None);
@@ -316,7 +316,7 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
     #[test]
     fn measurements_alone_make_a_curve_of_two_counts() {
         let mut c = Curves::default();
-        let (s, p) = (scale(), shape(false, "contiguous", 1000.0));
+        let (s, p) = (scale(), shape(Layout::FilePerProcess, Spatiality::Contiguous, 1000.0));
         let q = asked(&s, None, Some(&p));
         c.measured(q, 1, 1, Bandwidth(10.0));
         assert_eq!(c.of(q), None);
@@ -330,12 +330,12 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
     #[test]
     fn a_pattern_learned_in_one_application_serves_another() {
         let mut c = Curves::default();
-        let (first, p) = (scale(), shape(true, "strided", 32.0));
+        let (first, p) = (scale(), shape(Layout::Shared, Spatiality::Strided, 32.0));
         c.measured(asked(&first, None, Some(&p)), 1, 1, Bandwidth(10.0));
         c.measured(asked(&first, None, Some(&p)), 1, 2, Bandwidth(30.0));
         let other = ("another".to_owned(), "you".to_owned(), 8);
         assert_eq!(at(&c, asked(&other, None, Some(&p)), 2), 30.0);
-        let different = shape(true, "random", 32.0);
+        let different = shape(Layout::Shared, Spatiality::Random, 32.0);
         assert_eq!(c.of(asked(&other, None, Some(&different))), None, "only the same pattern");
         let larger = ("another".to_owned(), "you".to_owned(), 64);
         assert_eq!(c.of(asked(&larger, None, Some(&p))), None, "only at the same scale");

@@ -1,6 +1,6 @@
 //! The detector's file, which may be replaced while the arbiter runs.
 
-use forebay_pattern::{MODEL_MAX_BYTES, Model, ModelError};
+use forebay_pattern::{KeptError, MODEL_FILE, Model};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub enum ModelFileError {
         /// Which file.
         file: String,
         /// What is wrong with it.
-        error: ModelError,
+        error: KeptError,
     },
 }
 
@@ -63,8 +63,8 @@ impl ModelFile {
         let file = self.path.display().to_string();
         let mut bytes = Vec::new();
         // One byte more than is allowed, so that a file that is too large is noticed.
-        let read =
-            File::open(&self.path).and_then(|f| f.take(MODEL_MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+        let read = File::open(&self.path)
+            .and_then(|f| f.take(MODEL_FILE.max_bytes as u64 + 1).read_to_end(&mut bytes));
         match read {
             Err(error) => Err(ModelFileError::Io { file, error }),
             Ok(_) => Model::from_json(&bytes).map_err(|error| ModelFileError::Model { file, error }),

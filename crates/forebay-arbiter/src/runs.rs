@@ -1,8 +1,9 @@
 //! The latest run of each application at each scale, from which the next one is predicted.
 
-use crate::activity::{Activity, Shape};
+use crate::activity::Activity;
 use crate::store::Change;
 use forebay_policy::dfra::IoProfile;
+use forebay_types::AccessPattern;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub struct Run {
     /// What it did.
     pub profile: IoProfile,
     /// How it used its files at the end.
-    pub shape: Option<Shape>,
+    pub shape: Option<AccessPattern>,
     /// When it ended, in milliseconds since 1970.
     pub ended_unix_ms: u64,
 }
@@ -53,7 +54,7 @@ impl Runs {
     /// A run has ended; what is to be kept of it.
     pub fn record(&mut self, unix_ms: u64, scale: Scale, activity: &Activity) -> Vec<Change> {
         let Some(profile) = activity.profile(scale.2) else { return Vec::new() };
-        let run = Run { profile, shape: activity.shape.clone(), ended_unix_ms: unix_ms };
+        let run = Run { profile, shape: activity.shape, ended_unix_ms: unix_ms };
         let name = |s: &Scale| PREFIX.to_owned() + &serde_json::to_string(s).expect("strings and a number");
         let mut changes = vec![Change::Learned { key: name(&scale), value: serde_json::to_value(&run).ok() }];
         self.latest.insert(scale, run);

@@ -502,7 +502,7 @@ impl Worker<'_> {
 }
 
 fn log(change: &health::Change) {
-    let (node, state, reason) = (change.node, change.verdict.state, &change.verdict.reason);
+    let (node, state, reason) = (change.node, change.diagnosis.state, &change.diagnosis.reason);
     // What changes where jobs may be is worth a line in every log.
     if change.from.usable() && state.usable() {
         tracing::info!("I/O node {node} is {state}: {reason}");

@@ -165,21 +165,21 @@ impl Pool {
     }
 
     fn state(&self, n: u32) -> State {
-        self.screen.verdict(NodeId(n)).unwrap().state
+        self.screen.diagnosis(NodeId(n)).unwrap().state
     }
 
     fn reason(&self, n: u32) -> &str {
-        &self.screen.verdict(NodeId(n)).unwrap().reason
+        &self.screen.diagnosis(NodeId(n)).unwrap().reason
     }
 
     /// Times at which the node became `state`.
     fn became(&self, n: u32, state: State) -> Vec<Nanos> {
-        let is = |c: &Change| c.node == NodeId(n) && c.verdict.state == state;
+        let is = |c: &Change| c.node == NodeId(n) && c.diagnosis.state == state;
         self.changes.iter().filter(|(_, c)| is(c)).map(|(at, _)| *at).collect()
     }
 
-    fn slow_verdicts(&self) -> Vec<&(Nanos, Change)> {
-        self.changes.iter().filter(|(_, c)| c.verdict.state == State::Slow).collect()
+    fn slow_diagnoses(&self) -> Vec<&(Nanos, Change)> {
+        self.changes.iter().filter(|(_, c)| c.diagnosis.state == State::Slow).collect()
     }
 }
 
@@ -189,7 +189,7 @@ fn found(ill: Ill, load: f64, word: &str) {
         let mut pool = Pool::new(4, seed);
         pool.load = load;
         pool.run(60.0 + 0.013 * seed as f64);
-        assert!(pool.slow_verdicts().is_empty(), "{:?}", pool.slow_verdicts());
+        assert!(pool.slow_diagnoses().is_empty(), "{:?}", pool.slow_diagnoses());
         pool.ill[2] = ill;
         let since = pool.now;
         pool.run(10.0);
@@ -234,7 +234,7 @@ fn a_node_that_was_slow_from_the_start_is_found_too() {
 }
 
 #[test]
-fn hours_of_noise_give_few_verdicts() {
+fn hours_of_noise_give_few_diagnoses() {
     let mut wrong = 0;
     for seed in 0..4 {
         let mut pool = Pool::new(8, seed);
@@ -244,7 +244,7 @@ fn hours_of_noise_give_few_verdicts() {
             pool.weather = if minute % 7 == 3 { 20.0 } else { 1.0 };
             pool.run(60.0);
         }
-        wrong += pool.slow_verdicts().len();
+        wrong += pool.slow_diagnoses().len();
     }
     // Four hours of eight nodes each.
     assert!(wrong <= 1, "{wrong} nodes were screened out for nothing");
@@ -255,7 +255,7 @@ fn a_long_queue_is_not_a_slow_node() {
     let mut pool = Pool::new(4, 3);
     pool.ill[1] = Ill::Queue(20.0);
     pool.run(120.0);
-    assert!(pool.slow_verdicts().is_empty(), "{:?}", pool.slow_verdicts());
+    assert!(pool.slow_diagnoses().is_empty(), "{:?}", pool.slow_diagnoses());
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_file_system_that_is_slow_for_all_is_nobodys_fault() {
     pool.run(60.0);
     pool.weather = 30.0;
     pool.run(120.0);
-    assert!(pool.slow_verdicts().is_empty(), "{:?}", pool.slow_verdicts());
+    assert!(pool.slow_diagnoses().is_empty(), "{:?}", pool.slow_diagnoses());
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn an_arbiter_that_stood_still_blames_nobody() {
         }
         pool.run(6.0);
     }
-    assert!(pool.changes.iter().all(|(_, c)| c.verdict.state.usable()), "{:?}", pool.changes);
+    assert!(pool.changes.iter().all(|(_, c)| c.diagnosis.state.usable()), "{:?}", pool.changes);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn a_node_that_cannot_keep_its_connection_is_found() {
         pool.run(0.25);
     }
     pool.run(20.0);
-    assert!(pool.slow_verdicts().is_empty(), "{:?}", pool.slow_verdicts());
+    assert!(pool.slow_diagnoses().is_empty(), "{:?}", pool.slow_diagnoses());
 }
 
 #[test]
@@ -415,7 +415,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// Whatever happens: never more than the allowed part is slow, a node in the pool is always
-    /// usable, and every verdict is explained.
+    /// usable, and every diagnosis is explained.
     #[test]
     fn whatever_happens_the_pool_is_served(nodes in 1..6usize, steps in anything(), seed in 0..1000u64) {
         let mut pool = Pool::new(nodes, seed);

@@ -1,13 +1,13 @@
 //! The bandwidth curves that a study's report holds, as the arbiter reads them.
 
-use crate::analysis::{StudyReport, Verdict};
+use crate::analysis::{ScenarioVerdict, StudyReport};
 use forebay_policy::{CurveTable, Point, Spread, TableError, scenario_name};
 use forebay_types::Bandwidth;
 
 /// The curves of all scenarios of a report.
 pub fn of(report: &StudyReport) -> Result<CurveTable, TableError> {
     let mut table = CurveTable::default();
-    for Verdict { scenario, facts, counts, .. } in &report.verdicts {
+    for ScenarioVerdict { scenario, facts, counts, .. } in &report.verdicts {
         let points = counts.iter().map(|c| Point {
             io_nodes: c.io_nodes,
             bandwidth: Bandwidth(c.mean),

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use forebay_control::council::CouncilView;
 use forebay_plot::{HeatMap, Size, say, table};
 use forebay_tune::replay::{Outcome, Played, Rewards, WINDOW};
-use forebay_tune::{LEARNED_MAX_BYTES, Learned, Values};
+use forebay_tune::{LEARNED_FILE, Learned, Values};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<Learned> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut bytes = Vec::new();
     // One byte more than is allowed, so that a file that is too large is noticed.
-    file.take(LEARNED_MAX_BYTES as u64 + 1)
+    file.take(LEARNED_FILE.max_bytes as u64 + 1)
         .read_to_end(&mut bytes)
         .with_context(|| format!("cannot read {}", path.display()))?;
     Learned::from_json(&bytes).with_context(|| path.display().to_string())

@@ -13,7 +13,7 @@ mod progress;
 pub mod torture;
 pub mod train;
 
-pub use outcome::{Finding, Outcome, Table, Verdict};
+pub use outcome::{Finding, Judgement, Outcome, Table};
 pub use progress::Progress;
 
 /// How much of an experiment to do.

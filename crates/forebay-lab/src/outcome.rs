@@ -1,6 +1,9 @@
-//! What an experiment found: lines, tables and verdicts for people, files for programs.
+//! What an experiment found: lines, tables and judgements for people, files for programs.
 
-use std::fmt::Write as _;
+use anyhow::{Context, Result};
+use forebay_plot::table;
+use std::fmt::{self, Write as _};
+use std::path::Path;
 
 /// What was found, in the order in which it is told.
 #[derive(Clone, Debug, Default)]
@@ -19,12 +22,12 @@ pub enum Finding {
     /// Figures.
     Table(Table),
     /// Whether what was to be shown was seen.
-    Verdict(Verdict, String),
+    Judgement(Judgement, String),
 }
 
 /// Whether what was to be shown was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Judgement {
     /// It was.
     Met,
     /// It was not.
@@ -33,10 +36,10 @@ pub enum Verdict {
     Unclear,
 }
 
-impl Verdict {
+impl Judgement {
     /// One or the other.
-    pub fn of(met: bool) -> Verdict {
-        if met { Verdict::Met } else { Verdict::NotMet }
+    pub fn of(met: bool) -> Judgement {
+        if met { Judgement::Met } else { Judgement::NotMet }
     }
 }
 
@@ -69,7 +72,55 @@ impl Table {
     }
 }
 
+impl Judgement {
+    fn word(self) -> &'static str {
+        match self {
+            Judgement::Met => "met:    ",
+            Judgement::NotMet => "NOT met:",
+            Judgement::Unclear => "unclear:",
+        }
+    }
+}
+
+/// Sentences and judgements line by line, tables with a blank line around them.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut after_table = false;
+        for (i, finding) in self.findings.iter().enumerate() {
+            let is_table = matches!(finding, Finding::Table(_));
+            if i > 0 && (is_table || after_table) {
+                writeln!(f)?;
+            }
+            after_table = is_table;
+            match finding {
+                Finding::Line(text) => writeln!(f, "{text}")?,
+                Finding::Judgement(judgement, what) => writeln!(f, "{} {what}", judgement.word())?,
+                Finding::Table(t) => {
+                    let words: Vec<&str> = t.words.iter().map(String::as_str).collect();
+                    let mut table = table::new(&t.header, &words);
+                    for row in &t.rows {
+                        table.add_row(row);
+                    }
+                    writeln!(f, "{table}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Outcome {
+    /// Writes the files into `out`; what was written, in a few words.
+    pub fn write(&self, out: &Path) -> Result<String> {
+        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        for (name, text) in &self.files {
+            let path = out.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let names: Vec<&str> = self.files.iter().map(|(name, _)| name.as_str()).collect();
+        Ok(out.join(format!("{{{}}}", names.join(","))).display().to_string())
+    }
+
     pub(crate) fn line(&mut self, text: impl Into<String>) {
         self.findings.push(Finding::Line(text.into()));
     }
@@ -78,13 +129,13 @@ impl Outcome {
         self.findings.push(Finding::Table(table));
     }
 
-    pub(crate) fn verdict(&mut self, what: impl Into<String>, verdict: Verdict) {
-        self.findings.push(Finding::Verdict(verdict, what.into()));
+    pub(crate) fn judged(&mut self, what: impl Into<String>, judgement: Judgement) {
+        self.findings.push(Finding::Judgement(judgement, what.into()));
     }
 
-    /// A verdict that is one or the other.
+    /// A judgement that is one or the other.
     pub(crate) fn judge(&mut self, what: impl Into<String>, met: bool) {
-        self.verdict(what, Verdict::of(met));
+        self.judged(what, Judgement::of(met));
     }
 
     pub(crate) fn file(&mut self, name: impl Into<String>, content: impl Into<String>) {

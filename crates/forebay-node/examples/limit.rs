@@ -9,6 +9,7 @@ mod common;
 use common::*;
 use forebay_node::Node;
 use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
+use forebay_types::stats::median;
 use forebay_types::{Address, Secret};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
@@ -113,11 +114,6 @@ impl Side {
     }
 }
 
-fn median(mut v: Vec<f64>) -> f64 {
-    v.sort_by(f64::total_cmp);
-    v[v.len() / 2]
-}
-
 fn meta(m: &Meta<'_>, which: u64) -> (Header, Vec<u8>) {
     let mut body = Vec::new();
     m.encode(&mut body);
@@ -208,10 +204,10 @@ fn main() {
                     case(side);
                     start.elapsed().as_secs_f64() * 1e6
                 });
-                into.push(median(times.collect()));
+                into.push(median(&times.collect::<Vec<_>>()));
             }
         }
-        let [a, b] = medians.map(median);
+        let [a, b] = medians.map(|times| median(&times));
         println!("{name:<22}{a:>12.2}{b:>12.2}{:>8.2}", b / a);
     }
     running.drain();

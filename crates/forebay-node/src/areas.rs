@@ -17,15 +17,15 @@ use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Files are told apart by so many places: those that share one are taken for the same.
-const PLACES: usize = 128;
+/// Files are told apart by so many slots: those that share one are taken for the same.
+const SLOTS: usize = 128;
 /// So much may be shared with all clients of a node.
 const MOST: usize = 4096;
 
 /// Everything that is shared.
 #[derive(Default)]
 pub(crate) struct Areas {
-    places: Places,
+    slots: Slots,
     /// How many clients read ahead or write.
     shared: AtomicUsize,
     /// Those who write, and how many they are.
@@ -35,16 +35,16 @@ pub(crate) struct Areas {
     sweeping: AtomicUsize,
 }
 
-struct Places(Box<[Mutex<Place>]>);
+struct Slots(Box<[Mutex<Slot>]>);
 
-impl Default for Places {
-    fn default() -> Places {
-        Places((0..PLACES).map(|_| Mutex::default()).collect())
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots((0..SLOTS).map(|_| Mutex::default()).collect())
     }
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     /// Changes under way.
     changes: u64,
     /// Files that are used past this node.
@@ -78,7 +78,7 @@ impl Area {
 pub(crate) enum Change<'a> {
     /// None.
     Nothing,
-    /// To a file at this place.
+    /// To a file in this slot.
     At(&'a Areas, usize),
     /// To one that is not known: these read.
     Somewhere(&'a Areas, Vec<Arc<Area>>),
@@ -88,7 +88,7 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         match self {
             Change::Nothing => {}
-            Change::At(areas, place) => areas.place(*place).ended(),
+            Change::At(areas, slot) => areas.slot(*slot).ended(),
             Change::Somewhere(areas, readers) => {
                 readers.iter().for_each(|area| area.memory.cells().end());
                 areas.sweeping.fetch_sub(1, SeqCst);
@@ -97,7 +97,7 @@ impl Drop for Change<'_> {
     }
 }
 
-impl Place {
+impl Slot {
     fn begun(&mut self) {
         self.changes += 1;
         self.readers().for_each(|area| area.memory.cells().begin());
@@ -113,19 +113,19 @@ impl Place {
     }
 }
 
-fn place_of(file: &OpenFile) -> usize {
-    (file.ino ^ file.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 32 & (PLACES - 1)
+fn slot_of(file: &OpenFile) -> usize {
+    (file.ino ^ file.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 32 & (SLOTS - 1)
 }
 
 impl Areas {
-    fn place(&self, at: usize) -> MutexGuard<'_, Place> {
-        self.places.0[at].lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self, at: usize) -> MutexGuard<'_, Slot> {
+        self.slots.0[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file is about to be changed; it has been when the result is dropped.
     pub(crate) fn change(&self, file: &OpenFile) -> Change<'_> {
-        let at = place_of(file);
-        self.place(at).begun();
+        let at = slot_of(file);
+        self.slot(at).begun();
         Change::At(self, at)
     }
 
@@ -135,8 +135,8 @@ impl Areas {
         self.sweeping.fetch_add(1, SeqCst);
         let mut readers = Vec::new();
         if self.shared.load(SeqCst) > 0 {
-            for at in 0..PLACES {
-                readers.extend(self.place(at).readers().cloned());
+            for at in 0..SLOTS {
+                readers.extend(self.slot(at).readers().cloned());
             }
         }
         readers.iter().for_each(|area| area.memory.cells().begin());
@@ -179,44 +179,44 @@ impl Areas {
                 && writes.is_none_or(|writes| area.writes == writes)
         };
         let file = handle.and_then(|handle| session.find(handle).ok());
-        let at = file.map_or(0..PLACES, |file| place_of(&file)..place_of(&file) + 1);
-        let of_place = |at: usize| -> Vec<_> { self.place(at).areas.iter().filter(asked).cloned().collect() };
-        at.flat_map(of_place).collect()
+        let at = file.map_or(0..SLOTS, |file| slot_of(&file)..slot_of(&file) + 1);
+        let of_slot = |at: usize| -> Vec<_> { self.slot(at).areas.iter().filter(asked).cloned().collect() };
+        at.flat_map(of_slot).collect()
     }
 
     fn enter(&self, area: Area) -> Outcome<()> {
-        let mut place = self.place(place_of(&area.file));
+        let mut slot = self.slot(slot_of(&area.file));
         if self.shared.fetch_add(1, SeqCst) >= MOST || self.sweeping.load(SeqCst) > 0 {
             self.shared.fetch_sub(1, SeqCst);
             return Err(Errno::BUSY.into());
         }
         let others = |other: &Arc<Area>| area.writes && other.writes && other.same(&area.file);
-        if place.never.contains(&(area.file.dev, area.file.ino)) || place.areas.iter().any(others) {
+        if slot.never.contains(&(area.file.dev, area.file.ino)) || slot.areas.iter().any(others) {
             self.shared.fetch_sub(1, SeqCst);
             return Err(Errno::BUSY.into());
         }
         if area.writes {
             // As long as somebody writes there, the file may change at any time.
-            place.begun();
+            slot.begun();
             self.staged.fetch_add(1, SeqCst);
         } else {
-            area.memory.cells().watch(place.changes);
+            area.memory.cells().watch(slot.changes);
         }
         let area = Arc::new(area);
         if area.writes {
             self.writers().push(Arc::clone(&area));
         }
-        place.areas.push(area);
+        slot.areas.push(area);
         Ok(())
     }
 
     /// It is shared no more; all that was written there has been taken.
     fn remove(&self, area: &Arc<Area>) {
-        let mut place = self.place(place_of(&area.file));
-        let Some(at) = place.areas.iter().position(|other| Arc::ptr_eq(other, area)) else { return };
-        place.areas.swap_remove(at);
+        let mut slot = self.slot(slot_of(&area.file));
+        let Some(at) = slot.areas.iter().position(|other| Arc::ptr_eq(other, area)) else { return };
+        slot.areas.swap_remove(at);
         if area.writes {
-            place.ended();
+            slot.ended();
             self.writers().retain(|other| !Arc::ptr_eq(other, area));
             self.staged.fetch_sub(1, SeqCst);
         }
@@ -334,13 +334,13 @@ impl Node {
             Sharing::End => return self.stop_sharing(session, Some(handle), Some(true)),
             Sharing::Never => {
                 let file = session.find(handle)?;
-                let mut place = self.areas.place(place_of(&file));
+                let mut slot = self.areas.slot(slot_of(&file));
                 // For good: nobody tells when a mapping goes.
-                place.never.push((file.dev, file.ino));
-                place.begun();
+                slot.never.push((file.dev, file.ino));
+                slot.begun();
                 let theirs = |a: &&Arc<Area>| a.writes && a.same(&file);
-                let theirs: Vec<_> = place.areas.iter().filter(theirs).cloned().collect();
-                drop(place);
+                let theirs: Vec<_> = slot.areas.iter().filter(theirs).cloned().collect();
+                drop(slot);
                 for area in theirs {
                     area.memory.cells().revoke();
                     self.take_written(&area);

@@ -10,6 +10,7 @@ pub mod data;
 mod detect;
 mod detection;
 mod features;
+mod kept;
 mod model;
 #[cfg(feature = "train")]
 mod score;
@@ -27,6 +28,7 @@ pub use detect::{Detector, Scores};
 pub use detection::Detection;
 pub use features::Feature;
 pub use forebay_types::{FlowMetrics, Interval, Load, mode_of_job};
-pub use model::{Kind, MODEL_MAX_BYTES, MODEL_VERSION, Model, ModelError};
+pub use kept::{KeptError, KeptFile};
+pub use model::{Kind, MODEL_FILE, Model};
 #[cfg(feature = "train")]
 pub use score::Confusion;

@@ -7,40 +7,13 @@ use crate::detect::net::{MAX_WIDTH, Net};
 use crate::detect::tree::Tree;
 use crate::detection::Detection;
 use crate::features::Feature;
+use crate::kept::{KeptError, KeptFile};
 use forebay_types::FlowMetrics;
 use forebay_types::Pattern;
 use serde::{Deserialize, Serialize};
 
-/// The version this program writes and reads.
-pub const MODEL_VERSION: u32 = 1;
-/// A model file is not larger than this; a reader need not take in more.
-pub const MODEL_MAX_BYTES: usize = 64 << 20;
-
-/// What can be wrong with a model file.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// It is not a model file at all.
-    #[error("not a Forebay model file: {0}")]
-    Syntax(String),
-    /// It was written by another version.
-    #[error("the model file has version {found}, this program reads version {MODEL_VERSION}: train it again")]
-    Version {
-        /// The version in the file.
-        found: u32,
-    },
-    /// It contradicts itself.
-    #[error("the model file is damaged: {0}")]
-    Damaged(String),
-    /// It is larger than any model is.
-    #[error("the model file is larger than {} MiB", MODEL_MAX_BYTES >> 20)]
-    TooLarge,
-}
-
-impl From<serde_json::Error> for ModelError {
-    fn from(e: serde_json::Error) -> ModelError {
-        ModelError::Syntax(e.to_string())
-    }
-}
+/// The file of a model.
+pub const MODEL_FILE: KeptFile = KeptFile { what: "model file", version: 1, max_bytes: 64 << 20 };
 
 /// Which detector a model is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +63,14 @@ pub struct Model {
 impl Model {
     /// A model of `detector`, which was trained with `features`.
     pub fn new(detector: Kind, features: Vec<Feature>, trained_on: String) -> Model {
-        Model { version: MODEL_VERSION, trained_on, features, refuse_below: 0.6, least_judged: 8, detector }
+        Model {
+            version: MODEL_FILE.version,
+            trained_on,
+            features,
+            refuse_below: 0.6,
+            least_judged: 8,
+            detector,
+        }
     }
 
     /// The model that ships with the program: a decision tree. What it was trained on is in its
@@ -137,21 +117,9 @@ impl Model {
     }
 
     /// Reads a model file.
-    pub fn from_json(bytes: &[u8]) -> Result<Model, ModelError> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        if bytes.len() > MODEL_MAX_BYTES {
-            return Err(ModelError::TooLarge);
-        }
-        // The version first: another version's body need not even parse.
-        let Versioned { version } = serde_json::from_slice(bytes)?;
-        if version != MODEL_VERSION {
-            return Err(ModelError::Version { found: version });
-        }
-        let model: Model = serde_json::from_slice(bytes)?;
-        model.check().map_err(ModelError::Damaged)?;
+    pub fn from_json(bytes: &[u8]) -> Result<Model, KeptError> {
+        let model: Model = MODEL_FILE.read(bytes)?;
+        model.check().map_err(|why| MODEL_FILE.damaged(why))?;
         Ok(model)
     }
 

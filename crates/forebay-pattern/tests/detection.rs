@@ -2,7 +2,7 @@
 
 use forebay_pattern::data::{Row, Split, alternate_processes};
 use forebay_pattern::train::{TrainError, Trainer, importance, judge};
-use forebay_pattern::{Access, Collector, Feature, FlowMetrics, Model, ModelError, synthetic};
+use forebay_pattern::{Access, Collector, Feature, FlowMetrics, KeptError, Model, synthetic};
 use forebay_types::{ClientId, FileId, FlowId, Nanos, OpKind, Pattern};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -127,7 +127,7 @@ fn the_shipped_model_knows_the_plain_cases() {
     }
 }
 
-fn edited(model: &Model, edit: impl Fn(&mut serde_json::Value)) -> Result<Model, ModelError> {
+fn edited(model: &Model, edit: impl Fn(&mut serde_json::Value)) -> Result<Model, KeptError> {
     let mut json: serde_json::Value = serde_json::from_slice(&model.to_json()).unwrap();
     edit(&mut json);
     Model::from_json(json.to_string().as_bytes())
@@ -137,24 +137,24 @@ fn edited(model: &Model, edit: impl Fn(&mut serde_json::Value)) -> Result<Model,
 fn damaged_models_are_refused() {
     let [tree, forest, net] = models() else { panic!("three models") };
     let split_to = |child: u32| edited(tree, |j| j["detector"]["tree"][0]["split"]["low"] = child.into());
-    assert!(matches!(split_to(0), Err(ModelError::Damaged(_))), "a loop");
-    assert!(matches!(split_to(1_000_000), Err(ModelError::Damaged(_))), "a child outside");
+    assert!(matches!(split_to(0), Err(KeptError::Damaged { .. })), "a loop");
+    assert!(matches!(split_to(1_000_000), Err(KeptError::Damaged { .. })), "a child outside");
     let feature = edited(tree, |j| j["detector"]["tree"][0]["split"]["feature"] = 99.into());
-    assert!(matches!(feature, Err(ModelError::Damaged(_))));
+    assert!(matches!(feature, Err(KeptError::Damaged { .. })));
     assert!(matches!(
         edited(forest, |j| j["detector"]["forest"] = [0; 0].as_slice().into()),
-        Err(ModelError::Damaged(_))
+        Err(KeptError::Damaged { .. })
     ));
     let narrow = edited(net, |j| j["detector"]["net"]["hidden"]["weights"][0] = vec![1.0].into());
-    assert!(matches!(narrow, Err(ModelError::Damaged(_))));
+    assert!(matches!(narrow, Err(KeptError::Damaged { .. })));
     let flat = edited(net, |j| j["detector"]["net"]["inputs"][0]["deviation"] = 0.0.into());
-    assert!(matches!(flat, Err(ModelError::Damaged(_))));
-    assert!(matches!(edited(tree, |j| j["version"] = 2.into()), Err(ModelError::Version { found: 2 })));
+    assert!(matches!(flat, Err(KeptError::Damaged { .. })));
+    assert!(matches!(edited(tree, |j| j["version"] = 2.into()), Err(KeptError::Version { found: 2, .. })));
     assert!(matches!(
         edited(tree, |j| j["features"] = ["nonsense"].as_slice().into()),
-        Err(ModelError::Syntax(_))
+        Err(KeptError::Syntax { .. })
     ));
-    assert!(matches!(Model::from_json(b""), Err(ModelError::Syntax(_))));
+    assert!(matches!(Model::from_json(b""), Err(KeptError::Syntax { .. })));
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! What a policy answers: a count for each job, and why.
 
-use crate::dfra::Verdict;
+use crate::dfra::Conclusion;
 use crate::fixed;
 use crate::job::{Current, Job, Pool};
 use crate::policy::PolicyKind;
@@ -77,7 +77,7 @@ pub enum Reason {
     /// It shares the set-aside I/O node with others.
     Shared,
     /// What DFRA concluded.
-    Dfra(Verdict),
+    Dfra(Conclusion),
 }
 
 impl JobDecision {
@@ -88,7 +88,7 @@ impl JobDecision {
 
     /// What the job holds once this decision is in effect on `nodes`: its [`Job::current`] from then.
     pub fn held(&self, nodes: Vec<NodeId>) -> Current {
-        let dedicated = matches!(self.reason, Reason::Dfra(verdict) if verdict.dedicated());
+        let dedicated = matches!(self.reason, Reason::Dfra(conclusion) if conclusion.dedicated());
         Current { io_nodes: self.io_nodes, shared: self.shared, dedicated, nodes }
     }
 }
@@ -211,7 +211,7 @@ impl Decision {
             ),
             Reason::Floor { floor } => format!("kept at or above its share, {}", Bandwidth(floor)),
             Reason::Shared => "shares the I/O node set aside: too few for one each".to_owned(),
-            Reason::Dfra(verdict) => verdict.to_string(),
+            Reason::Dfra(conclusion) => conclusion.to_string(),
         }
     }
 }

@@ -45,6 +45,6 @@ pub use one::One;
 pub use oracle::Oracle;
 pub use policy::{Policy, PolicyError, PolicyKind, Settings};
 pub use proportional::{By, Proportional};
-pub use table::{CurveTable, Facts, Scenario, TableError, scenario_name};
+pub use table::{CurveTable, Facts, Scenario, TableError, TableRow, scenario_name, table_rows};
 pub use what_if::{JobSet, JobSetError, WhatIf};
 pub use zero::Zero;

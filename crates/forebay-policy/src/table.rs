@@ -1,10 +1,15 @@
-//! Measured curves as a table, read and written here and nowhere else. The file is CSV with the columns of
-//! the explorer's measurements, one row per repetition; or one row per mean, with its spread in `low_mbs`,
-//! `high_mbs`, `std_dev_mbs` and `samples`, as [`CurveTable::to_csv`] writes it.
+//! Measured curves as a table. The file is CSV with the columns of the explorer's measurements, one row per
+//! repetition; or one row per mean, with its spread in `low_mbs`, `high_mbs`, `std_dev_mbs` and `samples`, as
+//! [`CurveTable::to_csv`] writes it. Its rows are read by [`table_rows`] and nowhere else.
+
+mod row;
+
+pub use row::{TableRow, table_rows};
 
 use crate::curve::{BandwidthCurve, CurveError, Point, Spread};
-use forebay_types::Bandwidth;
-use serde::{Deserialize, Serialize, Serializer};
+use forebay_types::{Bandwidth, Operation, Spatiality};
+use row::Row;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,18 +24,11 @@ pub struct Facts {
     /// Whether all processes use one file, else one each.
     pub shared: bool,
     /// How a process walks through the file.
-    pub spatiality: String,
+    pub spatiality: Spatiality,
     /// Size of a request, KiB.
     pub request_kb: f64,
-    /// `write`, `read`, …
-    pub operation: String,
-}
-
-impl Facts {
-    /// Whether it is measured in operations per second instead of MB/s.
-    pub fn counts_operations(&self) -> bool {
-        matches!(self.operation.as_str(), "create" | "stat" | "unlink")
-    }
+    /// What they do.
+    pub operation: Operation,
 }
 
 /// One measured pattern.
@@ -80,37 +78,6 @@ pub struct CurveTable {
     pub scenarios: Vec<Scenario>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Row {
-    scenario: String,
-    compute_nodes: u32,
-    processes: u32,
-    layout: u8,
-    spatiality: u8,
-    #[serde(serialize_with = "plain")]
-    request_kb: f64,
-    io_nodes: u32,
-    bandwidth_mbs: f64,
-    #[serde(default)]
-    operation: Option<String>,
-    #[serde(default)]
-    low_mbs: Option<f64>,
-    #[serde(default)]
-    high_mbs: Option<f64>,
-    #[serde(default)]
-    std_dev_mbs: Option<f64>,
-    #[serde(default)]
-    samples: Option<u32>,
-}
-
-/// A number as people write it: `32`, not `32.0`.
-fn plain<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(&v.to_string())
-}
-
-const SPATIALITIES: [&str; 3] = ["contiguous", "strided", "random"];
-const LAYOUTS: [&str; 2] = ["file per process", "shared"];
-
 /// What one row, or all repetitions so far, say of one number of I/O nodes.
 enum Level {
     Mean(f64, Spread),
@@ -141,63 +108,27 @@ fn spread(of: &[f64]) -> (f64, Spread) {
     (mean, spread)
 }
 
-impl Row {
-    /// What it says of a number of I/O nodes, added to what was said before.
-    fn add_to(&self, levels: &mut BTreeMap<u32, Level>) -> Result<(), String> {
-        let mbs = self.bandwidth_mbs;
-        if let Some(samples) = self.samples {
-            let spread = Spread {
-                low: Bandwidth(self.low_mbs.unwrap_or(mbs)),
-                high: Bandwidth(self.high_mbs.unwrap_or(mbs)),
-                std_dev: self.std_dev_mbs.unwrap_or(0.0),
-                samples,
-            };
-            return match levels.insert(self.io_nodes, Level::Mean(mbs, spread)) {
-                Some(_) => Err(format!("{} has {} I/O nodes twice", self.scenario, self.io_nodes)),
+impl Level {
+    /// What one row more says, added to what was said before.
+    fn add(row: &TableRow, levels: &mut BTreeMap<u32, Level>) -> Result<(), String> {
+        if let Some(spread) = row.spread {
+            return match levels.insert(row.io_nodes, Level::Mean(row.value, spread)) {
+                Some(_) => Err(format!("{} has {} I/O nodes twice", row.scenario, row.io_nodes)),
                 None => Ok(()),
             };
         }
-        match levels.entry(self.io_nodes).or_insert_with(|| Level::Repetitions(Vec::new())) {
-            Level::Repetitions(of) => of.push(mbs),
-            Level::Mean(..) => return Err(format!("{} has means and repetitions", self.scenario)),
+        match levels.entry(row.io_nodes).or_insert_with(|| Level::Repetitions(Vec::new())) {
+            Level::Repetitions(of) => of.push(row.value),
+            Level::Mean(..) => return Err(format!("{} has means and repetitions", row.scenario)),
         }
         Ok(())
-    }
-
-    fn facts(&self) -> Result<Facts, String> {
-        let at = |name: &str, names: &[&str], value: u8| match names.get(usize::from(value)) {
-            Some(known) => Ok((*known).to_owned()),
-            None => {
-                let all: Vec<String> = names.iter().enumerate().map(|(i, n)| format!("{i} ({n})")).collect();
-                Err(format!("{name} is {value}, not {}", all.join(" or ")))
-            }
-        };
-        let shared = at("layout", &LAYOUTS, self.layout)? == LAYOUTS[1];
-        let spatiality = at("spatiality", &SPATIALITIES, self.spatiality)?;
-        if self.compute_nodes == 0 {
-            return Err("a scenario without compute nodes".to_owned());
-        }
-        let more = [self.low_mbs, self.high_mbs, self.std_dev_mbs].into_iter().flatten();
-        if let Some(v) =
-            [self.bandwidth_mbs, self.request_kb].into_iter().chain(more).find(|v| !v.is_finite() || *v < 0.0)
-        {
-            return Err(format!("{v} is negative or no number"));
-        }
-        let operation = self.operation.clone().unwrap_or_else(|| "write".to_owned());
-        let Row { compute_nodes, processes, request_kb, .. } = *self;
-        Ok(Facts { compute_nodes, processes, shared, spatiality, request_kb, operation })
-    }
-
-    /// One name per curve, though a scenario may both write and read.
-    fn name(&self, facts: &Facts) -> String {
-        scenario_name(&self.scenario, facts)
     }
 }
 
 /// The name of a scenario's curve: that of the scenario, and the operation where it is no write.
 pub fn scenario_name(scenario: &str, facts: &Facts) -> String {
     let operation = format!("/{}", facts.operation);
-    if facts.operation == "write" || scenario.ends_with(&operation) {
+    if facts.operation == Operation::Write || scenario.ends_with(&operation) {
         return scenario.to_owned();
     }
     scenario.to_owned() + &operation
@@ -206,26 +137,19 @@ pub fn scenario_name(scenario: &str, facts: &Facts) -> String {
 impl CurveTable {
     /// Reads a table; further columns are ignored.
     pub fn from_csv(input: impl Read) -> Result<CurveTable, TableError> {
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let headers = reader.headers()?.clone();
         let mut order: Vec<(String, Facts, BTreeMap<u32, Level>)> = Vec::new();
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
-        for record in reader.records() {
-            let record = record?;
-            let line = record.position().map_or(0, |p| p.line());
-            let row: Row = record.deserialize(Some(&headers))?;
-            let bad = |what: String| TableError::Value { line, what };
-            let facts = row.facts().map_err(bad)?;
-            let name = row.name(&facts);
+        for row in table_rows(input)? {
+            let bad = |what: String| TableError::Value { line: row.line, what };
+            // One name per curve, though a scenario may both write and read.
+            let name = scenario_name(&row.scenario, &row.facts);
             let at = *index.entry(name.clone()).or_insert_with(|| {
-                order.push((name.clone(), facts.clone(), BTreeMap::new()));
+                order.push((name.clone(), row.facts.clone(), BTreeMap::new()));
                 order.len() - 1
             });
             let (_, first, levels) = &mut order[at];
-            if *first != facts {
-                return Err(bad(format!("scenario {name} is described in another way further up")));
-            }
-            row.add_to(levels).map_err(bad)?;
+            row.described_as(first).map_err(bad)?;
+            Level::add(&row, levels).map_err(bad)?;
         }
         if order.is_empty() {
             return Err(TableError::Empty);
@@ -255,23 +179,8 @@ impl CurveTable {
     pub fn to_csv(&self, out: impl Write) -> Result<(), TableError> {
         let mut writer = csv::Writer::from_writer(out);
         for s in &self.scenarios {
-            let spatiality = SPATIALITIES.iter().position(|name| *name == s.facts.spatiality).unwrap_or(0);
             for p in s.curve.points() {
-                writer.serialize(Row {
-                    scenario: s.name.clone(),
-                    compute_nodes: s.facts.compute_nodes,
-                    processes: s.facts.processes,
-                    layout: u8::from(s.facts.shared),
-                    spatiality: spatiality as u8,
-                    request_kb: s.facts.request_kb,
-                    io_nodes: p.io_nodes,
-                    bandwidth_mbs: p.bandwidth.0,
-                    operation: Some(s.facts.operation.clone()),
-                    low_mbs: Some(p.spread.map_or(p.bandwidth.0, |s| s.low.0)),
-                    high_mbs: Some(p.spread.map_or(p.bandwidth.0, |s| s.high.0)),
-                    std_dev_mbs: Some(p.spread.map_or(0.0, |s| s.std_dev)),
-                    samples: Some(p.spread.map_or(1, |s| s.samples)),
-                })?;
+                writer.serialize(Row::of(&s.name, &s.facts, p))?;
             }
         }
         writer.flush().map_err(csv::Error::from)?;
@@ -313,7 +222,7 @@ mod tests {
             ("a,8,96,0,0,32,1\n", "line: 2"),
             ("a,0,96,0,0,32,1,1\n", "without compute nodes"),
             ("a,8,96,0,0,32,1,NaN\n", "NaN"),
-            ("a,8,96,0,7,32,1,1\n", "spatiality is 7"),
+            ("a,8,96,0,7,32,1,1\n", "spatiality is 7, not 0 (contiguous) or"),
         ] {
             let error = read(rows).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");

@@ -1,6 +1,6 @@
 //! DFRA: eligibility, interference against the paper's measured pairs, dispatch, failed I/O nodes.
 
-use forebay_policy::dfra::{Cause, DfraConfig, History, IoProfile, Refusal, Verdict};
+use forebay_policy::dfra::{Cause, Conclusion, DfraConfig, History, IoProfile, Refusal};
 use forebay_policy::{Dfra, Job, JobDecision, Policy, Pool, Reason};
 use forebay_types::IoMode;
 use forebay_types::NodeId;
@@ -28,9 +28,9 @@ fn job(id: &str, compute_nodes: u32, history: Option<IoProfile>) -> Job {
     Job { history, ..Job::new(id, compute_nodes, compute_nodes * 4) }
 }
 
-fn verdict(decision: &JobDecision) -> Verdict {
+fn conclusion(decision: &JobDecision) -> Conclusion {
     match decision.reason {
-        Reason::Dfra(verdict) => verdict,
+        Reason::Dfra(conclusion) => conclusion,
         other => panic!("{other:?}"),
     }
 }
@@ -108,12 +108,12 @@ fn dispatch_scales_isolates_and_otherwise_leaves_the_default() {
     ];
     let decision = dfra.decide(&jobs, &pool).unwrap();
     let nodes = |i: usize| decision.jobs[i].nodes.clone().unwrap();
-    assert_eq!(verdict(&decision.jobs[0]), Verdict::Default(Refusal::NoHistory));
-    assert_eq!(verdict(&decision.jobs[1]), Verdict::Default(Refusal::Volume));
+    assert_eq!(conclusion(&decision.jobs[0]), Conclusion::Default(Refusal::NoHistory));
+    assert_eq!(conclusion(&decision.jobs[1]), Conclusion::Default(Refusal::Volume));
     assert_eq!(nodes(0), nodes(1), "small jobs share an I/O node by default");
-    assert_eq!(verdict(&decision.jobs[2]), Verdict::Scale { wanted: 32, granted: 32 });
+    assert_eq!(conclusion(&decision.jobs[2]), Conclusion::Scale { wanted: 32, granted: 32 });
     assert!(!nodes(2).contains(&nodes(0)[0]));
-    assert_eq!(verdict(&decision.jobs[3]), Verdict::Isolate(Cause::SharedFile));
+    assert_eq!(conclusion(&decision.jobs[3]), Conclusion::Isolate(Cause::SharedFile));
     assert!(!nodes(2).contains(&nodes(3)[0]) && nodes(3) != nodes(0));
 
     // Running jobs stay; a newcomer of which nothing is known is not put on anyone's own I/O node.
@@ -133,7 +133,7 @@ fn dispatch_scales_isolates_and_otherwise_leaves_the_default() {
     let failed = nodes(2)[5];
     hurt.nodes[failed.0 as usize].admitted = false;
     let after = dfra.decide(&jobs, &hurt).unwrap();
-    assert_eq!(verdict(&after.jobs[2]), Verdict::Skipped { replaced: 1, dedicated: true });
+    assert_eq!(conclusion(&after.jobs[2]), Conclusion::Skipped { replaced: 1, dedicated: true });
     let now = after.jobs[2].nodes.clone().unwrap();
     assert_eq!(now.len(), 32);
     assert_eq!(now.iter().filter(|n| !nodes(2).contains(n)).count(), 1);
@@ -146,8 +146,8 @@ fn no_more_is_granted_than_is_idle() {
     let pool = Pool { compute_nodes: Some(40_960), ..Pool::of(20) };
     let jobs = [job("a", 512, Some(large(512))), job("b", 512, Some(large(512)))];
     let decision = dfra.decide(&jobs, &pool).unwrap();
-    assert_eq!(verdict(&decision.jobs[0]), Verdict::Scale { wanted: 16, granted: 16 });
-    assert_eq!(verdict(&decision.jobs[1]), Verdict::Scale { wanted: 16, granted: 4 });
+    assert_eq!(conclusion(&decision.jobs[0]), Conclusion::Scale { wanted: 16, granted: 16 });
+    assert_eq!(conclusion(&decision.jobs[1]), Conclusion::Scale { wanted: 16, granted: 4 });
     let all: Vec<NodeId> = decision.jobs.iter().flat_map(|j| j.nodes.clone().unwrap()).collect();
     let distinct: std::collections::HashSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), 20);

@@ -61,7 +61,7 @@ pub struct Because {
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Entry {
+pub struct PublishedClaim {
     /// Its name.
     pub id: String,
     /// Who claims it.
@@ -90,7 +90,7 @@ pub struct Entry {
     pub not_possible: Option<String>,
 }
 
-impl Entry {
+impl PublishedClaim {
     /// The group that makes its figure.
     pub fn group(&self) -> Option<&str> {
         self.measure.as_deref().and_then(|m| m.split('.').next())
@@ -107,7 +107,7 @@ impl Entry {
 #[serde(deny_unknown_fields)]
 pub struct Index {
     /// The claims.
-    pub entry: Vec<Entry>,
+    pub entry: Vec<PublishedClaim>,
     /// Published tables by name.
     #[serde(default)]
     pub table: BTreeMap<String, toml::Table>,
@@ -154,7 +154,7 @@ impl Index {
     }
 
     /// One claim.
-    pub fn find(&self, id: &str) -> Option<&Entry> {
+    pub fn find(&self, id: &str) -> Option<&PublishedClaim> {
         self.entry.iter().find(|e| e.id == id)
     }
 }

@@ -7,11 +7,12 @@ pub mod groups;
 mod index;
 mod report;
 mod state;
+pub mod text;
 pub mod trial;
 mod verdict;
 
 pub use groups::{Break, Figures, Laboratory, Measured, Setup};
-pub use index::{Because, Entry, Index, IndexError, Setting, Tolerance};
+pub use index::{Because, Index, IndexError, PublishedClaim, Setting, Tolerance};
 pub use report::html;
 pub use state::{Session, Tried};
-pub use verdict::{Verdict, judge};
+pub use verdict::{ClaimVerdict, judge};

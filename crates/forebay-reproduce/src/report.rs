@@ -1,6 +1,6 @@
 //! The report: every claim with its verdict, and our value drawn beside the published one.
 
-use crate::index::{Entry, Index, Tolerance};
+use crate::index::{Index, PublishedClaim, Tolerance};
 use crate::state::Tried;
 use forebay_plot::{Axis, BarSeries, Bars, Size};
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ pub fn html(index: &Index, tried: &[Tried], about: &[String]) -> String {
     page + "</html>\n"
 }
 
-fn article(entry: &Entry, t: &Tried) -> String {
+fn article(entry: &PublishedClaim, t: &Tried) -> String {
     let class = t.verdict.name().split(' ').next().unwrap_or_default();
     let mut text = format!(
         "<article id=\"{id}\"><div><p><span class=\"v {class}\">{}</span> <b>{id}</b> <small>{}, {}</small></p><p>{}</p>",
@@ -68,7 +68,7 @@ fn article(entry: &Entry, t: &Tried) -> String {
     text + "</div></article>"
 }
 
-fn chart(entry: &Entry, ours: f64) -> String {
+fn chart(entry: &PublishedClaim, ours: f64) -> String {
     Bars {
         size: Size::new(320.0, 190.0),
         categories: vec!["published".into(), "here".into()],

@@ -1,8 +1,8 @@
 //! A session that can be resumed: every group's figures are kept in a directory as soon as they are made.
 
 use crate::groups::{self, Figures, Measured, Setup};
-use crate::index::{Entry, Index};
-use crate::verdict::{Verdict, judge};
+use crate::index::{Index, PublishedClaim};
+use crate::verdict::{ClaimVerdict, judge};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct Tried {
     pub measured: Option<Measured>,
     /// What is to be said.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
 }
 
 /// A group's figures as they are kept.
@@ -102,17 +102,17 @@ impl Session {
     }
 
     /// What is to be said of a claim, if its figures were made.
-    pub fn verdict(&self, entry: &Entry) -> Option<Tried> {
+    pub fn verdict(&self, entry: &PublishedClaim) -> Option<Tried> {
         let tried = |measured, verdict| Some(Tried { id: entry.id.clone(), measured, verdict });
         if let Some(why) = &entry.not_possible {
-            return tried(None, Verdict::NotPossible(why.clone()));
+            return tried(None, ClaimVerdict::NotPossible(why.clone()));
         }
         let (group, name) = entry.measure.as_deref()?.split_once('.')?;
         match &self.groups.get(group)?.0 {
-            Production::Failed(why) => tried(None, Verdict::NotPossible(why.clone())),
+            Production::Failed(why) => tried(None, ClaimVerdict::NotPossible(why.clone())),
             Production::Figures(figures) => match figures.get(name) {
                 Some(m) => tried(Some(m.clone()), judge(entry, m)),
-                None => tried(None, Verdict::NotPossible(format!("{group} made no figure {name:?}"))),
+                None => tried(None, ClaimVerdict::NotPossible(format!("{group} made no figure {name:?}"))),
             },
         }
     }

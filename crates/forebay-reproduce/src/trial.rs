@@ -1,6 +1,6 @@
 //! Which claims are tried, and the report about all that were.
 
-use crate::{Entry, Index, Session, Setup, Tried, html};
+use crate::{Index, PublishedClaim, Session, Setup, Tried, html};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,14 +15,14 @@ pub struct Choice<'a> {
 
 impl Choice<'_> {
     /// The claims in the order of the index.
-    pub fn of<'i>(&self, index: &'i Index) -> Result<Vec<&'i Entry>> {
+    pub fn of<'i>(&self, index: &'i Index) -> Result<Vec<&'i PublishedClaim>> {
         for id in self.ids {
             if index.find(id).is_none() {
                 bail!("there is no claim {id:?}; `forebay reproduce --list` shows all");
             }
         }
-        let live = |e: &&Entry| e.group().is_some_and(|g| g.starts_with("live-"));
-        let wanted = |e: &&Entry| self.ids.is_empty() || self.ids.contains(&e.id);
+        let live = |e: &&PublishedClaim| e.group().is_some_and(|g| g.starts_with("live-"));
+        let wanted = |e: &&PublishedClaim| self.ids.is_empty() || self.ids.contains(&e.id);
         Ok(index.entry.iter().filter(wanted).filter(|e| !(self.offline && live(e))).collect())
     }
 }
@@ -30,7 +30,7 @@ impl Choice<'_> {
 /// Makes the figures of these claims, kept in `out` if anywhere, and judges them. `step` is told how many
 /// groups are done of how many, and which is next. With `anew`, what was kept is made again.
 pub fn try_all(
-    entries: &[&Entry],
+    entries: &[&PublishedClaim],
     setup: &Setup<'_>,
     out: Option<&Path>,
     anew: bool,

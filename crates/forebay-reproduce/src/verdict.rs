@@ -1,13 +1,13 @@
 //! The comparison of a figure with what was published.
 
 use crate::groups::Measured;
-use crate::index::{Entry, Tolerance};
+use crate::index::{PublishedClaim, Tolerance};
 use serde::{Deserialize, Serialize};
 
 /// What is to be said of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "because", rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// Our value is within the tolerance.
     Reproduced,
     /// It is not, and no reason is known.
@@ -18,28 +18,28 @@ pub enum Verdict {
     NotPossible(String),
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// In a word or two.
     pub fn name(&self) -> &'static str {
         match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::Refuted => "refuted",
-            Verdict::Differs(_) => "differs",
-            Verdict::NotPossible(_) => "not possible here",
+            ClaimVerdict::Reproduced => "reproduced",
+            ClaimVerdict::Refuted => "refuted",
+            ClaimVerdict::Differs(_) => "differs",
+            ClaimVerdict::NotPossible(_) => "not possible here",
         }
     }
 
     /// The reason, where there is one.
     pub fn because(&self) -> Option<&str> {
         match self {
-            Verdict::Differs(why) | Verdict::NotPossible(why) => Some(why),
-            Verdict::Reproduced | Verdict::Refuted => None,
+            ClaimVerdict::Differs(why) | ClaimVerdict::NotPossible(why) => Some(why),
+            ClaimVerdict::Reproduced | ClaimVerdict::Refuted => None,
         }
     }
 }
 
 /// Judges a claim by our value.
-pub fn judge(entry: &Entry, measured: &Measured) -> Verdict {
+pub fn judge(entry: &PublishedClaim, measured: &Measured) -> ClaimVerdict {
     let (ours, published) = (measured.value, entry.published);
     let same = match entry.tolerance {
         Tolerance::Relative(part) => (ours - published).abs() <= part * published.abs(),
@@ -49,9 +49,9 @@ pub fn judge(entry: &Entry, measured: &Measured) -> Verdict {
         Tolerance::AtLeastPart(part) => ours >= part * published,
     };
     match &entry.because {
-        _ if same => Verdict::Reproduced,
-        Some(b) if (b.seen[0]..=b.seen[1]).contains(&ours) => Verdict::Differs(b.reason.clone()),
-        _ => Verdict::Refuted,
+        _ if same => ClaimVerdict::Reproduced,
+        Some(b) if (b.seen[0]..=b.seen[1]).contains(&ours) => ClaimVerdict::Differs(b.reason.clone()),
+        _ => ClaimVerdict::Refuted,
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_reason_holds_only_where_it_was_found() {
-        let mut entry = Entry {
+        let mut entry = PublishedClaim {
             id: "x".into(),
             source: String::new(),
             figure: String::new(),
@@ -75,21 +75,24 @@ mod tests {
             because: None,
             not_possible: None,
         };
-        let at = |entry: &Entry, value: f64| judge(entry, &Measured::exact(value));
-        assert_eq!(at(&entry, 109.0), Verdict::Reproduced);
-        assert_eq!(at(&entry, 111.0), Verdict::Refuted);
+        let at = |entry: &PublishedClaim, value: f64| judge(entry, &Measured::exact(value));
+        assert_eq!(at(&entry, 109.0), ClaimVerdict::Reproduced);
+        assert_eq!(at(&entry, 111.0), ClaimVerdict::Refuted);
         entry.because = Some(Because { reason: "other disks".into(), seen: [120.0, 130.0] });
-        assert_eq!(at(&entry, 125.0), Verdict::Differs("other disks".into()));
-        assert_eq!(at(&entry, 50.0), Verdict::Refuted, "the reason is not for this");
-        assert_eq!(at(&entry, f64::NAN), Verdict::Refuted);
+        assert_eq!(at(&entry, 125.0), ClaimVerdict::Differs("other disks".into()));
+        assert_eq!(at(&entry, 50.0), ClaimVerdict::Refuted, "the reason is not for this");
+        assert_eq!(at(&entry, f64::NAN), ClaimVerdict::Refuted);
         for (tolerance, good, bad) in [
             (Tolerance::AtLeast, 100.0, 99.0),
             (Tolerance::AtMost, 100.0, 101.0),
             (Tolerance::Absolute(2.0), 98.0, 97.0),
             (Tolerance::AtLeastPart(0.5), 50.0, 49.0),
         ] {
-            let entry = Entry { tolerance, because: None, ..entry.clone() };
-            assert_eq!((at(&entry, good), at(&entry, bad)), (Verdict::Reproduced, Verdict::Refuted));
+            let entry = PublishedClaim { tolerance, because: None, ..entry.clone() };
+            assert_eq!(
+                (at(&entry, good), at(&entry, bad)),
+                (ClaimVerdict::Reproduced, ClaimVerdict::Refuted)
+            );
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The checks can say no: with a mechanism broken on purpose, verdicts change.
 
-use forebay_reproduce::{Break, Index, Session, Setup, Verdict};
+use forebay_reproduce::{Break, ClaimVerdict, Index, Session, Setup};
 
 /// The verdict on a claim, with something broken or nothing.
-fn verdict(index: &Index, id: &str, broken: Option<Break>) -> Verdict {
+fn verdict(index: &Index, id: &str, broken: Option<Break>) -> ClaimVerdict {
     let entry = index.find(id).unwrap_or_else(|| panic!("there is no claim {id}"));
     let setup = Setup { full: false, broken, tables: &index.table, laboratory: None };
     let mut session = Session::open(None).unwrap();
@@ -14,9 +14,9 @@ fn verdict(index: &Index, id: &str, broken: Option<Break>) -> Verdict {
 /// Reproduced as things are, and not when this is broken.
 fn can_fail(id: &str, broken: Break) {
     let index = Index::built_in().unwrap();
-    assert_eq!(verdict(&index, id, None), Verdict::Reproduced, "{id}");
+    assert_eq!(verdict(&index, id, None), ClaimVerdict::Reproduced, "{id}");
     let without = verdict(&index, id, Some(broken));
-    assert_ne!(without, Verdict::Reproduced, "{id} without {broken:?}");
+    assert_ne!(without, ClaimVerdict::Reproduced, "{id} without {broken:?}");
 }
 
 #[test]

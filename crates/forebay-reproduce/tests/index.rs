@@ -1,6 +1,6 @@
 //! The index, the session and the report.
 
-use forebay_reproduce::{Index, Laboratory, Session, Setup, Verdict, html};
+use forebay_reproduce::{ClaimVerdict, Index, Laboratory, Session, Setup, html};
 
 #[test]
 fn the_index_is_large_and_says_where_everything_is_from() {
@@ -53,7 +53,7 @@ fn a_session_goes_on_where_it_was() {
     for _ in 0..2 {
         let mut session = Session::open(Some(directory.path())).unwrap();
         session.make("live-metadata", &setup).unwrap();
-        assert_eq!(session.verdict(entry).unwrap().verdict, Verdict::Reproduced);
+        assert_eq!(session.verdict(entry).unwrap().verdict, ClaimVerdict::Reproduced);
     }
     assert_eq!(laboratory.0.get(), 1, "the second session had the figures");
     // What failed is told, and tried again.

@@ -52,12 +52,12 @@ pub fn serve(
     let mut mounts = Vec::new();
     for (export, map) in places(layer.config()) {
         let options = Options { export, contract, ids: ids() };
-        mounts.push(Place::new(&map.dir, Arc::clone(&client), options, until.end.clone())?);
+        mounts.push(Mountpoint::new(&map.dir, Arc::clone(&client), options, until.end.clone())?);
     }
     ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;
     // The first signal, or the end of a mount that somebody else unmounted.
     let _ = until.ended.recv();
-    mounts.iter().for_each(Place::unmount);
+    mounts.iter().for_each(Mountpoint::unmount);
     for mount in &mounts {
         mount.mounted.wait(LAST_USERS);
         mount.mounted.leave();
@@ -113,14 +113,14 @@ pub(crate) fn places(config: &Config) -> Vec<(u16, ExportMap)> {
 }
 
 /// One mount on the machine.
-struct Place {
+struct Mountpoint {
     dir: PathBuf,
     mounted: Arc<Mounted>,
     watcher: Arc<Watcher>,
 }
 
-impl Place {
-    fn new(dir: &Path, client: Arc<Client>, options: Options, ended: Sender<()>) -> Result<Place> {
+impl Mountpoint {
+    fn new(dir: &Path, client: Arc<Client>, options: Options, ended: Sender<()>) -> Result<Mountpoint> {
         if !dir.is_dir() {
             bail!("{}: no such directory to mount on: make it first", dir.display());
         }
@@ -133,7 +133,7 @@ impl Place {
             while !served.wait(Duration::from_secs(3600)) {}
             let _ = ended.send(());
         });
-        Ok(Place { dir: dir.to_owned(), mounted, watcher })
+        Ok(Mountpoint { dir: dir.to_owned(), mounted, watcher })
     }
 
     fn unmount(&self) {

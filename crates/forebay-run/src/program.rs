@@ -2,7 +2,7 @@
 //! ended again.
 
 use crate::join;
-use crate::launch::{self, Account, Plan, Seen, Several};
+use crate::launch::{self, Account, ClientsByNode, Plan, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
 use crate::watch::Watcher;
@@ -268,7 +268,7 @@ impl Program {
 
     /// Has the launcher start a shell in place of every rank: all must come to an I/O node. Whom those had
     /// seen then.
-    fn look_first(&self, layer: &Layer) -> Result<Seen> {
+    fn look_first(&self, layer: &Layer) -> Result<ClientsByNode> {
         let (library, config) = (layer.dir().join("libforebay.so"), layer.client_config());
         let command = launch::preflight(&self.plan.launch, &self.plan.command, &library, &config);
         let said = launch::said_within(&mut self.forwarded(layer, &command), LOOK);
@@ -297,7 +297,12 @@ impl Program {
     }
 
     /// Who came to the I/O nodes, against who should have.
-    fn account(&self, layer: &Layer, registered: Option<&Registered>, before: &Seen) -> Option<Account> {
+    fn account(
+        &self,
+        layer: &Layer,
+        registered: Option<&Registered>,
+        before: &ClientsByNode,
+    ) -> Option<Account> {
         let plan = &self.plan;
         if plan.launch.starter.is_none() && plan.hosts.is_empty() {
             return None;

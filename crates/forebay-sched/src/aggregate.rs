@@ -36,12 +36,12 @@ impl Default for Limits {
 }
 
 /// What a [`Run`] holds: a request, perhaps with something a scheduler notes beside it.
-pub trait Entry {
+pub trait HasRequest {
     /// The request.
     fn request(&self) -> &Request;
 }
 
-impl Entry for Request {
+impl HasRequest for Request {
     fn request(&self) -> &Request {
         self
     }
@@ -59,7 +59,7 @@ impl<T> Default for Run<T> {
     }
 }
 
-impl<T: Entry> Run<T> {
+impl<T: HasRequest> Run<T> {
     /// Appends a request.
     pub fn push(&mut self, r: T) {
         self.queue.push_back(r);

@@ -2,6 +2,7 @@
 //! caller brings the clock, and decides what to do with the figures.
 
 use crate::{Request, Scheduler, SchedulerConfig, Site, build};
+use forebay_types::stats::median;
 use forebay_types::{FileId, FlowId, Nanos, OpKind, RequestId, ServerId};
 
 /// The numbers of waiting requests that are measured.
@@ -131,8 +132,7 @@ impl Bench {
             times.push(clock().since(start).0 as f64 / BLOCK as f64);
             served += BLOCK;
         }
-        times.sort_unstable_by(f64::total_cmp);
-        (times[times.len() / 2], served as f64 / batches as f64)
+        (median(&times), served as f64 / batches as f64)
     }
 
     /// Takes the block in, and as many requests out; says in how many batches.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// One request on its way through the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Traced {
     /// As it arrived.
     pub request: Request,
     /// When no limit held it back any more.
@@ -21,7 +21,7 @@ pub struct Seen {
 /// The last requests that were served, oldest first.
 #[derive(Debug)]
 pub struct Trace {
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Traced>,
     most: usize,
 }
 
@@ -38,7 +38,7 @@ impl Trace {
     }
 
     /// One more was served.
-    pub fn push(&mut self, seen: Seen) {
+    pub fn push(&mut self, seen: Traced) {
         if self.most == 0 {
             return;
         }
@@ -49,7 +49,7 @@ impl Trace {
     }
 
     /// All of them.
-    pub fn all(&self) -> Vec<Seen> {
+    pub fn all(&self) -> Vec<Traced> {
         self.seen.iter().copied().collect()
     }
 }
@@ -72,7 +72,7 @@ pub struct Costs {
 
 impl Costs {
     /// As it was seen.
-    pub fn of(seen: &[Seen]) -> Costs {
+    pub fn of(seen: &[Traced]) -> Costs {
         let mut order: Vec<usize> = (0..seen.len()).collect();
         order.sort_by_key(|i| (seen[*i].done, seen[*i].issued));
         let mut cost = vec![Nanos::ZERO; seen.len()];
@@ -130,7 +130,7 @@ impl Blame {
 }
 
 /// Where a flow's time went.
-pub fn blame(seen: &[Seen], flow: FlowId) -> Blame {
+pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
     let costs = Costs::of(seen);
     // By when they were issued, so that those that matter to a wait are next to each other.
     let mut order: Vec<usize> = (0..seen.len()).collect();
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use forebay_types::{FileId, RequestId};
 
-    fn seen(flow: u32, arrival: u64, admitted: u64, issued: u64, done: u64) -> Seen {
+    fn seen(flow: u32, arrival: u64, admitted: u64, issued: u64, done: u64) -> Traced {
         let ms = Nanos::from_millis;
         let request = Request {
             id: RequestId(arrival),
@@ -203,7 +203,7 @@ mod tests {
             server: ServerId(0),
             op: OpKind::Write,
         };
-        Seen { request, admitted: ms(admitted), issued: ms(issued), done: ms(done) }
+        Traced { request, admitted: ms(admitted), issued: ms(issued), done: ms(done) }
     }
 
     #[test]

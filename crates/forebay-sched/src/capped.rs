@@ -2,7 +2,7 @@
 //! storage idles. Not work-conserving, and meant so: what one flow leaves is nobody's.
 
 use crate::aggregate::Limits;
-use crate::flows::Flows;
+use crate::flows::{Flows, left_to_flows};
 use crate::heap::SlotHeap;
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
@@ -82,17 +82,7 @@ impl Scheduler for Capped {
         self.ready.peek().map(|((ready, _), _)| ready)
     }
 
-    fn len(&self) -> usize {
-        self.flows.len()
-    }
-
-    fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        self.flows.set_weight(flow, weight);
-    }
-
-    fn forget(&mut self, flow: FlowId) {
-        self.flows.forget(flow);
-    }
+    left_to_flows!();
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
         let Algorithm::Capped(capped) = &config.algorithm else { return false };

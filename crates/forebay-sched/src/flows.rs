@@ -6,6 +6,24 @@ use crate::table::Table;
 use crate::{Batch, Request};
 use forebay_types::FlowId;
 
+/// What a scheduler that keeps its requests in [`Flows`] leaves to them.
+macro_rules! left_to_flows {
+    () => {
+        fn len(&self) -> usize {
+            self.flows.len()
+        }
+
+        fn set_weight(&mut self, flow: FlowId, weight: u32) {
+            self.flows.set_weight(flow, weight);
+        }
+
+        fn forget(&mut self, flow: FlowId) {
+            self.flows.forget(flow);
+        }
+    };
+}
+pub(crate) use left_to_flows;
+
 #[derive(Debug)]
 pub(crate) struct Flow<S> {
     pub(crate) requests: Run,

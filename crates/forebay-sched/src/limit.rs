@@ -7,7 +7,7 @@
 
 mod divide;
 
-pub use divide::{Place, divide};
+pub use divide::{Demand, divide};
 pub use forebay_types::rates::{KINDS, Rates};
 
 use crate::Request;

@@ -1,7 +1,7 @@
 //! What the I/O node holds: the scheduler in force, the flows' weights and counters, and the change
 //! from one scheduler to another while requests wait and run.
 
-use crate::blame::{Seen, Trace};
+use crate::blame::{Trace, Traced};
 use crate::limit::{Gate, Rates, Throttled, Used};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
@@ -132,7 +132,7 @@ impl DispatchQueue {
         for r in ticket.batch.requests() {
             let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
             let admitted = let_go.unwrap_or(r.arrival);
-            self.trace.push(Seen { request: *r, admitted, issued: ticket.issued, done: now });
+            self.trace.push(Traced { request: *r, admitted, issued: ticket.issued, done: now });
         }
         if ticket.generation.is_some() {
             self.accounts.served(now, &ticket.batch);

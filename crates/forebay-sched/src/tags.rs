@@ -4,7 +4,7 @@
 //! kept apart by the depth slots they will occupy, so that the smallest tag among those that fit
 //! is found without a search.
 
-use crate::aggregate::{Entry, Limits, Run};
+use crate::aggregate::{HasRequest, Limits, Run};
 use crate::heap::SlotHeap;
 use crate::table::Table;
 use crate::{Batch, Request};
@@ -30,7 +30,7 @@ struct Tagged {
     put_back: u64,
 }
 
-impl Entry for Tagged {
+impl HasRequest for Tagged {
     fn request(&self) -> &Request {
         &self.request
     }

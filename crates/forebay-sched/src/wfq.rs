@@ -2,7 +2,7 @@
 //! spend, and keeps what is left while it has requests waiting.
 
 use crate::aggregate::Limits;
-use crate::flows::Flows;
+use crate::flows::{Flows, left_to_flows};
 use crate::{Algorithm, Batch, METADATA_COST, Request, Scheduler, SchedulerConfig};
 use forebay_types::{FlowId, Nanos};
 use serde::{Deserialize, Serialize};
@@ -118,17 +118,7 @@ impl Scheduler for Wfq {
         }
     }
 
-    fn len(&self) -> usize {
-        self.flows.len()
-    }
-
-    fn set_weight(&mut self, flow: FlowId, weight: u32) {
-        self.flows.set_weight(flow, weight);
-    }
-
-    fn forget(&mut self, flow: FlowId) {
-        self.flows.forget(flow);
-    }
+    left_to_flows!();
 
     fn retune(&mut self, config: &SchedulerConfig) -> bool {
         let Algorithm::Wfq(wfq) = &config.algorithm else { return false };

@@ -4,7 +4,7 @@
 //! many here, and as long after the last of them as it did. The storage serves one request of a data server
 //! after the other, as fast as it was seen to, and none of a size sooner than the soonest of that size.
 
-use crate::blame::{Costs, Seen};
+use crate::blame::{Costs, Traced};
 use crate::{DispatchQueue, Request, SchedulerConfig, Site};
 use forebay_types::{FlowId, Nanos, RequestId, ServerId};
 use std::cmp::Reverse;
@@ -69,7 +69,7 @@ impl Arrivals {
 }
 
 /// The flows of what was seen, and the first moment.
-fn arrivals(seen: &[Seen]) -> (BTreeMap<FlowId, Arrivals>, Nanos) {
+fn arrivals(seen: &[Traced]) -> (BTreeMap<FlowId, Arrivals>, Nanos) {
     let mut flows: BTreeMap<FlowId, Arrivals> = BTreeMap::new();
     let mut done: BTreeMap<FlowId, Vec<Nanos>> = BTreeMap::new();
     for s in seen {
@@ -94,7 +94,7 @@ fn arrivals(seen: &[Seen]) -> (BTreeMap<FlowId, Arrivals>, Nanos) {
 
 /// Serves what was seen again under `config`, so many at a time, with these weights.
 pub fn replay(
-    seen: &[Seen],
+    seen: &[Traced],
     config: &SchedulerConfig,
     site: Site,
     slots: usize,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use forebay_types::{FileId, OpKind};
 
-    fn one(id: u64, flow: u32, arrival: u64, issued: u64) -> Seen {
+    fn one(id: u64, flow: u32, arrival: u64, issued: u64) -> Traced {
         let request = Request {
             id: RequestId(id),
             arrival: Nanos::from_millis(arrival),
@@ -188,16 +188,16 @@ mod tests {
             op: OpKind::Write,
         };
         let issued = Nanos::from_millis(issued);
-        Seen { request, admitted: request.arrival, issued, done: issued + Nanos::from_millis(1) }
+        Traced { request, admitted: request.arrival, issued, done: issued + Nanos::from_millis(1) }
     }
 
     /// Flow 1 sends much at once, flow 2 a little later; each takes 1 ms, one at a time, in order.
-    fn crowd() -> Vec<Seen> {
+    fn crowd() -> Vec<Traced> {
         let first = (0..100).map(|i| one(i, 1, 0, i));
         first.chain((100..110).map(|i| one(i, 2, 5, i))).collect()
     }
 
-    fn replayed(seen: &[Seen], spec: &str) -> BTreeMap<FlowId, Fared> {
+    fn replayed(seen: &[Traced], spec: &str) -> BTreeMap<FlowId, Fared> {
         replay(seen, &spec.parse().unwrap(), Site::default(), 1, &[])
     }
 
@@ -221,7 +221,8 @@ mod tests {
     fn who_is_answered_sooner_asks_sooner() {
         // Flow 1 has four under way all the time, flow 2 one: it waits for all four, every time.
         let came = |n: u64| if n < 5 { 0 } else { n - 4 };
-        let seen: Vec<Seen> = (0..250).map(|n| one(n, if n % 5 == 4 { 2 } else { 1 }, came(n), n)).collect();
+        let seen: Vec<Traced> =
+            (0..250).map(|n| one(n, if n % 5 == 4 { 2 } else { 1 }, came(n), n)).collect();
         let (fifo, fair) = (replayed(&seen, "fifo:merge=1"), replayed(&seen, "sfq:merge=1"));
         assert!((fifo[&FlowId(2)].mean() - 0.005).abs() < 0.0005, "{fifo:?}");
         // In turns: one of the other's, then its own.

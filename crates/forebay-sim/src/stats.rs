@@ -1,5 +1,6 @@
 //! Five-number summaries.
 
+use forebay_types::stats::quantile;
 use serde::Serialize;
 
 /// Minimum, quartiles and maximum.
@@ -20,18 +21,12 @@ pub struct Summary {
 impl Summary {
     /// Of these values; all zero if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Summary {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let at = |q: f64| {
-            let exact = q * sorted.len().saturating_sub(1) as f64;
-            let (low, part) = (exact.floor() as usize, exact.fract());
-            match (sorted.get(low), sorted.get(low + 1)) {
-                (Some(a), Some(b)) => a + (b - a) * part,
-                (Some(a), None) => *a,
-                (None, _) => 0.0,
-            }
-        };
-        Summary { min: at(0.0), q1: at(0.25), median: at(0.5), q3: at(0.75), max: at(1.0) }
+        let values: Vec<f64> = values.into_iter().collect();
+        if values.is_empty() {
+            return Summary::default();
+        }
+        let [min, q1, median, q3, max] = [0.0, 0.25, 0.5, 0.75, 1.0].map(|q| quantile(&values, q));
+        Summary { min, q1, median, q3, max }
     }
 }
 

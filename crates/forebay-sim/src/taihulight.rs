@@ -3,10 +3,11 @@
 //! the DFRA paper's Table 4.
 
 use crate::stats::Summary;
-use forebay_policy::dfra::{DfraConfig, IoProfile, Refusal, Verdict};
+use forebay_policy::dfra::{Conclusion, DfraConfig, IoProfile, Refusal};
 use forebay_policy::{Dfra, Job, Policy, PolicyError, Pool, Reason};
 use forebay_types::IoMode;
 use forebay_types::Nanos;
+use forebay_types::stats::quantile;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -228,9 +229,9 @@ pub fn replay(
         }
         let chosen = &decision.jobs[last];
         match chosen.reason {
-            Reason::Dfra(Verdict::Scale { .. }) => counts.scaled += 1,
-            Reason::Dfra(Verdict::Isolate(_)) => counts.isolated += 1,
-            Reason::Dfra(Verdict::NoneIdle) => counts.none_idle += 1,
+            Reason::Dfra(Conclusion::Scale { .. }) => counts.scaled += 1,
+            Reason::Dfra(Conclusion::Isolate(_)) => counts.isolated += 1,
+            Reason::Dfra(Conclusion::NoneIdle) => counts.none_idle += 1,
             _ => counts.default += 1,
         }
         running[last].current = Some(chosen.held(chosen.nodes.clone().unwrap_or_default()));
@@ -246,8 +247,9 @@ pub fn replay(
     counts.io_nodes_in_use = Summary::of(in_use);
     counts.running = Summary::of(at_once);
     counts.benefit_node_hours = hours.0 / hours.1;
-    times.sort_unstable_by(f64::total_cmp);
-    counts.decision_us_p99 = times.get(times.len() * 99 / 100).copied().unwrap_or(0.0);
+    if !times.is_empty() {
+        counts.decision_us_p99 = quantile(&times, 0.99);
+    }
     counts.decision_us = Summary::of(times);
     Ok(counts)
 }

@@ -4,10 +4,94 @@ use crate::fit::Predicted;
 use crate::fluid::Month;
 use crate::fluid::behaviour::Submitted;
 use crate::queue::{self, Outcome, QueueFile};
+use crate::requests;
 use crate::study::{self, Study};
 use crate::taihulight::{self, Replay, TABLE_4};
 use forebay_plot::{say, table};
-use forebay_policy::PolicyKind;
+use forebay_policy::{PolicyKind, WhatIf};
+
+/// Every request under several schedulers: each one's name, what came out, and how many requests were simulated
+/// in a second of processor time.
+pub fn requests(rows: &[(String, requests::Outcome, f64)]) -> String {
+    let header = ["scheduler", "MB/s", "seconds", "requests a batch", "a call, ms", "simulated requests/s"];
+    let mut t = table::new(&header, &[]);
+    for (name, o, speed) in rows {
+        t.add_row([
+            name.clone(),
+            format!("{:.1}", o.bandwidth().0),
+            format!("{:.3}", o.end.as_secs_f64()),
+            format!("{:.2}", o.merged()),
+            format!("{:.3}", o.flow(0).mean().as_secs_f64() * 1e3),
+            format!("{speed:.0}"),
+        ]);
+    }
+    format!("{t}\n")
+}
+
+/// The same for programs.
+pub fn requests_json(rows: &[(String, requests::Outcome, f64)]) -> Vec<serde_json::Value> {
+    let row = |(name, o, speed): &(String, requests::Outcome, f64)| {
+        serde_json::json!({
+            "scheduler": name,
+            "bandwidth_mbs": o.bandwidth().0,
+            "seconds": o.end.as_secs_f64(),
+            "requests_per_batch": o.merged(),
+            "mean_call_ms": o.flow(0).mean().as_secs_f64() * 1e3,
+            "simulated_requests_per_s": speed,
+        })
+    };
+    rows.iter().map(row).collect()
+}
+
+/// One decision for a given set of jobs.
+pub fn what_if(WhatIf { decision, explained, fixed }: &WhatIf) -> String {
+    let mbs = |b: Option<f64>| b.map_or("?".to_owned(), |b| format!("{b:.1}"));
+    let header = ["job", "compute\nnodes", "I/O nodes", "MB/s", "STATIC", "gain", "why"];
+    let mut table = table::new(&header, &["why"]);
+    for e in explained {
+        let nodes = match (e.io_nodes, e.shared) {
+            (_, true) => "shared".to_owned(),
+            (0, _) => "direct".to_owned(),
+            (n, _) => n.to_string(),
+        };
+        let gain = e.gain.map_or(String::new(), |g| format!("{g:+.1}"));
+        let fixed = format!("{} → {}", e.static_io_nodes, mbs(e.static_bandwidth.map(|b| b.0)));
+        table.add_row([
+            e.id.clone(),
+            e.compute_nodes.to_string(),
+            nodes,
+            mbs(e.bandwidth.map(|b| b.0)),
+            fixed,
+            gain,
+            e.why.clone(),
+        ]);
+    }
+    let mut out = format!("{table}\n");
+    let compared = fixed.filter(|f| f.0 > 0.0 && decision.policy != PolicyKind::Static);
+    let compared =
+        compared.map_or(String::new(), |f| format!(", {:.2}× STATIC's {f}", decision.total.0 / f.0));
+    say!(
+        out,
+        "{}: {} in total{compared}; {} of {} I/O nodes used",
+        decision.policy,
+        decision.total,
+        decision.used(),
+        decision.io_nodes
+    );
+    if let Some(share) = decision.share {
+        say!(out, "Every job keeps at least {:.0} % of what STATIC would give it.", share * 100.0);
+    }
+    if decision.used() > u64::from(decision.io_nodes) {
+        say!(out, "More are handed out than there are: jobs would share I/O nodes and get less than shown.");
+    }
+    match decision.unpredicted() {
+        0 => {}
+        n => {
+            say!(out, "{n} of {} jobs have no predicted bandwidth and are not in the total.", explained.len())
+        }
+    }
+    out
+}
 
 /// The set study.
 pub fn study(study: &Study, pools: &[u32]) -> String {

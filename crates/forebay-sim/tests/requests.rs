@@ -4,6 +4,7 @@ use forebay_sched::emulate::{AccessModel, StorageModel};
 use forebay_sim::requests::program::{Bursts, Stream};
 use forebay_sim::requests::tuner::Tuner;
 use forebay_sim::requests::{Machine, Outcome, Process, Span, job, run, run_observed};
+use forebay_sim::scenarios::{Broken, metadata};
 use forebay_types::{FileId, FlowId, Nanos, OpKind, Pattern};
 use proptest::prelude::*;
 
@@ -76,25 +77,9 @@ fn windows_keep_nodes_apart_and_need_the_rotation() {
 #[test]
 fn weights_share_metadata_two_to_one_and_without_a_scheduler_evenly() {
     let share = |scheduler: &str| {
-        let machine = Machine { weights: vec![(FlowId(0), 2)], dispatchers: 8, ..machine(scheduler, 1) };
-        let one = |flow| {
-            job(flow, 32, 0..8, 0..1, |_| {
-                Box::new(Bursts {
-                    op: OpKind::Metadata,
-                    file: FileId(0),
-                    sizes: vec![0],
-                    base: 0,
-                    stride: 0,
-                    wrap: 1,
-                    burst: 0,
-                    pause: Nanos::ZERO,
-                    step: 0,
-                })
-            })
-        };
-        let processes = one(0).into_iter().chain(one(1)).collect();
-        let outcome = run(&machine, processes, Span { from: Nanos::ZERO, until: Nanos::from_secs(2) });
-        outcome.flow(0).calls as f64 / outcome.flow(1).calls as f64
+        let (model, scheduler) = (StorageModel::default(), scheduler.parse().unwrap());
+        let [heavy, light] = metadata(&model, &scheduler, Nanos::from_secs(2), Broken::default());
+        heavy / light
     };
     assert!((share("sfq-d") - 2.0).abs() < 0.05);
     assert!((share("fifo") - 1.0).abs() < 0.05);

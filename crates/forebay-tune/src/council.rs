@@ -5,10 +5,11 @@
 use crate::arms::Arms;
 use crate::context::Context;
 use crate::guard::Guard;
-use crate::learned::{Learned, LearnedContext, LearnedError};
+use crate::learned::{Learned, LearnedContext};
 use crate::learner::{Learner, Recommendation, Why};
 use crate::policy::BanditConfig;
 use crate::values::Memory;
+use forebay_pattern::KeptError;
 use forebay_sched::SchedulerConfig;
 use forebay_types::NodeId;
 use rand::SeedableRng;
@@ -265,7 +266,7 @@ impl Council {
 
     /// Goes on with what was learned before, in place of what is known now. Arms are recognised by
     /// their configuration; those that are no longer declared are left out, new ones are unknown.
-    pub fn import(&mut self, learned: &Learned) -> Result<(), LearnedError> {
+    pub fn import(&mut self, learned: &Learned) -> Result<(), KeptError> {
         learned.check()?;
         let from: Vec<Option<usize>> = self.arms.all().iter().map(|a| learned.arms().find(a)).collect();
         let (memory, guard) = (self.config.memory, self.config.guard);

@@ -5,38 +5,12 @@ use crate::arms::Arms;
 use crate::context::Context;
 use crate::council::MAX_CONTEXTS;
 use crate::values::Values;
+use forebay_pattern::{KeptError, KeptFile};
 use serde::{Deserialize, Serialize};
 
-/// The version this program writes and reads.
-pub const LEARNED_VERSION: u32 = 1;
-/// A file of what was learned is not larger than this.
-pub const LEARNED_MAX_BYTES: usize = 64 << 20;
-
-/// What can be wrong with such a file.
-#[derive(Debug, thiserror::Error)]
-pub enum LearnedError {
-    /// It is no such file.
-    #[error("not a file of what Forebay learned: {0}")]
-    Syntax(String),
-    /// It was written by another version.
-    #[error("the file has version {found}, this program reads version {LEARNED_VERSION}")]
-    Version {
-        /// The version in the file.
-        found: u32,
-    },
-    /// It contradicts itself.
-    #[error("the file is damaged: {0}")]
-    Damaged(String),
-    /// It is larger than any such file is.
-    #[error("the file is larger than {} MiB", LEARNED_MAX_BYTES >> 20)]
-    TooLarge,
-}
-
-impl From<serde_json::Error> for LearnedError {
-    fn from(e: serde_json::Error) -> LearnedError {
-        LearnedError::Syntax(e.to_string())
-    }
-}
+/// The file of what was learned.
+pub const LEARNED_FILE: KeptFile =
+    KeptFile { what: "file of what was learned", version: 1, max_bytes: 64 << 20 };
 
 /// What was learned in one context.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +32,7 @@ pub struct Learned {
 
 impl Learned {
     pub(crate) fn new(arms: Arms, round: u64, contexts: Vec<LearnedContext>) -> Learned {
-        Learned { version: LEARNED_VERSION, arms, round, contexts }
+        Learned { version: LEARNED_FILE.version, arms, round, contexts }
     }
 
     /// The arms.
@@ -77,19 +51,8 @@ impl Learned {
     }
 
     /// Reads a file.
-    pub fn from_json(bytes: &[u8]) -> Result<Learned, LearnedError> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        if bytes.len() > LEARNED_MAX_BYTES {
-            return Err(LearnedError::TooLarge);
-        }
-        let Versioned { version } = serde_json::from_slice(bytes)?;
-        if version != LEARNED_VERSION {
-            return Err(LearnedError::Version { found: version });
-        }
-        let learned: Learned = serde_json::from_slice(bytes)?;
+    pub fn from_json(bytes: &[u8]) -> Result<Learned, KeptError> {
+        let learned: Learned = LEARNED_FILE.read(bytes)?;
         learned.check()?;
         Ok(learned)
     }
@@ -100,18 +63,18 @@ impl Learned {
         serde_json::to_vec_pretty(self).expect("what was learned is representable as JSON")
     }
 
-    pub(crate) fn check(&self) -> Result<(), LearnedError> {
+    pub(crate) fn check(&self) -> Result<(), KeptError> {
         if self.contexts.len() > MAX_CONTEXTS {
-            return Err(LearnedError::Damaged(format!("it has {} contexts", self.contexts.len())));
+            return Err(LEARNED_FILE.damaged(format!("it has {} contexts", self.contexts.len())));
         }
         for c in &self.contexts {
             let sound = c.values.check(self.arms.all().len());
-            sound.map_err(|e| LearnedError::Damaged(format!("{}: {e}", c.context)))?;
+            sound.map_err(|e| LEARNED_FILE.damaged(format!("{}: {e}", c.context)))?;
         }
         let mut contexts: Vec<Context> = self.contexts.iter().map(|c| c.context).collect();
         contexts.sort_unstable();
         match contexts.windows(2).find(|w| w[0] == w[1]) {
-            Some(twice) => Err(LearnedError::Damaged(format!("{} occurs twice", twice[0]))),
+            Some(twice) => Err(LEARNED_FILE.damaged(format!("{} occurs twice", twice[0]))),
             None => Ok(()),
         }
     }

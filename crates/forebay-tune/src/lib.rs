@@ -20,7 +20,7 @@ pub use arms::{Arms, ArmsError, MAX_ARMS};
 pub use context::{Context, LoadClass, SizeClass};
 pub use council::{Council, CouncilConfig, CouncilError, Decision, MAX_CONTEXTS, Observation, Vote};
 pub use guard::Guard;
-pub use learned::{LEARNED_MAX_BYTES, LEARNED_VERSION, Learned, LearnedContext, LearnedError};
+pub use learned::{LEARNED_FILE, Learned, LearnedContext};
 pub use learner::{Learner, Recommendation, Why};
 pub use policy::{BanditConfig, BanditPolicy};
 pub use reward::RewardRule;

@@ -1,9 +1,10 @@
 //! The council as the arbiter uses it: reports in, decisions out.
 
+use forebay_pattern::KeptError;
 use forebay_tune::policy::{EpsilonGreedy, Ucb1};
 use forebay_tune::{
-    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Decision, Guard, Learned,
-    LearnedError, LoadClass, Memory, Observation, SizeClass, Why,
+    Arms, BanditConfig, Context, Council, CouncilConfig, CouncilError, Decision, Guard, Learned, LoadClass,
+    Memory, Observation, SizeClass, Why,
 };
 use forebay_types::{NodeId, OpKind, Pattern};
 use proptest::prelude::*;
@@ -308,7 +309,7 @@ fn damaged_files_are_refused() {
         Learned::from_json(json.to_string().as_bytes()).unwrap_err()
     };
     let negative = edited(&|j| j["contexts"][0]["values"]["arms"][0]["weight"] = (-1.0).into());
-    assert!(matches!(negative, LearnedError::Damaged(_)), "{negative}");
+    assert!(matches!(negative, KeptError::Damaged { .. }), "{negative}");
     let fewer = edited(&|j| drop(j["contexts"][0]["values"]["arms"].as_array_mut().unwrap().pop()));
     assert!(fewer.to_string().contains("6 estimates for 7 arms"), "{fewer}");
     let twice = edited(&|j| {
@@ -316,8 +317,8 @@ fn damaged_files_are_refused() {
         j["contexts"].as_array_mut().unwrap().push(c);
     });
     assert!(twice.to_string().contains("occurs twice"), "{twice}");
-    assert!(matches!(edited(&|j| j["version"] = 7.into()), LearnedError::Version { found: 7 }));
-    assert!(matches!(edited(&|j| j["arms"]["arms"] = [0; 0].as_slice().into()), LearnedError::Syntax(_)));
+    assert!(matches!(edited(&|j| j["version"] = 7.into()), KeptError::Version { found: 7, .. }));
+    assert!(matches!(edited(&|j| j["arms"]["arms"] = [0; 0].as_slice().into()), KeptError::Syntax { .. }));
 }
 
 proptest! {

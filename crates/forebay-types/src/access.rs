@@ -2,7 +2,7 @@
 //! there. The explorer measures by these words, the detectors tell them from what I/O nodes see, the
 //! policies and the council decide by them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Names of the variants of an enum, in one place: as they are shown, and in the order of their codes.
@@ -17,6 +17,11 @@ macro_rules! names {
                 match self {
                     $($of::$variant => $name),+
                 }
+            }
+
+            /// The one of this name.
+            pub fn from_name(name: &str) -> Option<$of> {
+                $of::ALL.into_iter().find(|one| one.name() == name)
             }
         }
 
@@ -214,12 +219,27 @@ impl Pattern {
 pub struct AccessPattern {
     /// What it does, for the most part.
     pub operation: Operation,
-    /// Who shares its files.
+    /// Who shares its files; an arbiter's store of before 1.0 says `shared`, true or not.
+    #[serde(alias = "shared", deserialize_with = "layout_or_shared")]
     pub layout: Layout,
     /// In which order.
     pub spatiality: Spatiality,
     /// Size of a request, KiB.
     pub request_kb: f64,
+}
+
+fn layout_or_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Layout, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Told {
+        Shared(bool),
+        Layout(Layout),
+    }
+    Ok(match Told::deserialize(from)? {
+        Told::Shared(true) => Layout::Shared,
+        Told::Shared(false) => Layout::FilePerProcess,
+        Told::Layout(layout) => layout,
+    })
 }
 
 impl AccessPattern {
@@ -264,6 +284,10 @@ mod tests {
         assert_eq!((Layout::FilePerProcess.code(), Layout::Shared.code()), (0, 1));
         assert_eq!(Spatiality::from_code(2), Some(Spatiality::Random));
         assert_eq!((Layout::from_code(2), Spatiality::from_code(3)), (None, None));
+        assert_eq!(
+            (Operation::from_name("stat"), Operation::from_name("Stat")),
+            (Some(Operation::Stat), None)
+        );
         for (i, pattern) in Pattern::ALL.iter().enumerate() {
             assert_eq!(pattern.index(), i);
         }
@@ -281,5 +305,9 @@ mod tests {
         assert_eq!(of(500.0).class(), of(512.0).class());
         assert_ne!(of(128.0).class(), of(512.0).class());
         assert_eq!(of(512.0).to_string(), "read, shared file, strided, 512 KiB");
+        let old = r#"{"shared":true,"spatiality":"strided","operation":"read","request_kb":512.0}"#;
+        assert_eq!(serde_json::from_str::<AccessPattern>(old).unwrap(), of(512.0));
+        let kept = serde_json::to_string(&of(512.0)).unwrap();
+        assert_eq!(serde_json::from_str::<AccessPattern>(&kept).unwrap(), of(512.0));
     }
 }

@@ -139,11 +139,11 @@ pub struct Bounded<const N: usize> {
 #[derive(Debug)]
 struct Seen<const N: usize> {
     counted: [u64; N],
-    place: Place<N>,
+    series: Series<N>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place<const N: usize> {
+enum Series<const N: usize> {
     New,
     /// Among the others.
     Others,
@@ -162,16 +162,16 @@ impl<const N: usize> Bounded<N> {
     pub fn update(&mut self, now: impl IntoIterator<Item = (String, [u64; N])>) -> Vec<(String, [u64; N])> {
         let mut before = std::mem::take(&mut self.jobs);
         for (name, counted) in now {
-            let place = match before.remove(&name) {
-                Some(seen) if seen.counted.iter().zip(&counted).all(|(was, is)| was <= is) => seen.place,
+            let series = match before.remove(&name) {
+                Some(seen) if seen.counted.iter().zip(&counted).all(|(was, is)| was <= is) => seen.series,
                 // It counts from the start again: another job of the same name.
                 Some(seen) => {
                     self.end(&seen);
-                    Place::New
+                    Series::New
                 }
-                None => Place::New,
+                None => Series::New,
             };
-            self.jobs.insert(name, Seen { counted, place });
+            self.jobs.insert(name, Seen { counted, series });
         }
         for seen in before.values() {
             self.end(seen);
@@ -180,8 +180,8 @@ impl<const N: usize> Bounded<N> {
         let mut others = self.others;
         let mut series = Vec::with_capacity(self.jobs.len().min(self.most) + 1);
         for (name, seen) in &self.jobs {
-            match seen.place {
-                Place::Own(base) => {
+            match seen.series {
+                Series::Own(base) => {
                     let own = std::array::from_fn(|i| seen.counted[i].saturating_sub(base[i]));
                     series.push((name.clone(), own));
                 }
@@ -193,27 +193,27 @@ impl<const N: usize> Bounded<N> {
     }
 
     fn end(&mut self, seen: &Seen<N>) {
-        if seen.place == Place::Others {
+        if seen.series == Series::Others {
             add(&mut self.others, &seen.counted);
         }
     }
 
     /// Gives series to the busiest that have none, as long as there are any to give.
     fn place(&mut self) {
-        let own = self.jobs.values().filter(|s| matches!(s.place, Place::Own(_))).count();
+        let own = self.jobs.values().filter(|s| matches!(s.series, Series::Own(_))).count();
         let mut rest: Vec<&mut Seen<N>> =
-            self.jobs.values_mut().filter(|s| !matches!(s.place, Place::Own(_))).collect();
+            self.jobs.values_mut().filter(|s| !matches!(s.series, Series::Own(_))).collect();
         rest.sort_by_key(|s| std::cmp::Reverse(s.counted.first().copied()));
         let free = self.most.saturating_sub(own);
         for (i, seen) in rest.into_iter().enumerate() {
-            seen.place = match seen.place {
-                _ if i >= free => Place::Others,
-                Place::Others => {
+            seen.series = match seen.series {
+                _ if i >= free => Series::Others,
+                Series::Others => {
                     // Its past remains where it was.
                     add(&mut self.others, &seen.counted);
-                    Place::Own(seen.counted)
+                    Series::Own(seen.counted)
                 }
-                _ => Place::Own([0; N]),
+                _ => Series::Own([0; N]),
             };
         }
     }

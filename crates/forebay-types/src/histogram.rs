@@ -82,6 +82,15 @@ impl<const BUCKETS: usize> LogHistogram<BUCKETS> {
         *self = Self::default();
     }
 
+    /// What one holds that has these buckets, as [`Counts::buckets`] tells them, and whose largest value is
+    /// `max`.
+    pub fn counts_of(buckets: impl IntoIterator<Item = (u64, u64)>, max: u64) -> Counts {
+        let mut counts = Self::default().counts();
+        counts.add(buckets);
+        counts.max = counts.max.min(max);
+        counts
+    }
+
     /// What it holds now.
     pub fn counts(&self) -> Counts {
         Counts {
@@ -102,13 +111,17 @@ impl Counts {
     /// Of buckets as [`Counts::buckets`] tells them, of a [`Histogram`].
     pub fn of(buckets: impl IntoIterator<Item = (u64, u64)>) -> Counts {
         let mut counts = Counts::default();
-        for (value, n) in buckets {
-            let i = bucket(value, counts.buckets.len());
-            counts.buckets[i] = counts.buckets[i].saturating_add(n);
-            counts.sum = counts.sum.saturating_add(value.saturating_mul(n));
-            counts.max = counts.max.max(floor(i + 1, counts.buckets.len()) - 1);
-        }
+        counts.add(buckets);
         counts
+    }
+
+    fn add(&mut self, buckets: impl IntoIterator<Item = (u64, u64)>) {
+        for (value, n) in buckets {
+            let i = bucket(value, self.buckets.len());
+            self.buckets[i] = self.buckets[i].saturating_add(n);
+            self.sum = self.sum.saturating_add(value.saturating_mul(n));
+            self.max = self.max.max(floor(i + 1, self.buckets.len()) - 1);
+        }
     }
 
     /// How many values.
@@ -256,6 +269,11 @@ mod tests {
         assert_eq!((gained.count(), gained.max()), (1, u64::MAX));
         gained.merge(&before);
         assert_eq!(gained, h.counts());
+        let told = FineHistogram::default();
+        [7, 1000, 1_000_000].iter().for_each(|v| told.record(*v));
+        let heard = FineHistogram::counts_of(told.counts().buckets(), 1_000_000);
+        assert_eq!((heard.count(), heard.max()), (3, 1_000_000));
+        assert_eq!(heard.quantile(0.5), told.counts().quantile(0.5));
         h.clear();
         assert_eq!((h.counts().count(), h.counts().quantile(0.5), h.counts().mean()), (0, 0, 0.0));
     }

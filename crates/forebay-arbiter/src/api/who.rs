@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use forebay_control::claim::{Claim, SCHEME};
 use forebay_control::status::Status;
-use forebay_pattern::MODEL_MAX_BYTES;
+use forebay_pattern::MODEL_FILE;
 use forebay_types::{Identity, Secret};
 use forebay_who::Munge;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ async fn identify(shared: &Arc<Shared>, request: &mut Request) -> Result<Caller,
         let (user, claim) = vouched.map_err(|e| e.to_string())??;
         // Only of somebody who is known so much is read.
         let body = std::mem::replace(request.body_mut(), Body::empty());
-        let bytes = axum::body::to_bytes(body, MODEL_MAX_BYTES).await.map_err(|e| e.to_string())?;
+        let bytes = axum::body::to_bytes(body, MODEL_FILE.max_bytes).await.map_err(|e| e.to_string())?;
         let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
         if !claim.is_for(request.method().as_str(), path, &bytes) {
             return Err("the credential was made for another request".into());

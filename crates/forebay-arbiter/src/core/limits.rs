@@ -6,7 +6,7 @@ use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
-use forebay_sched::limit::{KINDS, Place, divide};
+use forebay_sched::limit::{Demand, KINDS, divide};
 use forebay_sched::{Algorithm, SchedulerConfig};
 use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,16 +214,16 @@ impl Core {
         let mut shares = vec![[0.0; KINDS]; at.len()];
         for (kind, most) in held.limit.most.all().into_iter().enumerate() {
             let Some(most) = most else { continue };
-            let place = |at: &At| {
+            let demand = |at: &At| {
                 let of_late = self.limits.uses.get(at);
-                Place {
+                Demand {
                     used: of_late.map_or(0.0, |u| u.rates[kind]),
                     share: held.shares.get(at).map_or(0.0, |s| s[kind]),
                     held: of_late.and_then(|u| u.held),
                 }
             };
-            let places: Vec<Place> = at.iter().map(place).collect();
-            for (share, part) in shares.iter_mut().zip(divide(most, &places)) {
+            let demands: Vec<Demand> = at.iter().map(demand).collect();
+            for (share, part) in shares.iter_mut().zip(divide(most, &demands)) {
                 share[kind] = part;
             }
         }

@@ -1,4 +1,4 @@
-//! Nodes are probed and judged, and verdicts carried out: a slow node's jobs are moved.
+//! Nodes are probed and judged, and diagnoses carried out: a slow node's jobs are moved.
 
 use super::{Action, Core};
 use crate::health::State;
@@ -21,13 +21,14 @@ impl Core {
             return;
         }
         for change in self.screening.tick(now) {
-            let (node, from, to) = (change.node, change.from, change.verdict.state);
+            let (node, from, to) = (change.node, change.from, change.diagnosis.state);
             self.actions.push(Action::Judged(change));
             if from == State::Slow && to.usable() {
                 self.screen(now, node, None);
             }
         }
-        let slow = |id: &NodeId| Some((*id, self.screening.verdict(*id).filter(|v| v.state == State::Slow)?));
+        let slow =
+            |id: &NodeId| Some((*id, self.screening.diagnosis(*id).filter(|v| v.state == State::Slow)?));
         let slow: Vec<(NodeId, String)> =
             self.nodes.keys().filter_map(slow).map(|(id, v)| (id, v.reason.clone())).collect();
         for (id, reason) in slow {
@@ -36,8 +37,8 @@ impl Core {
     }
 
     /// What is thought of a node.
-    pub(super) fn verdict_view(&self, id: NodeId, now: Nanos) -> Option<VerdictView> {
-        self.screening.verdict(id).map(|v| VerdictView {
+    pub(super) fn diagnosis_view(&self, id: NodeId, now: Nanos) -> Option<VerdictView> {
+        self.screening.diagnosis(id).map(|v| VerdictView {
             state: v.state.to_string(),
             since_ms: now.since(v.since).0 / 1_000_000,
             reason: v.reason.clone(),

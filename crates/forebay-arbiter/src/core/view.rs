@@ -71,7 +71,7 @@ impl Core {
             addresses: node.stored.addresses.clone(),
             state,
             reason: node.screened.clone(),
-            health: self.verdict_view(id, now),
+            health: self.diagnosis_view(id, now),
             jobs: self.jobs.values().filter(on).map(|j| j.stored.request.id.clone()).collect(),
             bandwidth_mbs: report.map_or(0.0, |r| Bandwidth::of(r.interval.load.served, span).0),
             waiting: report.map_or(0, |r| r.waiting),

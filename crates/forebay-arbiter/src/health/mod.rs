@@ -19,7 +19,7 @@
 //! | `robust` | medians and spreads |
 //! | `watch` | what is known of one node |
 //! | `judge` | one node against its peers and its past |
-//! | `screen` | verdicts over time, for the whole pool |
+//! | `screen` | diagnoses over time, for the whole pool |
 
 mod config;
 mod judge;
@@ -28,4 +28,4 @@ mod screen;
 mod watch;
 
 pub use config::ScreenConfig;
-pub use screen::{Change, Screen, State, Verdict};
+pub use screen::{Change, Diagnosis, Screen, State};

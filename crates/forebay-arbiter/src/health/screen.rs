@@ -45,7 +45,7 @@ impl std::fmt::Display for State {
 
 /// What is thought of a node, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct Diagnosis {
     /// What may be expected.
     pub state: State,
     /// Since when.
@@ -62,10 +62,10 @@ pub struct Change {
     /// What it was.
     pub from: State,
     /// What it is.
-    pub verdict: Verdict,
+    pub diagnosis: Diagnosis,
 }
 
-/// Watches the nodes and gives the verdicts. Times are the caller's, and must not run backwards.
+/// Watches the nodes and gives the diagnoses. Times are the caller's, and must not run backwards.
 pub struct Screen {
     config: ScreenConfig,
     nodes: BTreeMap<NodeId, Entry>,
@@ -78,7 +78,7 @@ struct Entry {
     heard: Nanos,
     connected: bool,
     drained: bool,
-    verdict: Verdict,
+    diagnosis: Diagnosis,
     lost: Option<Loss>,
     /// It stood still and is back: it has to show that it can be relied on.
     returned: Option<String>,
@@ -181,13 +181,13 @@ impl Screen {
     }
 
     /// What is thought of the node; `None` if it is unknown.
-    pub fn verdict(&self, node: NodeId) -> Option<&Verdict> {
-        self.nodes.get(&node).map(|e| &e.verdict)
+    pub fn diagnosis(&self, node: NodeId) -> Option<&Diagnosis> {
+        self.nodes.get(&node).map(|e| &e.diagnosis)
     }
 
     /// All nodes.
-    pub fn verdicts(&self) -> impl Iterator<Item = (NodeId, &Verdict)> {
-        self.nodes.iter().map(|(n, e)| (*n, &e.verdict))
+    pub fn diagnoses(&self) -> impl Iterator<Item = (NodeId, &Diagnosis)> {
+        self.nodes.iter().map(|(n, e)| (*n, &e.diagnosis))
     }
 
     /// Judges all nodes; to be called at least once per probe period. Returns what changed.
@@ -236,10 +236,10 @@ impl Screen {
             self.slow_nodes().len()
         );
         let conclude = |(node, entry): (&NodeId, &mut Entry)| {
-            let from = entry.verdict.state;
+            let from = entry.diagnosis.state;
             entry.conclude(found.get(node), views.get(node), &spared, &config, now);
-            let verdict = &entry.verdict;
-            (verdict.state != from).then(|| Change { node: *node, from, verdict: verdict.clone() })
+            let diagnosis = &entry.diagnosis;
+            (diagnosis.state != from).then(|| Change { node: *node, from, diagnosis: diagnosis.clone() })
         };
         self.nodes.iter_mut().filter_map(conclude).collect()
     }
@@ -299,7 +299,7 @@ impl Entry {
             heard: now,
             connected: true,
             drained: false,
-            verdict: Verdict { state: State::Healthy, since: now, reason: "it has just joined".into() },
+            diagnosis: Diagnosis { state: State::Healthy, since: now, reason: "it has just joined".into() },
             lost: None,
             returned: None,
             score: 0.0,
@@ -408,10 +408,10 @@ impl Entry {
             };
             (State::Healthy, reason)
         };
-        if state != self.verdict.state {
-            self.verdict.since = now;
+        if state != self.diagnosis.state {
+            self.diagnosis.since = now;
         }
-        self.verdict.state = state;
-        self.verdict.reason = reason;
+        self.diagnosis.state = state;
+        self.diagnosis.reason = reason;
     }
 }

@@ -1,7 +1,7 @@
 //! The report as one self-contained HTML page.
 
 use super::measurements::describe;
-use super::verdict::{Rule, StudyReport, Verdict};
+use super::verdict::{Rule, ScenarioVerdict, StudyReport};
 use forebay_plot::{Axis, BarSeries, Bars, Line, Series, Size, Spread};
 use std::fmt::Write;
 
@@ -139,7 +139,7 @@ fn wilson(count: usize, of: usize) -> (f64, f64) {
     (((middle - half) * n).max(0.0), ((middle + half) * n).min(n))
 }
 
-fn panel(out: &mut String, v: &Verdict) {
+fn panel(out: &mut String, v: &ScenarioVerdict) {
     // Always both, in this order, so that each has its colour in every panel.
     let part = |name: &str, wanted: fn(u32) -> bool| {
         let of = v.counts.iter().enumerate().filter(|(_, c)| wanted(c.io_nodes));

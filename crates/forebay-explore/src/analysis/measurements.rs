@@ -1,7 +1,7 @@
 //! Reading measurements: our own CSV and the FORGE evaluation's, one row per repetition.
 
-use forebay_policy::Facts;
-use serde::Deserialize;
+use forebay_policy::{Facts, TableError, table_rows};
+use forebay_types::Operation;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -9,25 +9,13 @@ use std::io::Read;
 /// Why measurements cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasurementError {
-    /// Not CSV, a column is missing, or a field is not what it should be.
-    #[error(
-        "{file}: {error} (needed: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs)"
-    )]
-    Csv {
+    /// It is no table of measurements.
+    #[error("{file}: {error}")]
+    Table {
         /// Which file.
         file: String,
-        /// What the reader says.
-        error: csv::Error,
-    },
-    /// A value out of its range.
-    #[error("{file}, line {line}: {what}")]
-    Value {
-        /// Which file.
-        file: String,
-        /// Where in it.
-        line: u64,
-        /// What is wrong.
-        what: String,
+        /// What is wrong with it.
+        error: TableError,
     },
     /// A header and nothing else.
     #[error("{file}: no measurements in it")]
@@ -39,12 +27,15 @@ pub enum MeasurementError {
 
 /// A scenario in a few words: `1536 processes, shared, strided, 512 KiB`.
 pub(super) fn describe(facts: &Facts) -> String {
-    if facts.counts_operations() {
+    if facts.operation.counts_operations() {
         return format!("{} processes, {} of files, operations/s", facts.processes, facts.operation);
     }
     let layout = if facts.shared { "shared" } else { "file per process" };
     let size = forebay_plot::bytes(facts.request_kb * 1024.0);
-    let operation = if facts.operation == "write" { String::new() } else { format!(", {}", facts.operation) };
+    let operation = match facts.operation {
+        Operation::Write => String::new(),
+        other => format!(", {other}"),
+    };
     format!("{} processes, {layout}, {}, {size}{operation}", facts.processes, facts.spatiality)
 }
 
@@ -68,100 +59,35 @@ pub struct Measurements {
     pub rows: usize,
 }
 
-/// A row as both kinds of file have it; ours has further columns.
-#[derive(Deserialize)]
-struct Row {
-    scenario: String,
-    compute_nodes: u32,
-    processes: u32,
-    layout: u8,
-    spatiality: u8,
-    request_kb: f64,
-    io_nodes: u32,
-    bandwidth_mbs: f64,
-    #[serde(default)]
-    operation: Option<String>,
-    #[serde(default)]
-    ops_per_s: Option<f64>,
-    #[serde(default)]
-    started: Option<f64>,
-}
-
 impl Measurements {
     /// Reads one CSV file more.
     pub fn add_csv(&mut self, file: &str, input: impl Read) -> Result<(), MeasurementError> {
-        let csv_error = |error| MeasurementError::Csv { file: file.to_owned(), error };
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let headers = reader.headers().map_err(csv_error)?.clone();
-        let mut rows: Vec<(u64, Row)> = Vec::new();
-        for record in reader.records() {
-            let record = record.map_err(csv_error)?;
-            let line = record.position().map_or(0, |p| p.line());
-            rows.push((line, record.deserialize(Some(&headers)).map_err(csv_error)?));
-        }
+        let in_file = |error| MeasurementError::Table { file: file.to_owned(), error };
+        let mut rows = table_rows(input).map_err(in_file)?;
         if rows.is_empty() {
             return Err(MeasurementError::Empty { file: file.to_owned() });
         }
         // Repetitions are made in random order: only their times tell which came first, and only
         // their names give scenarios an order.
-        let timed = rows.iter().all(|(_, r)| r.started.is_some());
-        if timed {
-            rows.sort_by(|a, b| a.1.started.unwrap_or(0.0).total_cmp(&b.1.started.unwrap_or(0.0)));
+        if rows.iter().all(|r| r.started.is_some()) {
+            rows.sort_by(|a, b| a.started.unwrap_or(0.0).total_cmp(&b.started.unwrap_or(0.0)));
         }
-        let mut index: HashMap<(String, String), usize> = self
+        let mut index: HashMap<(String, Operation), usize> = self
             .scenarios
             .iter()
             .enumerate()
-            .map(|(i, s)| ((s.name.clone(), s.facts.operation.clone()), i))
+            .map(|(i, s)| ((s.name.clone(), s.facts.operation), i))
             .collect();
-        for (line, row) in rows {
-            let bad = |what: String| MeasurementError::Value { file: file.to_owned(), line, what };
-            if !row.bandwidth_mbs.is_finite() || row.bandwidth_mbs < 0.0 {
-                return Err(bad(format!("{} MB/s is not a bandwidth", row.bandwidth_mbs)));
-            }
-            if !row.request_kb.is_finite() || row.request_kb < 0.0 {
-                return Err(bad(format!("{} KiB is not a request size", row.request_kb)));
-            }
-            let shared = match row.layout {
-                0 => false,
-                1 => true,
-                other => {
-                    return Err(bad(format!("layout is {other}, not 0 (file per process) or 1 (shared)")));
-                }
-            };
-            let spatiality = match row.spatiality {
-                0 => "contiguous",
-                1 => "strided",
-                2 => "random",
-                other => {
-                    return Err(bad(format!(
-                        "spatiality is {other}, not 0 (contiguous), 1 (strided) or 2 (random)"
-                    )));
-                }
-            };
-            let facts = Facts {
-                compute_nodes: row.compute_nodes,
-                processes: row.processes,
-                shared,
-                spatiality: spatiality.to_owned(),
-                request_kb: row.request_kb,
-                operation: row.operation.unwrap_or_else(|| "write".to_owned()),
-            };
-            let key = (row.scenario.clone(), facts.operation.clone());
-            let at = *index.entry(key).or_insert_with(|| {
-                let runs = BTreeMap::new();
-                self.scenarios.push(Scenario { name: row.scenario.clone(), facts: facts.clone(), runs });
+        for row in rows {
+            let at = *index.entry((row.scenario.clone(), row.facts.operation)).or_insert_with(|| {
+                let (name, facts, runs) = (row.scenario.clone(), row.facts.clone(), BTreeMap::new());
+                self.scenarios.push(Scenario { name, facts, runs });
                 self.scenarios.len() - 1
             });
             let scenario = &mut self.scenarios[at];
-            if scenario.facts != facts {
-                return Err(bad(format!("scenario {} is described in another way further up", row.scenario)));
-            }
-            let value = match row.ops_per_s {
-                Some(ops) if scenario.facts.counts_operations() => ops,
-                _ => row.bandwidth_mbs,
-            };
-            scenario.runs.entry(row.io_nodes).or_default().push(value);
+            let bad = |what| in_file(TableError::Value { line: row.line, what });
+            row.described_as(&scenario.facts).map_err(bad)?;
+            scenario.runs.entry(row.io_nodes).or_default().push(row.value);
             self.rows += 1;
         }
         // Stable: the operations of a scenario stay in the order they ran in.
@@ -252,7 +178,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(m.scenarios[0].runs[&0], [7.0, 5.0]);
-        assert_eq!(m.scenarios[0].facts.operation, "read");
+        assert_eq!(m.scenarios[0].facts.operation, Operation::Read);
     }
 
     proptest! {

@@ -11,5 +11,5 @@ pub use forebay_policy::Facts;
 pub use html::html;
 pub use measurements::{MeasurementError, Measurements, Scenario};
 pub use text::text;
-pub use verdict::{Best, Count, Pair, Rule, StudyReport, Verdict, assess};
+pub use verdict::{Best, Count, Pair, Rule, ScenarioVerdict, StudyReport, assess};
 pub use wary::Warning;

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::verdict::{Rule, StudyReport, Verdict};
+use super::verdict::{Rule, ScenarioVerdict, StudyReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -96,16 +96,15 @@ pub fn text(report: &StudyReport) -> String {
     out
 }
 
-fn line(out: &mut String, v: &Verdict, counts: &[u32], width: usize) {
+fn line(out: &mut String, v: &ScenarioVerdict, counts: &[u32], width: usize) {
     let f = &v.facts;
     let name: String = v.scenario.chars().take(width).collect();
     let layout = if f.shared { "shared" } else { "per proc." };
     let size = forebay_plot::bytes(f.request_kb * 1024.0);
-    let operation: String = f.operation.chars().take(6).collect();
     let _ = write!(
         out,
-        "{name:width$}  {:>5}  {layout:<10}  {:<10}  {size:>8}  {operation:<6}",
-        f.processes, f.spatiality
+        "{name:width$}  {:>5}  {layout:<10}  {:<10}  {size:>8}  {:<6}",
+        f.processes, f.spatiality, f.operation
     );
     for c in counts {
         let cell = v.counts.iter().find(|k| k.io_nodes == *c).map_or("–".to_owned(), |k| {

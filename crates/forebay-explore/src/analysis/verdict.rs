@@ -86,7 +86,7 @@ pub struct Pair {
 
 /// What the numbers say of one scenario.
 #[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
+pub struct ScenarioVerdict {
     /// As the file calls it.
     pub scenario: String,
     /// What it does.
@@ -113,7 +113,7 @@ pub struct Verdict {
     pub runs: BTreeMap<u32, Vec<f64>>,
 }
 
-impl Verdict {
+impl ScenarioVerdict {
     /// Repetitions: one number, or one for each number of I/O nodes where they differ.
     pub(super) fn repetitions(&self) -> String {
         let mut all: Vec<String> = self.counts.iter().map(|c| c.samples.to_string()).collect();
@@ -195,12 +195,12 @@ pub struct StudyReport {
     /// Warnings in all.
     pub warnings: usize,
     /// Scenario by scenario.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<ScenarioVerdict>,
 }
 
 /// The verdicts on all that was measured.
 pub fn assess(measurements: &Measurements, rule: Rule) -> StudyReport {
-    let (verdicts, ungated): (Vec<Verdict>, Vec<usize>) =
+    let (verdicts, ungated): (Vec<ScenarioVerdict>, Vec<usize>) =
         measurements.scenarios.iter().map(|s| verdict(s, rule)).unzip();
     let counts = measurements.counts();
     let zeros = || counts.iter().map(|&c| (c, 0)).collect::<BTreeMap<u32, usize>>();
@@ -242,7 +242,7 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> StudyReport {
 }
 
 /// The verdict on a scenario, and how many distinct choices it would have without the gate.
-fn verdict(s: &Scenario, rule: Rule) -> (Verdict, usize) {
+fn verdict(s: &Scenario, rule: Rule) -> (ScenarioVerdict, usize) {
     let counts: Vec<Count> = s
         .runs
         .iter()
@@ -298,7 +298,7 @@ fn verdict(s: &Scenario, rule: Rule) -> (Verdict, usize) {
         dunn.clear();
         (at.iter().copied().take(1).collect(), at.first().copied().unwrap_or(best.median))
     };
-    let verdict = Verdict {
+    let verdict = ScenarioVerdict {
         scenario: s.name.clone(),
         facts: s.facts.clone(),
         counts,

@@ -186,13 +186,13 @@ pub fn to_toml(scenario: &Scenario, comment: &str) -> String {
         let _ = writeln!(out, "\n[[job]]\nname = {}\ncompute_nodes = {}", text(&job.name), job.compute_nodes);
         for step in &job.steps {
             let Step::Data(d) = step else { continue };
-            let layout = if d.target.layout == Layout::Shared { "shared" } else { "file-per-process" };
-            let order = ["contiguous", "strided", "random"][usize::from(d.spatiality.code())];
             let _ = writeln!(
                 out,
-                "\n[[job.phase]]\noperation = \"{}\"\npath = {}\nlayout = \"{layout}\"\nspatiality = \"{order}\"\ntotal_size = {}",
+                "\n[[job.phase]]\noperation = \"{}\"\npath = {}\nlayout = \"{}\"\nspatiality = \"{}\"\ntotal_size = {}",
                 d.operation(),
                 text(&d.target.path),
+                d.target.layout,
+                d.spatiality,
                 d.total_size
             );
             let sizes: Vec<String> =

@@ -93,8 +93,10 @@ pub struct Outcome {
     pub requests: u64,
     /// Whether the stone wall stopped it.
     pub hit_wall: bool,
-    /// Latencies, in nanoseconds, and how many requests had each.
+    /// The buckets of a [`forebay_types::FineHistogram`] of the latencies, in nanoseconds.
     pub latencies: Vec<(u64, u64)>,
+    /// The longest of them.
+    pub slowest: u64,
 }
 
 /// From the conductor to an agent.

@@ -3,8 +3,8 @@
 use super::protocol::Outcome;
 use crate::scenario::{Data, Job, Layout, Scenario, Step};
 use crate::stats;
-use forebay_types::{Bandwidth, Nanos};
-use hdrhistogram::Histogram;
+use forebay_types::histogram::Counts;
+use forebay_types::{Bandwidth, FineHistogram, Nanos, Operation, Spatiality};
 use serde::{Serialize, Serializer};
 
 /// A run, as its JSON file has it.
@@ -37,16 +37,17 @@ pub struct StepRecord {
     pub step: usize,
     /// What analysis files it under.
     pub label: String,
-    /// `write`, `read`, `mixed`, `create`, `stat` or `unlink`.
-    pub operation: String,
+    /// What it did.
+    pub operation: Operation,
     /// Compute nodes of the job.
     pub compute_nodes: u32,
     /// Processes of the job.
     pub processes: u32,
     /// Whether all share one file.
     pub shared: bool,
-    /// 0 contiguous, 1 strided, 2 random.
-    pub spatiality: u8,
+    /// In which order; the JSON file has its number.
+    #[serde(serialize_with = "code")]
+    pub spatiality: Spatiality,
     /// Mean request size, KiB.
     pub request_kb: f64,
     /// Past the page cache?
@@ -112,11 +113,11 @@ impl Quartiles {
 /// The records of a job's steps that move data or make files; `outcomes[step][rank]`.
 pub(super) fn step_records(scenario: &Scenario, job: &Job, outcomes: &[Vec<Outcome>]) -> Vec<StepRecord> {
     let mut out: Vec<StepRecord> = Vec::new();
-    let mut seen: Vec<(&str, Geometry)> = Vec::new();
+    let mut seen: Vec<(Operation, Geometry)> = Vec::new();
     for (index, (step, by_rank)) in job.steps.iter().zip(outcomes).enumerate() {
         let (operation, geometry) = match step {
             Step::Data(d) => (d.operation(), Geometry::of(d)),
-            Step::Metadata(m) => (m.operation.name(), Geometry::default()),
+            Step::Metadata(m) => (m.operation.into(), Geometry::default()),
             _ => continue,
         };
         // Steps of one kind are repetitions of each other; others of the same operation get a number.
@@ -140,7 +141,7 @@ pub(super) fn step_records(scenario: &Scenario, job: &Job, outcomes: &[Vec<Outco
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Geometry {
     shared: bool,
-    spatiality: u8,
+    spatiality: Spatiality,
     request_kb: f64,
     direct_io: bool,
 }
@@ -149,7 +150,7 @@ impl Geometry {
     fn of(d: &Data) -> Geometry {
         Geometry {
             shared: d.target.layout == Layout::Shared,
-            spatiality: d.spatiality.code(),
+            spatiality: d.spatiality,
             request_kb: d.mean_size() / 1024.0,
             direct_io: d.target.direct_io,
         }
@@ -160,7 +161,7 @@ fn record(
     job: &Job,
     index: usize,
     label: String,
-    operation: &str,
+    operation: Operation,
     geometry: &Geometry,
     step: &Step,
     by_rank: &[Outcome],
@@ -175,7 +176,7 @@ fn record(
         job: job.name.clone(),
         step: index + 1,
         label,
-        operation: operation.to_owned(),
+        operation,
         compute_nodes: job.compute_nodes,
         processes: job.processes(),
         shared: geometry.shared,
@@ -195,17 +196,21 @@ fn record(
     }
 }
 
+fn code<S: Serializer>(of: &Spatiality, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_u8(of.code())
+}
+
 fn latency(by_rank: &[Outcome]) -> Latency {
-    let Ok(mut all) = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3) else {
-        return Latency::default();
-    };
-    for (value, count) in by_rank.iter().flat_map(|o| &o.latencies) {
-        all.saturating_record_n(*value, *count);
+    let mut all: Option<Counts> = None;
+    for o in by_rank {
+        let mine = FineHistogram::counts_of(o.latencies.iter().copied(), o.slowest);
+        match &mut all {
+            Some(all) => all.merge(&mine),
+            None => all = Some(mine),
+        }
     }
-    if all.is_empty() {
-        return Latency::default();
-    }
-    let us = |q: f64| all.value_at_quantile(q) as f64 / 1000.0;
+    let Some(all) = all else { return Latency::default() };
+    let us = |q: f64| all.quantile(q) as f64 / 1000.0;
     Latency { p50: us(0.5), p90: us(0.9), p99: us(0.99), p999: us(0.999), max: all.max() as f64 / 1000.0 }
 }
 
@@ -221,7 +226,7 @@ pub(super) struct Row<'a> {
     request_kb: f64,
     io_nodes: u32,
     bandwidth_mbs: f64,
-    operation: &'a str,
+    operation: &'static str,
     ops_per_s: f64,
     run: &'a str,
     job: &'a str,
@@ -258,11 +263,11 @@ impl RunRecord {
             compute_nodes: s.compute_nodes,
             processes: s.processes,
             layout: u8::from(s.shared),
-            spatiality: s.spatiality,
+            spatiality: s.spatiality.code(),
             request_kb: s.request_kb,
             io_nodes: self.io_nodes,
             bandwidth_mbs: s.bandwidth_mbs,
-            operation: &s.operation,
+            operation: s.operation.name(),
             ops_per_s: s.ops_per_s,
             run: &self.scenario,
             job: &s.job,
@@ -302,11 +307,11 @@ impl RunRecord {
         );
         for s in &self.steps {
             let layout = if s.shared { "shared" } else { "individual" };
-            let order = ["contiguous", "strided", "random"][usize::from(s.spatiality.min(2))];
             let _ = write!(
                 out,
-                "\n{RULE} operation: {}\n layout: {layout}\n spatiality: {order}\n odirect: {}\n request: {} KB\n{RULE}",
+                "\n{RULE} operation: {}\n layout: {layout}\n spatiality: {}\n odirect: {}\n request: {} KB\n{RULE}",
                 s.operation,
+                s.spatiality,
                 u8::from(s.direct_io),
                 s.request_kb
             );
@@ -345,6 +350,7 @@ mod tests {
             bytes_written: 1_000_000,
             requests: 10,
             latencies: vec![(1_000, 9), (100_000, 1)],
+            slowest: 100_000,
             ..Outcome::default()
         };
         let outcomes = vec![vec![outcome(1.0), outcome(4.0)]; job.steps.len()];
@@ -359,7 +365,7 @@ mod tests {
         assert_eq!((r.bandwidth_mbs, r.ops_per_s, r.requests), (0.5, 5.0, 20));
         assert_eq!((r.seconds.min, r.seconds.median, r.seconds.max), (1.0, 2.5, 4.0));
         assert!(
-            (r.latency_us.p50 - 1.0).abs() < 0.01 && (r.latency_us.p99 - 100.0).abs() < 0.2,
+            (r.latency_us.p50 - 1.0).abs() < 1.0 / 32.0 && (r.latency_us.p99 - 100.0).abs() < 100.0 / 32.0,
             "{:?}",
             r.latency_us
         );
@@ -382,6 +388,6 @@ mod tests {
         let labels: Vec<(String, usize)> = records(text, 0).into_iter().map(|r| (r.label, r.step)).collect();
         let expected = [("s/a", 1), ("s/a", 2), ("s/a#2", 4), ("s/a", 5)];
         assert_eq!(labels, expected.map(|(l, s)| (l.to_owned(), s)));
-        assert_eq!(records(text, 1)[0].operation, "stat");
+        assert_eq!(records(text, 1)[0].operation, Operation::Stat);
     }
 }

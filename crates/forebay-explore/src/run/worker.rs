@@ -6,8 +6,7 @@ use super::posix::Posix;
 use super::protocol::{Access, Channel, Cue, Hello, Outcome, Reply, Role, Task};
 use crate::scenario::{Data, Fsync, MetaOperation, Metadata, Spatiality, Step, Target};
 use crate::workload::{Payload, Request, Requests};
-use forebay_types::OpKind;
-use hdrhistogram::Histogram;
+use forebay_types::{FineHistogram, OpKind, Operation};
 use std::collections::HashMap;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -158,7 +157,7 @@ impl<'a> Player<'a> {
             }
             let buf = &mut buffer[..request.len as usize];
             transfer(&**file, d, payload, buf, request, &mut meter)
-                .map_err(|e| at(e, d.operation(), &path))?;
+                .map_err(|e| at(e, d.operation().name(), &path))?;
             if !d.think.is_zero() {
                 std::thread::sleep(d.think);
             }
@@ -191,7 +190,7 @@ impl<'a> Player<'a> {
                 MetaOperation::Stat => self.files.stat(&path),
                 MetaOperation::Unlink => self.files.unlink(&path),
             }
-            .map_err(|e| at(e, m.operation.name(), &path))?;
+            .map_err(|e| at(e, Operation::from(m.operation).name(), &path))?;
             meter.count(began.elapsed());
             if meter.at_wall() {
                 break;
@@ -284,19 +283,18 @@ struct Meter {
     started: Instant,
     wall: Duration,
     outcome: Outcome,
-    latencies: Histogram<u64>,
+    latencies: FineHistogram,
 }
 
 impl Meter {
     fn start(wall: Duration) -> Meter {
-        // Three significant digits, up to an hour.
-        let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order");
+        let latencies = FineHistogram::default();
         Meter { started: Instant::now(), wall, outcome: Outcome::default(), latencies }
     }
 
     fn count(&mut self, took: Duration) {
         self.outcome.requests += 1;
-        self.latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.latencies.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn at_wall(&mut self) -> bool {
@@ -306,8 +304,8 @@ impl Meter {
 
     fn stop(mut self) -> Outcome {
         self.outcome.seconds = self.started.elapsed().as_secs_f64();
-        self.outcome.latencies =
-            self.latencies.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
+        let latencies = self.latencies.counts();
+        (self.outcome.latencies, self.outcome.slowest) = (latencies.buckets().collect(), latencies.max());
         self.outcome
     }
 }

@@ -186,6 +186,7 @@ fn count(p: &Map<String, Value>, key: &str) -> Result<Option<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Operation;
 
     /// The example in the FORGE paper's appendix.
     const PAPER: &str = r#"{
@@ -201,7 +202,7 @@ mod tests {
         let Step::Data(d) = &s.jobs[0].steps[1] else { panic!("{:?}", s.jobs[0].steps) };
         assert_eq!(
             (d.total_size, d.largest(), d.operation(), d.validation),
-            (4 << 30, 32768, "write", false)
+            (4 << 30, 32768, Operation::Write, false)
         );
         assert_eq!(d.target.file(7), "/mnt/pfs/test");
         s.check().unwrap();
@@ -218,7 +219,7 @@ mod tests {
         .unwrap();
         let steps = &s.jobs[0].steps;
         assert!(matches!(&steps[..], [Step::Open(_), Step::Data(w), Step::Data(r), Step::Close(_)]
-            if w.operation() == "write" && r.operation() == "read" && r.validation && r.target.direct_io
+            if w.operation() == Operation::Write && r.operation() == Operation::Read && r.validation && r.target.direct_io
             && r.stone_wall == Duration::from_secs(60) && r.target.file(7) == "t-007"));
     }
 

@@ -10,7 +10,7 @@ pub mod forge;
 pub mod native;
 mod units;
 
-pub use forebay_types::{Layout, Spatiality};
+pub use forebay_types::{Layout, Operation, Spatiality};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -153,13 +153,13 @@ pub struct Data {
 
 impl Data {
     /// `write`, `read` or `mixed`.
-    pub fn operation(&self) -> &'static str {
+    pub fn operation(&self) -> Operation {
         if self.read_share <= 0.0 {
-            "write"
+            Operation::Write
         } else if self.read_share >= 1.0 {
-            "read"
+            Operation::Read
         } else {
-            "mixed"
+            Operation::Mixed
         }
     }
 
@@ -209,13 +209,12 @@ pub enum MetaOperation {
     Unlink,
 }
 
-impl MetaOperation {
-    /// As results name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            MetaOperation::Create => "create",
-            MetaOperation::Stat => "stat",
-            MetaOperation::Unlink => "unlink",
+impl From<MetaOperation> for Operation {
+    fn from(of: MetaOperation) -> Operation {
+        match of {
+            MetaOperation::Create => Operation::Create,
+            MetaOperation::Stat => Operation::Stat,
+            MetaOperation::Unlink => Operation::Unlink,
         }
     }
 }

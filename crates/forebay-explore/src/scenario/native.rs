@@ -327,7 +327,7 @@ fn fill(template: &str, jobs: &[Job]) -> Result<String, String> {
             .replace("{spatiality}", &d.spatiality.code().to_string())
             .replace("{request_kb}", &(d.mean_size() / 1024.0).to_string())
             .replace("{direct_io}", if d.target.direct_io { "1" } else { "0" })
-            .replace("{operation}", d.operation());
+            .replace("{operation}", d.operation().name());
     }
     match name.find('{') {
         Some(at) => Err(format!("name: {:?} is not known", &name[at..])),
@@ -342,6 +342,7 @@ fn plain(v: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Operation;
     use std::time::Duration;
 
     const FULL: &str = r#"
@@ -383,7 +384,7 @@ phase = [{ operation = "create", files = 10 }, { operation = "stat", files = 10 
         assert_eq!(s.jobs[0].steps.len(), 4);
         assert_eq!(s.jobs[0].steps[2], Step::Think(Duration::from_millis(250)));
         let Step::Data(mix) = &s.jobs[0].steps[3] else { panic!() };
-        assert_eq!((mix.operation(), mix.sizes.len(), mix.validation), ("mixed", 2, true));
+        assert_eq!((mix.operation(), mix.sizes.len(), mix.validation), (Operation::Mixed, 2, true));
         assert_eq!(mix.stone_wall, Duration::from_millis(2500));
         assert_eq!(mix.mean_size(), (3.0 * 4096.0 + 65536.0) / 4.0);
         assert_eq!(s.jobs[1].delay, Duration::from_secs(1));

@@ -1,10 +1,13 @@
 //! Two builds of Forebay against each other, interleaved in one run.
 
 use super::path::{Case, Kind, PathBench, all_cpus, cases, measure, pin};
+use super::{number, word};
 use crate::Progress;
-use crate::machine::{median, program};
+use crate::machine::program;
 use anyhow::{Context, Result};
 use forebay_embed::{Process, RunDir, Transport};
+use forebay_plot::say;
+use forebay_types::stats::median;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,6 +39,21 @@ pub struct AgainstRow {
     pub ratio: f64,
     /// No more than 3 % more.
     pub met: bool,
+}
+
+/// The measurements as a table for people.
+pub fn against_table(rows: &[AgainstRow], repeat: usize) -> String {
+    let mut out = format!(
+        "medians of {repeat} interleaved repetitions; ratio: how much more time this build takes\n\n\
+         {:<28} {:>5} {:>10} {:>10} {:>7}\n",
+        "", "", "old", "new", "ratio"
+    );
+    for r in rows {
+        let (old, new, ratio) = (number(r.old), number(r.new), number(r.ratio));
+        let (what, unit, met) = (&r.what, r.unit, word(r.met));
+        say!(out, "{what:<28} {unit:>5} {old:>10} {new:>10} {ratio:>7}  ≤ 1.03   {met}");
+    }
+    out
 }
 
 /// How much slower a row may be.
@@ -92,7 +110,7 @@ fn row(case: &Case, seen: &[Vec<f64>; 2]) -> AgainstRow {
         Kind::Latency(_) => new / old,
         Kind::Throughput(_) | Kind::Rate(_) => old / new,
     };
-    let ratio = median(seen[0].iter().zip(&seen[1]).map(slower).collect());
-    let [old, new] = seen.clone().map(median);
+    let ratio = median(&seen[0].iter().zip(&seen[1]).map(slower).collect::<Vec<_>>());
+    let [old, new] = seen.each_ref().map(|times| median(times));
     AgainstRow { what: case.what.into(), unit: case.kind.unit(), old, new, ratio, met: ratio <= MOST }
 }

@@ -2,11 +2,12 @@
 
 use crate::Progress;
 use crate::experiment::Experiment;
-use crate::machine::{load, median, program};
+use crate::machine::{load, program};
 use crate::outcome::{Outcome, Table};
 use anyhow::{Context, Result, bail};
 use forebay_client::Fallback;
 use forebay_embed::{At, Layer, LayerConfig, RunDir, Transport};
+use forebay_types::stats::median;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -159,8 +160,8 @@ impl Experiment for Everyday {
 }
 
 fn row(task: &Task, direct: Vec<f64>, forebay: Vec<f64>) -> Row {
-    let factor = median(direct.iter().zip(&forebay).map(|(d, f)| f / d).collect());
-    let (direct_ms, forebay_ms) = (median(direct), median(forebay));
+    let factor = median(&direct.iter().zip(&forebay).map(|(d, f)| f / d).collect::<Vec<_>>());
+    let (direct_ms, forebay_ms) = (median(&direct), median(&forebay));
     Row { what: task.what, direct_ms, forebay_ms, factor, target: task.target }
 }
 

@@ -2,11 +2,14 @@
 //! possible forwarder.
 
 use super::worker::{Op, Timing};
+use super::{number, word};
 use crate::Progress;
-use crate::machine::{median, program};
+use crate::machine::program;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Fallback, Meta, Path as WirePath, Target};
 use forebay_embed::{At, Layer, LayerConfig, Process, RunDir, Transport};
+use forebay_plot::say;
+use forebay_types::stats::median;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -60,6 +63,24 @@ pub struct PathRow {
     pub target: String,
     /// Whether it is.
     pub met: bool,
+}
+
+/// The measurements as a table for people.
+pub fn path_table(rows: &[PathRow], repeat: usize) -> String {
+    let mut out = format!(
+        "medians of {repeat} interleaved repetitions; ratio: forebay / limit, median of the repetitions\n\n\
+         {:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}\n",
+        "", "", "direct", "limit", "forebay", "ratio", "target"
+    );
+    for r in rows {
+        let [direct, limit, forebay, ratio] = [r.direct, r.limit, r.forebay, r.ratio].map(number);
+        let (what, unit, target, met) = (&r.what, r.unit, &r.target, word(r.met));
+        say!(
+            out,
+            "{what:<28} {unit:>5} {direct:>10} {limit:>10} {forebay:>10} {ratio:>7}  {target:<8} {met}"
+        );
+    }
+    out
 }
 
 /// One kind of measurement.
@@ -178,8 +199,9 @@ impl PathBench {
 }
 
 fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
-    let ratio = median(seen[2].iter().zip(&seen[1]).map(|(forebay, limit)| forebay / limit).collect());
-    let [direct, limit, forebay] = seen.clone().map(median);
+    let ratio =
+        median(&seen[2].iter().zip(&seen[1]).map(|(forebay, limit)| forebay / limit).collect::<Vec<_>>());
+    let [direct, limit, forebay] = seen.each_ref().map(|times| median(times));
     let (target, met) = match case.kind {
         Kind::Latency(most) => (format!("≤ {most}"), ratio <= most),
         Kind::Throughput(least) | Kind::Rate(least) => (format!("≥ {least}"), ratio >= least),
@@ -244,7 +266,7 @@ impl Ground {
             without.push(once(false)?);
             with.push(once(true)?);
         }
-        let (direct, forebay) = (median(without), median(with));
+        let (direct, forebay) = (median(&without), median(&with));
         let cost = forebay - direct;
         Ok(PathRow {
             what: "start-up of /bin/true".into(),

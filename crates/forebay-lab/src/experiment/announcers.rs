@@ -7,13 +7,14 @@ use super::Experiment;
 use super::storage;
 use super::workload::Workload;
 use crate::fleet::{Arbiter, Fleet};
-use crate::machine::{load, median};
+use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_embed::RunDir;
 use forebay_plot::{Axis, Line, Series};
 use forebay_tune::Arms;
+use forebay_types::stats::{median, quantile};
 use std::time::Duration;
 
 const NODES: usize = 4;
@@ -105,7 +106,7 @@ impl Announcers {
                     progress.advance(1);
                 }
             }
-            let [alone, reporting] = rates.map(median);
+            let [alone, reporting] = rates.map(|rates| median(&rates));
             let loss = 1.0 - reporting / alone;
             lost.push(loss);
             t.row([
@@ -119,7 +120,7 @@ impl Announcers {
         drop(arbiter);
         found.line(format!("medians of {turns} turns of {} s ({})", span.as_secs_f64(), load()));
         found.table(t);
-        let middle = median(lost);
+        let middle = median(&lost);
         found.judge(
             format!("median overhead over {} scenarios ≤1 %: {:+.2} %", scenarios.len(), middle * 100.0),
             middle <= 0.01,
@@ -154,14 +155,13 @@ impl Announcers {
         let mut t = Table::new(["until", "p50", "p90", "p99", "most"]);
         let mut told = [Vec::new(), Vec::new()];
         for (what, pick) in [(0, "the first is told"), (1, "all are told")] {
-            let mut sorted: Vec<f64> = times.iter().map(|t| t[what]).collect();
-            for time in &sorted {
+            let times: Vec<f64> = times.iter().map(|t| t[what]).collect();
+            for time in &times {
                 rows.push(["decision".into(), pick.into(), format!("{:.3}", time * 1e3), "ms".into()]);
             }
-            sorted.sort_by(f64::total_cmp);
-            let ms = |q: f64| format!("{:.1}", quantile(&sorted, q) * 1e3);
+            let ms = |q: f64| format!("{:.1}", quantile(&times, q) * 1e3);
             t.row([pick.to_owned(), ms(0.5), ms(0.9), ms(0.99), ms(1.0)]);
-            told[what] = sorted;
+            told[what] = times;
         }
         found.table(t);
         let [first, all] = told.each_ref().map(|t| quantile(t, 0.99) * 1e3);
@@ -170,9 +170,4 @@ impl Announcers {
         let [_, all] = told;
         Ok(all)
     }
-}
-
-fn quantile(sorted: &[f64], q: f64) -> f64 {
-    let at = (q * sorted.len() as f64).ceil().max(1.0) as usize - 1;
-    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use forebay_embed::RunDir;
 use forebay_plot::{Axis, Gantt, Hold};
 use forebay_policy::{CurveTable, Facts, Point, PolicyKind};
-use forebay_types::Bandwidth;
+use forebay_types::{Bandwidth, Spatiality};
 use kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use queue::{JobResult, Played};
 use std::path::Path;
@@ -142,9 +142,9 @@ fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<CurveTa
             compute_nodes: kind.compute_nodes,
             processes: kind.processes,
             shared: kind.shared,
-            spatiality: "contiguous".into(),
+            spatiality: Spatiality::Contiguous,
             request_kb: kind.request_kb,
-            operation: kind.operation.into(),
+            operation: kind.operation,
         };
         curves.add(kind.name.into(), facts, points)?;
     }

@@ -3,13 +3,14 @@
 use super::Experiment;
 use super::ground::open;
 use super::pool::Pool;
-use crate::machine::{load, median};
+use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Result, bail};
 use forebay_control::view::NodeState;
 use forebay_plot::{Axis, Line, Series};
 use forebay_types::NodeId;
+use forebay_types::stats::median;
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -215,7 +216,7 @@ fn work(client: &forebay_client::Client, rank: usize, bytes: &AtomicU64, end: &A
 fn judge(seen: &Seen) -> Outcome {
     let mut found = Outcome::default();
     let rate = |from: f64, to: f64| {
-        median(seen.rate.iter().filter(|(t, _)| (from..to).contains(t)).map(|r| r.1).collect())
+        median(&seen.rate.iter().filter(|(t, _)| (from..to).contains(t)).map(|r| r.1).collect::<Vec<_>>())
     };
     let end = seen.rate.last().map_or(0.0, |r| r.0);
     let before = rate(2.0, seen.slow_from);

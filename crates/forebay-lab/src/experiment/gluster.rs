@@ -3,7 +3,7 @@
 
 use super::Experiment;
 use super::ground::{at, processes};
-use crate::machine::{load, median, program};
+use crate::machine::{load, program};
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,7 @@ use forebay_embed::{At, Layer, LayerConfig, Transport};
 use forebay_node::stats::{Distribution, NodeStatistics};
 use forebay_plot::{Axis, BarSeries, Bars};
 use forebay_types::OpKind;
+use forebay_types::stats::{median, quantile};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -288,8 +289,7 @@ impl Experiment for Gluster {
 
 impl Gluster {
     fn judge(&self, found: &mut Outcome, seen: &[Seen], sizes: &[[f64; 2]]) -> Vec<[f64; 2]> {
-        let medians: Vec<[f64; 2]> =
-            seen.iter().map(|s| [0, 1].map(|o| median(s.rates[o].clone()))).collect();
+        let medians: Vec<[f64; 2]> = seen.iter().map(|s| [0, 1].map(|o| median(&s.rates[o]))).collect();
         let mut header =
             vec!["way", "write MB/s", "× direct", "mean write", "read MB/s", "× direct", "mean read"];
         if self.bricks.is_some() {
@@ -299,9 +299,7 @@ impl Gluster {
         for (w, way) in seen.iter().enumerate() {
             let mut cells = vec![WAYS[w].to_owned()];
             for o in [0, 1] {
-                let mut sorted = way.rates[o].clone();
-                sorted.sort_by(f64::total_cmp);
-                let quartile = |q: usize| sorted.get(sorted.len() * q / 4).copied().unwrap_or(f64::NAN);
+                let quartile = |q: u32| quantile(&way.rates[o], f64::from(q) / 4.0);
                 cells.extend([
                     format!("{:.1} ({:.0}–{:.0})", medians[w][o], quartile(1), quartile(3)),
                     format!("{:.2}", medians[w][o] / medians[0][o]),
@@ -309,7 +307,7 @@ impl Gluster {
                 ]);
             }
             if self.bricks.is_some() {
-                cells.extend(way.bricks.iter().map(|all| format!("{:.0} %", median(all.clone()) * 100.0)));
+                cells.extend(way.bricks.iter().map(|all| format!("{:.0} %", median(all) * 100.0)));
             }
             t.row(cells);
         }

@@ -2,13 +2,14 @@
 
 use super::Experiment;
 use super::ground::{Ground, at, open, processes};
-use crate::machine::{load, median};
-use crate::outcome::{Outcome, Table, Verdict, csv};
+use crate::machine::load;
+use crate::outcome::{Judgement, Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_client::{Meta, Target};
 use forebay_plot::{Axis, BarSeries, Bars};
 use forebay_sched::emulate::StorageModel;
+use forebay_types::stats::{median, quantile};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -89,7 +90,7 @@ impl Experiment for Overhead {
             for (case, times) in CASES.iter().zip(cases) {
                 let what = format!("{}, {view}", case.what);
                 let more: Vec<[f64; 3]> = times[1..].iter().map(|s| against(s, &times[0])).collect();
-                let mut cells = vec![what.clone(), format!("{:.1} µs", median(times[0].clone()))];
+                let mut cells = vec![what.clone(), format!("{:.1} µs", median(&times[0]))];
                 cells.extend(more.iter().map(|[low, middle, high]| {
                     format!("{:+.1} % ±{:.1}", middle * 100.0, (high - low) * 50.0)
                 }));
@@ -119,7 +120,7 @@ impl Experiment for Overhead {
         for (line, met, blurred) in verdicts {
             if blurred {
                 let line = format!("{line}, but the repetitions lie further apart than that");
-                found.verdict(line, Verdict::Unclear);
+                found.judged(line, Judgement::Unclear);
             } else {
                 found.judge(line, met);
             }
@@ -142,9 +143,8 @@ impl Experiment for Overhead {
 
 /// How much more than the other, repetition by repetition: the quartiles.
 fn against(times: &[f64], without: &[f64]) -> [f64; 3] {
-    let mut more: Vec<f64> = times.iter().zip(without).map(|(t, w)| t / w - 1.0).collect();
-    more.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|q| more.get(more.len() * q / 4).copied().unwrap_or(f64::NAN))
+    let more: Vec<f64> = times.iter().zip(without).map(|(t, w)| t / w - 1.0).collect();
+    [0.25, 0.5, 0.75].map(|q| quantile(&more, q))
 }
 
 /// Microseconds of one operation: as the processes see it, and of processor time.

@@ -5,7 +5,7 @@ use super::Experiment;
 use super::storage;
 use super::workload::Workload;
 use crate::fleet::{Arbiter, Fleet};
-use crate::machine::{load, median, wall_clock};
+use crate::machine::{load, wall_clock};
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result};
@@ -14,6 +14,7 @@ use forebay_embed::RunDir;
 use forebay_plot::{Axis, StepSeries, Steps};
 use forebay_sched::SchedulerConfig;
 use forebay_tune::Arms;
+use forebay_types::stats::median;
 use forebay_types::{Nanos, OpKind, Pattern, SchedulerSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,7 +149,8 @@ impl Experiment for Tuning {
         for _ in 0..scale.fixed {
             under_each_window()?;
         }
-        let fixed: Vec<[f64; PHASES.len()]> = fixed.into_iter().map(|f| f.map(median)).collect();
+        let fixed: Vec<[f64; PHASES.len()]> =
+            fixed.into_iter().map(|f| f.map(|rates| median(&rates))).collect();
         let mut found = Outcome::default();
         found.line(format!(
             "{PROCESSES} processes, {NODES} I/O nodes, phases of {} s, intervals of {} ms ({})",
@@ -160,7 +162,13 @@ impl Experiment for Tuning {
         let judged = scale.learning * PHASES.len()..(scale.learning + scale.judged) * PHASES.len();
         let of = |range: std::ops::Range<usize>| -> [f64; PHASES.len()] {
             std::array::from_fn(|phase| {
-                median(played[range.clone()].iter().filter(|p| p.phase == phase).map(|p| p.rate).collect())
+                median(
+                    &played[range.clone()]
+                        .iter()
+                        .filter(|p| p.phase == phase)
+                        .map(|p| p.rate)
+                        .collect::<Vec<_>>(),
+                )
             })
         };
         let learned = of(judged.clone());

@@ -3,12 +3,13 @@
 
 use super::Experiment;
 use super::ground::{Ground, open, processes};
-use crate::machine::{load, median};
+use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Result, bail};
 use forebay_plot::{BarSeries, Bars};
 use forebay_sched::emulate::{ServerModel, StorageModel};
+use forebay_types::stats::median;
 use forebay_types::{Nanos, OpKind};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -102,7 +103,8 @@ impl Experiment for Twins {
                 }
             }
         }
-        let medians: Vec<[f64; SCHEDULERS.len()]> = seen.into_iter().map(|row| row.map(median)).collect();
+        let medians: Vec<[f64; SCHEDULERS.len()]> =
+            seen.into_iter().map(|row| row.map(|rates| median(&rates))).collect();
         let mut found = Outcome::default();
         found.line(format!(
             "MB/s, medians of {repeat}: {} processes, {} requests of 32 KiB each, {NODES} I/O nodes, 4 emulated data servers ({})",

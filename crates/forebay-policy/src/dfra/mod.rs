@@ -17,7 +17,7 @@ use std::fmt;
 
 /// What DFRA concluded about a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum Conclusion {
     /// It runs, and keeps what it was given at dispatch.
     Kept {
         /// Whether for itself.
@@ -45,33 +45,33 @@ pub enum Verdict {
     Default(Refusal),
 }
 
-impl Verdict {
+impl Conclusion {
     /// Whether the job has its I/O nodes for itself.
     pub fn dedicated(self) -> bool {
         match self {
-            Verdict::Kept { dedicated } | Verdict::Skipped { dedicated, .. } => dedicated,
-            Verdict::Scale { .. } | Verdict::Isolate(_) => true,
-            Verdict::NoneIdle | Verdict::Default(_) => false,
+            Conclusion::Kept { dedicated } | Conclusion::Skipped { dedicated, .. } => dedicated,
+            Conclusion::Scale { .. } | Conclusion::Isolate(_) => true,
+            Conclusion::NoneIdle | Conclusion::Default(_) => false,
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Kept { .. } => write!(f, "running: DFRA decides at dispatch"),
-            Verdict::Skipped { replaced, .. } => {
+            Conclusion::Kept { .. } => write!(f, "running: DFRA decides at dispatch"),
+            Conclusion::Skipped { replaced, .. } => {
                 write!(f, "{replaced} of its I/O nodes are not admitted and were replaced")
             }
-            Verdict::Scale { wanted, granted } if wanted == granted => {
+            Conclusion::Scale { wanted, granted } if wanted == granted => {
                 write!(f, "scaled up: enough I/O for {wanted} I/O nodes")
             }
-            Verdict::Scale { wanted, granted } => {
+            Conclusion::Scale { wanted, granted } => {
                 write!(f, "scaled up: enough I/O for {wanted} I/O nodes, {granted} are idle")
             }
-            Verdict::Isolate(cause) => write!(f, "isolated: {cause}"),
-            Verdict::NoneIdle => write!(f, "default: too few I/O nodes are idle to scale or isolate it"),
-            Verdict::Default(refusal) => write!(f, "default: {refusal}"),
+            Conclusion::Isolate(cause) => write!(f, "isolated: {cause}"),
+            Conclusion::NoneIdle => write!(f, "default: too few I/O nodes are idle to scale or isolate it"),
+            Conclusion::Default(refusal) => write!(f, "default: {refusal}"),
         }
     }
 }
@@ -117,7 +117,7 @@ impl Dfra {
         default: u32,
         ratio: f64,
         loads: &BTreeMap<NodeId, Load>,
-    ) -> (Verdict, Vec<NodeId>) {
+    ) -> (Conclusion, Vec<NodeId>) {
         let job = &jobs[i];
         let idle = loads.iter().filter(|(_, l)| l.jobs.is_empty() && l.reserve);
         let idle: Vec<NodeId> = idle.map(|(&n, _)| n).collect();
@@ -129,23 +129,23 @@ impl Dfra {
                 // Where the curve is known, a count on it.
                 let granted = if job.curve.is_some() { job.round_down(idle.max(1)) } else { idle };
                 return if granted > default {
-                    (Verdict::Scale { wanted, granted }, own(granted))
+                    (Conclusion::Scale { wanted, granted }, own(granted))
                 } else {
-                    (Verdict::NoneIdle, mapped)
+                    (Conclusion::NoneIdle, mapped)
                 };
             }
             Ok(_) => Refusal::DefaultSuffices,
             Err(refusal) => refusal,
         };
-        let Some(history) = &job.history else { return (Verdict::Default(refusal), mapped) };
+        let Some(history) = &job.history else { return (Conclusion::Default(refusal), mapped) };
         let mut neighbours = mapped.iter().filter_map(|n| loads.get(n)).flat_map(|l| &l.jobs);
         let cause = neighbours.find_map(|&n| {
             self.config.interference(history, jobs[n].history.as_ref(), jobs[n].live.as_ref())
         });
         match cause {
-            Some(cause) if idle.len() >= default as usize => (Verdict::Isolate(cause), own(default)),
-            Some(_) => (Verdict::NoneIdle, mapped),
-            None => (Verdict::Default(refusal), mapped),
+            Some(cause) if idle.len() >= default as usize => (Conclusion::Isolate(cause), own(default)),
+            Some(_) => (Conclusion::NoneIdle, mapped),
+            None => (Conclusion::Default(refusal), mapped),
         }
     }
 }
@@ -169,9 +169,9 @@ impl Policy for Dfra {
         };
         let mut loads: BTreeMap<NodeId, Load> = pool.admitted().map(|n| (n, load(n))).collect();
         let mut chosen: Vec<Option<JobDecision>> = vec![None; jobs.len()];
-        let decided = |job: &Job, verdict, nodes: Vec<NodeId>| {
+        let decided = |job: &Job, conclusion, nodes: Vec<NodeId>| {
             let count = nodes.len() as u32;
-            JobDecision { nodes: Some(nodes), ..JobDecision::exclusive(job, count, Reason::Dfra(verdict)) }
+            JobDecision { nodes: Some(nodes), ..JobDecision::exclusive(job, count, Reason::Dfra(conclusion)) }
         };
 
         // Those that run come first: they hold what newcomers may not take.
@@ -183,7 +183,7 @@ impl Policy for Dfra {
             if nodes.len() < current.nodes.len() {
                 crippled.push((i, nodes));
             } else {
-                chosen[i] = Some(decided(job, Verdict::Kept { dedicated: current.dedicated }, nodes));
+                chosen[i] = Some(decided(job, Conclusion::Kept { dedicated: current.dedicated }, nodes));
             }
         }
         for (i, mut nodes) in crippled {
@@ -195,20 +195,20 @@ impl Policy for Dfra {
             others.sort_by_key(|(_, l)| l.jobs.len());
             let alone = others.iter().take(missing).all(|(_, l)| l.jobs.is_empty());
             let new: Vec<_> = others.iter().take(missing).map(|&(&n, _)| n).collect();
-            let verdict =
-                Verdict::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
-            occupy(&mut loads, i, job, &new, verdict.dedicated());
+            let conclusion =
+                Conclusion::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
+            occupy(&mut loads, i, job, &new, conclusion.dedicated());
             nodes.extend(&new);
-            chosen[i] = Some(decided(job, verdict, nodes));
+            chosen[i] = Some(decided(job, conclusion, nodes));
         }
         for (i, job) in jobs.iter().enumerate() {
             if chosen[i].is_some() {
                 continue;
             }
             let default = self.config.default_count(job, ratio, pool);
-            let (verdict, nodes) = self.dispatch(jobs, i, default, ratio, &loads);
-            occupy(&mut loads, i, job, &nodes, verdict.dedicated());
-            chosen[i] = Some(decided(job, verdict, nodes));
+            let (conclusion, nodes) = self.dispatch(jobs, i, default, ratio, &loads);
+            occupy(&mut loads, i, job, &nodes, conclusion.dedicated());
+            chosen[i] = Some(decided(job, conclusion, nodes));
         }
         let chosen = chosen.into_iter().flatten().collect();
         Ok(Decision::new(self.kind(), jobs, pool, chosen))

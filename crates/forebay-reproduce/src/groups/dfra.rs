@@ -9,7 +9,7 @@ use forebay_sim::fluid::behaviour::Population;
 use forebay_sim::fluid::{self, Fared, LargeMachine, Mapping, Month};
 use forebay_sim::models;
 use forebay_sim::requests::program::{Bursts, Program};
-use forebay_sim::requests::{Machine, Outcome, Process, Seen, Span, job, run};
+use forebay_sim::requests::{FlowTotals, Machine, Outcome, Process, Span, job, run};
 use forebay_types::{FileId, IoMode, Nanos, NodeId, OpKind};
 
 const SEEDS: [u64; 2] = [1, 2];
@@ -222,7 +222,7 @@ impl Application {
     }
 
     /// What the monitoring would say of a run alone.
-    fn profile(&self, alone: &Seen, span: Nanos) -> IoProfile {
+    fn profile(&self, alone: &FlowTotals, span: Nanos) -> IoProfile {
         let per_second = |n: u64| n as f64 / span.as_secs_f64();
         let metadata = if self.metadata { per_second(alone.calls) } else { 0.0 };
         IoProfile {
@@ -259,7 +259,7 @@ pub(super) fn pairs(setup: &Setup<'_>) -> Result<Figures> {
         run(&forwarding(&storage, scheduler.clone()), processes, span)
     };
     let processes = |a: &Application, flow, node| a.processes(flow, node, count, storage.stripe);
-    let alone: Vec<Seen> = APPLICATIONS.iter().map(|a| go(&fifo, processes(a, 0, 0)).flow(0)).collect();
+    let alone: Vec<FlowTotals> = APPLICATIONS.iter().map(|a| go(&fifo, processes(a, 0, 0)).flow(0)).collect();
     let config = DfraConfig::default();
     let mut figures = Figures::new();
     let (mut most_shared, mut most_dfra, mut most_plus) = (1.0f64, 1.0f64, 1.0f64);
@@ -269,7 +269,7 @@ pub(super) fn pairs(setup: &Setup<'_>) -> Result<Figures> {
                 let mut all = processes(a, 0, 0);
                 all.extend(processes(b, 1, u32::from(apart)));
                 let outcome = go(scheduler, all);
-                let slower = |flow: u32, alone: &Seen| {
+                let slower = |flow: u32, alone: &FlowTotals| {
                     outcome.flow(flow).mean().0 as f64 / alone.mean().0.max(1) as f64
                 };
                 [slower(0, &alone[i]), slower(1, &alone[k])]

@@ -13,6 +13,7 @@ mod twins;
 mod vpfs;
 
 use anyhow::{Result, bail};
+use forebay_types::stats::quantile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -37,12 +38,9 @@ impl Measured {
     }
 
     /// The median of several, and how far they lie apart.
-    pub fn of(mut values: Vec<f64>, what: &str) -> Measured {
-        values.sort_by(f64::total_cmp);
-        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
-        let last = values.len().saturating_sub(1);
-        let value = (at(last / 2) + at(last.div_ceil(2))) / 2.0;
-        Measured { value, low: at(0), high: at(last), range: format!("{} {what}", values.len()) }
+    pub fn of(values: Vec<f64>, what: &str) -> Measured {
+        let [low, value, high] = [0.0, 0.5, 1.0].map(|q| quantile(&values, q));
+        Measured { value, low, high, range: format!("{} {what}", values.len()) }
     }
 
     /// With a range of another kind.

@@ -1,5 +1,6 @@
 //! Every rank accounted for: what a launcher started against what the I/O nodes saw.
 
+use forebay_types::stats::median;
 use forebay_types::{ClientReport, same_host};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,8 +149,8 @@ fn spread(of: impl Iterator<Item = (f64, String)>) -> Option<Spread> {
     let mut all: Vec<(f64, String)> = of.collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (least, most) = (all.first()?, all.last()?);
-    let middle = (all[(all.len() - 1) / 2].0 + all[all.len() / 2].0) / 2.0;
-    Some(Spread { min: least.0, median: middle, max: most.0, slowest: most.1.clone() })
+    let median = median(&all.iter().map(|one| one.0).collect::<Vec<_>>());
+    Some(Spread { min: least.0, median, max: most.0, slowest: most.1.clone() })
 }
 
 #[cfg(test)]

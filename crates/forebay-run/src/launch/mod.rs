@@ -14,7 +14,7 @@ pub(crate) use bounded::said_within;
 pub use command::Launch;
 pub use job::BatchJob;
 pub use plan::{IoHosts, Plan, Several};
-pub use probe::{Probed, Seen, Started, blamed, clients, preflight, read_probe, since};
+pub use probe::{ClientsByNode, Probed, Started, blamed, clients, preflight, read_probe, since};
 
 use forebay_types::Starter;
 use std::ffi::OsStr;

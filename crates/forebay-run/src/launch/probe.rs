@@ -108,10 +108,10 @@ struct Answer {
 }
 
 /// By I/O node, whom it has seen.
-pub type Seen = Vec<(String, Vec<ClientReport>)>;
+pub type ClientsByNode = Vec<(String, Vec<ClientReport>)>;
 
 /// Leaves of what was seen who came since `before`.
-pub fn since(seen: &mut Seen, before: &Seen) {
+pub fn since(seen: &mut ClientsByNode, before: &ClientsByNode) {
     for (node, clients) in seen {
         let old = before.iter().find(|(n, _)| n == node).map_or(&[][..], |(_, clients)| clients);
         for client in clients.iter_mut() {
@@ -124,7 +124,7 @@ pub fn since(seen: &mut Seen, before: &Seen) {
 }
 
 /// Whom each of the job's I/O nodes has seen; and what those said that could not be asked.
-pub fn clients(config: &Config, nodes: &[Address]) -> (Seen, Vec<String>) {
+pub fn clients(config: &Config, nodes: &[Address]) -> (ClientsByNode, Vec<String>) {
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
     for node in nodes {
         match ask(config, node, br#"{"cmd":"clients"}"#) {

@@ -1,8 +1,8 @@
-//! One limit, several places: each gets what it uses, and those that would use more share the rest.
+//! One limit, several I/O nodes: each gets what it uses, and those that would use more share the rest.
 
-/// A place where a limited flow may send.
+/// What a limited flow does at one I/O node.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct Demand {
     /// What it uses a second, of late.
     pub used: f64,
     /// What it was allowed meanwhile; 0 if it is new.
@@ -18,16 +18,16 @@ const HEADROOM: f64 = 1.1;
 /// Of an equal part of the whole: everybody can begin with something.
 const LEAST: f64 = 0.01;
 
-/// Divides `total` among the places: all of it, whatever they use.
-pub fn divide(total: f64, places: &[Place]) -> Vec<f64> {
-    let n = places.len();
+/// Divides `total` among the I/O nodes: all of it, whatever they use.
+pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
+    let n = demands.len();
     if n == 0 {
         return Vec::new();
     }
     let equal = total / n as f64;
     let least = equal * LEAST;
-    let new = places.iter().all(|p| p.share <= 0.0);
-    let wants: Vec<f64> = places
+    let new = demands.iter().all(|p| p.share <= 0.0);
+    let wants: Vec<f64> = demands
         .iter()
         .map(|p| match p.held.unwrap_or(p.used >= p.share * HUNGRY) || new {
             true => f64::INFINITY,
@@ -62,11 +62,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn settle(total: f64, demands: &[f64], rounds: usize) -> Vec<f64> {
-        let mut places = vec![Place { used: 0.0, share: 0.0, held: None }; demands.len()];
+        let mut places = vec![Demand { used: 0.0, share: 0.0, held: None }; demands.len()];
         for _ in 0..rounds {
             let shares = divide(total, &places);
             for ((place, share), demand) in places.iter_mut().zip(shares).zip(demands) {
-                *place = Place { used: demand.min(share), share, held: None };
+                *place = Demand { used: demand.min(share), share, held: None };
             }
         }
         places.iter().map(|p| p.used).collect()
@@ -89,7 +89,7 @@ mod tests {
             total in 1.0f64..1e10,
             places in proptest::collection::vec((0.0f64..1e9, 0.0f64..1e9), 1..40)
         ) {
-            let places: Vec<Place> = places.into_iter().map(|(used, share)| Place { used, share, held: None }).collect();
+            let places: Vec<Demand> = places.into_iter().map(|(used, share)| Demand { used, share, held: None }).collect();
             let shares = divide(total, &places);
             let sum: f64 = shares.iter().sum();
             prop_assert!((sum / total - 1.0).abs() < 1e-9, "{sum} of {total}");

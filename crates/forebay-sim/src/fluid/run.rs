@@ -5,7 +5,7 @@ use super::forwarding::{Stream, rates};
 use super::place::{ComputeNodes, FixedMap, Stretch};
 use super::{Fared, LargeMachine, Mapping, Month};
 use crate::stats::Summary;
-use forebay_policy::dfra::{DfraConfig, History, IoProfile, Verdict};
+use forebay_policy::dfra::{Conclusion, DfraConfig, History, IoProfile};
 use forebay_policy::{Current, Dfra, Job, Policy, PolicyError, Pool, Reason};
 use forebay_types::{IoMode, NodeId};
 use std::cmp::Reverse;
@@ -226,17 +226,17 @@ impl<'a> Run<'a> {
             let chosen = decision.jobs.pop();
             job = all.pop().expect("it was just pushed");
             if let Some(chosen) = chosen {
-                if let Reason::Dfra(verdict) = chosen.reason {
-                    match verdict {
-                        Verdict::Scale { wanted, granted } => {
+                if let Reason::Dfra(conclusion) = chosen.reason {
+                    match conclusion {
+                        Conclusion::Scale { wanted, granted } => {
                             self.month.scaled += 1;
                             self.month.cut += u32::from(granted < wanted);
                         }
-                        Verdict::Isolate(_) => self.month.isolated += 1,
-                        Verdict::NoneIdle => self.month.short += 1,
+                        Conclusion::Isolate(_) => self.month.isolated += 1,
+                        Conclusion::NoneIdle => self.month.short += 1,
                         _ => {}
                     }
-                    if verdict.dedicated() {
+                    if conclusion.dedicated() {
                         let given = chosen.nodes.clone().unwrap_or_default();
                         nodes = spread(submitted.compute_nodes, &given);
                         self.dedicated += given.len() as u32;

@@ -110,7 +110,7 @@ pub fn job(
 
 /// What was seen of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct FlowTotals {
     /// Calls answered.
     pub calls: u64,
     /// Bytes they moved.
@@ -125,7 +125,7 @@ pub struct Seen {
     pub ended: Nanos,
 }
 
-impl Seen {
+impl FlowTotals {
     /// What a call took, in the mean.
     pub fn mean(&self) -> Nanos {
         Nanos(self.waited.0 / self.calls.max(1))
@@ -160,7 +160,7 @@ impl Span {
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// By flow.
-    pub flows: Vec<Seen>,
+    pub flows: Vec<FlowTotals>,
     /// Bytes that the I/O nodes (or, without, the servers) served to each flow within the span.
     pub served: Vec<u64>,
     /// Batches at the storage.
@@ -175,7 +175,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// What a flow did.
-    pub fn flow(&self, flow: u32) -> Seen {
+    pub fn flow(&self, flow: u32) -> FlowTotals {
         self.flows.get(flow as usize).copied().unwrap_or_default()
     }
 

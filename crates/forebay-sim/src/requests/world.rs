@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use super::program::{Call, Next};
-use super::{Machine, Observer, Outcome, Process, Seen, Span};
+use super::{FlowTotals, Machine, Observer, Outcome, Process, Span};
 use forebay_pattern::{Access, Collector};
 use forebay_sched::emulate::Emulated;
 use forebay_sched::share::{ServiceReport, ServiceSharing};
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
             events: BinaryHeap::new(),
             sequence: 0,
             outcome: Outcome {
-                flows: vec![Seen::default(); flows],
+                flows: vec![FlowTotals::default(); flows],
                 served: vec![0; flows],
                 ..Outcome::default()
             },

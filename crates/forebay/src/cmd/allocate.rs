@@ -3,8 +3,8 @@
 use crate::cmd::args;
 use anyhow::Context;
 use clap::Args;
-use forebay_plot::table;
-use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule, WhatIf};
+use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule};
+use forebay_sim::text;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,55 +103,8 @@ impl Allocate {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&set.to_json(&what_if)?)?);
         } else {
-            print_table(&what_if);
+            print!("{}", text::what_if(&what_if));
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn print_table(WhatIf { decision, explained, fixed }: &WhatIf) {
-    let mbs = |b: Option<f64>| b.map_or("?".to_owned(), |b| format!("{b:.1}"));
-    let header = ["job", "compute\nnodes", "I/O nodes", "MB/s", "STATIC", "gain", "why"];
-    let mut table = table::new(&header, &["why"]);
-    for e in explained {
-        let nodes = match (e.io_nodes, e.shared) {
-            (_, true) => "shared".to_owned(),
-            (0, _) => "direct".to_owned(),
-            (n, _) => n.to_string(),
-        };
-        let gain = e.gain.map_or(String::new(), |g| format!("{g:+.1}"));
-        let fixed = format!("{} → {}", e.static_io_nodes, mbs(e.static_bandwidth.map(|b| b.0)));
-        table.add_row([
-            e.id.clone(),
-            e.compute_nodes.to_string(),
-            nodes,
-            mbs(e.bandwidth.map(|b| b.0)),
-            fixed,
-            gain,
-            e.why.clone(),
-        ]);
-    }
-    println!("{table}");
-    let compared = fixed.filter(|f| f.0 > 0.0 && decision.policy != PolicyKind::Static);
-    let compared =
-        compared.map_or(String::new(), |f| format!(", {:.2}× STATIC's {f}", decision.total.0 / f.0));
-    println!(
-        "{}: {} in total{compared}; {} of {} I/O nodes used",
-        decision.policy,
-        decision.total,
-        decision.used(),
-        decision.io_nodes
-    );
-    if let Some(share) = decision.share {
-        println!("Every job keeps at least {:.0} % of what STATIC would give it.", share * 100.0);
-    }
-    if decision.used() > u64::from(decision.io_nodes) {
-        println!("More are handed out than there are: jobs would share I/O nodes and get less than shown.");
-    }
-    match decision.unpredicted() {
-        0 => {}
-        n => {
-            println!("{n} of {} jobs have no predicted bandwidth and are not in the total.", explained.len())
-        }
     }
 }

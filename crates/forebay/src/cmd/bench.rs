@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_embed::Transport;
 use forebay_lab::bench::{
-    Against, AgainstRow, Everyday, Op, PathBench, PathRow, SchedBench, Worker, serve_limit,
+    Against, Everyday, Op, PathBench, SchedBench, Worker, against_table, path_table, serve_limit,
 };
 use forebay_sched::SchedulerConfig;
 use std::path::PathBuf;
@@ -165,63 +165,15 @@ impl PathArgs {
         let path = PathBench { repeat, dir: self.dir, transport, quick: self.quick };
         if let Some(old) = self.against {
             let rows = watched(|progress| Against { old, path }.run(progress))?;
-            if self.json {
-                return json(&rows);
-            }
-            print_against(&rows, repeat);
-            return Ok(());
+            return show(&rows, self.json, against_table(&rows, repeat));
         }
         let rows = watched(|progress| path.run(progress))?;
-        if self.json {
-            return json(&rows);
-        }
-        print(&rows, repeat.max(1));
-        Ok(())
+        show(&rows, self.json, path_table(&rows, repeat.max(1)))
     }
 }
 
-fn json(rows: &impl serde::Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(rows)?);
+fn show(rows: &impl serde::Serialize, json: bool, table: String) -> Result<()> {
+    let text = if json { serde_json::to_string_pretty(rows)? + "\n" } else { table };
+    print!("{text}");
     Ok(())
-}
-
-fn number(v: f64) -> String {
-    match v {
-        v if v.is_nan() => "–".to_owned(),
-        v if v >= 100.0 => format!("{v:.0}"),
-        v => format!("{v:.2}"),
-    }
-}
-
-fn print_against(rows: &[AgainstRow], repeat: usize) {
-    println!("medians of {repeat} interleaved repetitions; ratio: how much more time this build takes\n");
-    println!("{:<28} {:>5} {:>10} {:>10} {:>7}", "", "", "old", "new", "ratio");
-    for r in rows {
-        let verdict = if r.met { "met" } else { "NOT met" };
-        let (old, new, ratio) = (number(r.old), number(r.new), number(r.ratio));
-        println!("{:<28} {:>5} {old:>10} {new:>10} {ratio:>7}  ≤ 1.03   {verdict}", r.what, r.unit);
-    }
-}
-
-fn print(rows: &[PathRow], repeat: usize) {
-    println!(
-        "medians of {repeat} interleaved repetitions; ratio: forebay / limit, median of the repetitions\n"
-    );
-    println!(
-        "{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8}",
-        "", "", "direct", "limit", "forebay", "ratio", "target"
-    );
-    for r in rows {
-        let verdict = if r.met { "met" } else { "NOT met" };
-        println!(
-            "{:<28} {:>5} {:>10} {:>10} {:>10} {:>7}  {:<8} {verdict}",
-            r.what,
-            r.unit,
-            number(r.direct),
-            number(r.limit),
-            number(r.forebay),
-            number(r.ratio),
-            r.target
-        );
-    }
 }

@@ -54,9 +54,13 @@ struct Common {
     full: bool,
 }
 
+/// An experiment, and where its files go.
+type Chosen = (PathBuf, Box<dyn forebay_lab::experiment::Experiment>);
+
 impl Common {
-    fn size(&self) -> Size {
-        if self.full { Size::Full } else { Size::Small }
+    /// The experiment of the size that was asked for.
+    fn with<E: forebay_lab::experiment::Experiment + 'static>(self, of: impl FnOnce(Size) -> E) -> Chosen {
+        (self.out, Box::new(of(if self.full { Size::Full } else { Size::Small })))
     }
 }
 
@@ -71,8 +75,9 @@ struct Scaled {
 }
 
 impl Scaled {
-    fn size(&self) -> Size {
-        if self.quick { Size::Quick } else { self.common.size() }
+    fn with<E: forebay_lab::experiment::Experiment + 'static>(self, of: impl FnOnce(Size) -> E) -> Chosen {
+        let quick = self.quick;
+        self.common.with(|size| of(if quick { Size::Quick } else { size }))
     }
 }
 
@@ -307,73 +312,37 @@ struct RemapWorkerArgs {
 
 impl Experiment {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let (common, experiment): (Common, Box<dyn forebay_lab::experiment::Experiment>) = match self.what {
-            What::Twins(a) => {
-                let size = a.scale.size();
-                (a.scale.common, Box::new(Twins { size, repeat: a.repeat }))
-            }
-            What::Isolation(a) => {
-                let size = a.scale.size();
-                (a.scale.common, Box::new(Isolation { size, seconds: a.seconds }))
-            }
-            What::Metadata(a) => {
-                let size = a.scale.size();
-                (a.scale.common, Box::new(Metadata { size, seconds: a.seconds }))
-            }
-            What::Blame(a) => {
-                let size = a.scale.size();
-                (a.scale.common, Box::new(Blame { size, ..Blame::default() }))
-            }
-            What::Overhead(a) => {
-                let size = a.scale.size();
-                (a.scale.common, Box::new(Overhead { size, repeat: a.repeat }))
-            }
-            What::Gluster(a) => {
-                let gluster = Gluster {
-                    size: a.scale.size(),
-                    mount: a.mount,
-                    node_mounts: a.node_mount,
-                    bricks: a.bricks,
-                    repeat: a.repeat,
-                    scheduler: a.scheduler,
-                    dispatchers: a.dispatchers,
-                };
-                (a.scale.common, Box::new(gluster))
-            }
-            What::Arbiter(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(ArbiterQueue { size, policies: a.policies }))
-            }
-            What::Failslow(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(Failslow { size, seconds: a.seconds }))
-            }
-            What::Phases(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(Phases { size }))
-            }
-            What::Rewards(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(Rewards { size, rounds: a.rounds }))
-            }
-            What::Tuning(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(Tuning { size }))
-            }
+        let (out, experiment) = match self.what {
+            What::Twins(a) => a.scale.with(|size| Twins { size, repeat: a.repeat }),
+            What::Isolation(a) => a.scale.with(|size| Isolation { size, seconds: a.seconds }),
+            What::Metadata(a) => a.scale.with(|size| Metadata { size, seconds: a.seconds }),
+            What::Blame(a) => a.scale.with(|size| Blame { size, ..Blame::default() }),
+            What::Overhead(a) => a.scale.with(|size| Overhead { size, repeat: a.repeat }),
+            What::Gluster(a) => a.scale.with(|size| Gluster {
+                size,
+                mount: a.mount,
+                node_mounts: a.node_mount,
+                bricks: a.bricks,
+                repeat: a.repeat,
+                scheduler: a.scheduler,
+                dispatchers: a.dispatchers,
+            }),
+            What::Arbiter(a) => a.common.with(|size| ArbiterQueue { size, policies: a.policies }),
+            What::Failslow(a) => a.common.with(|size| Failslow { size, seconds: a.seconds }),
+            What::Phases(a) => a.common.with(|size| Phases { size }),
+            What::Rewards(a) => a.common.with(|size| Rewards { size, rounds: a.rounds }),
+            What::Tuning(a) => a.common.with(|size| Tuning { size }),
             What::Announcers(a) => {
-                let size = a.common.size();
-                (a.common, Box::new(Announcers { size, turns: a.turns, rounds: a.rounds }))
+                a.common.with(|size| Announcers { size, turns: a.turns, rounds: a.rounds })
             }
-            What::Remap(a) => {
-                let size = a.common.size();
-                let RemapArgs { seconds, kill_arbiter, seed, .. } = a;
-                (a.common, Box::new(Remap { size, seconds, kill_arbiter, seed }))
+            What::Remap(RemapArgs { common, seconds, kill_arbiter, seed }) => {
+                common.with(|size| Remap { size, seconds, kill_arbiter, seed })
             }
             What::RemapWorker(a) => {
                 RemapWorker { config: a.config, number: a.number }.run()?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        carry_out(&*experiment, Some(&common.out))
+        carry_out(&*experiment, Some(&out))
     }
 }

@@ -5,10 +5,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_lab::experiment::{Experiment, Isolation, Metadata, Overhead, Twins};
 use forebay_lab::{Progress, Size};
-use forebay_plot::table;
 use forebay_reproduce::trial::{self, Choice};
-use forebay_reproduce::{Break, Entry, Index, Laboratory, Setup, Tried};
-use serde_json::json;
+use forebay_reproduce::{Break, Index, Laboratory, Setup, text};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -103,64 +101,21 @@ impl Reproduce {
         if let Some(out) = kept {
             trial::write_report(&index, out, self.full)?;
         }
-        self.print(&index, &tried)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&tried)?);
+        } else {
+            print!("{}", text::tried(&index, &tried));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
     fn list(&self, index: &Index) -> Result<ExitCode> {
-        let all = trial::kept(index, &self.out, self.full)?;
-        let last = |e: &Entry| all.iter().find(|t| t.id == e.id).map(|t| &t.verdict);
+        let kept = trial::kept(index, &self.out, self.full)?;
         if self.json {
-            let entry = |e: &Entry| {
-                json!({
-                    "id": e.id, "source": e.source, "figure": e.figure, "claim": e.claim,
-                    "setting": e.setting, "command": e.command(), "published": e.published, "unit": e.unit,
-                    "tolerance": e.tolerance, "last_verdict": last(e).map(|v| v.name()),
-                    "because": last(e).and_then(|v| v.because()),
-                })
-            };
-            let all: Vec<_> = index.entry.iter().map(entry).collect();
-            println!("{}", serde_json::to_string_pretty(&all)?);
-            return Ok(ExitCode::SUCCESS);
+            println!("{}", serde_json::to_string_pretty(&text::list_json(index, &kept))?);
+        } else {
+            print!("{}", text::list(index, &kept));
         }
-        let mut t =
-            table::new(&["id", "claim", "setting", "last verdict"], &["claim", "setting", "last verdict"]);
-        for e in &index.entry {
-            let verdict = last(e).map_or("not tried", |v| v.name());
-            t.add_row([e.id.as_str(), e.claim.as_str(), e.setting.name(), verdict]);
-        }
-        println!("{t}\n{} claims", index.entry.len());
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn print(&self, index: &Index, tried: &[Tried]) -> Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(tried)?);
-            return Ok(());
-        }
-        let header = ["id", "published", "here", "range", "verdict"];
-        let mut t = table::new(&header, &["verdict"]);
-        for x in tried {
-            let Some(e) = index.find(&x.id) else { continue };
-            let value = |v: f64| format!("{v:.3} {}", e.unit);
-            let range = x.measured.as_ref().filter(|m| m.low != m.high);
-            t.add_row([
-                e.id.clone(),
-                value(e.published),
-                x.measured.as_ref().map_or(String::new(), |m| value(m.value)),
-                range.map_or(String::new(), |m| format!("{:.3} to {:.3}, {}", m.low, m.high, m.range)),
-                x.verdict.name().to_owned(),
-            ]);
-        }
-        println!("{t}\n");
-        for x in tried {
-            if let Some(why) = x.verdict.because() {
-                println!("{}: {why}", x.id);
-            }
-        }
-        let count = |name: &str| tried.iter().filter(|t| t.verdict.name() == name).count();
-        let names = ["reproduced", "refuted", "differs", "not possible here"];
-        println!("\n{}", names.map(|n| format!("{} {n}", count(n))).join(", "));
-        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The kinds of jobs, and the queue.
 
+use forebay_types::Operation;
+
 /// I/O nodes.
 pub(super) const NODES: u32 = 4;
 
@@ -13,7 +15,7 @@ pub(super) struct Kind {
     pub(super) processes: u32,
     pub(super) shared: bool,
     pub(super) request_kb: f64,
-    pub(super) operation: &'static str,
+    pub(super) operation: Operation,
     /// What its bandwidth is bound by, for the reader.
     pub(super) bound: &'static str,
     /// `$D` is its directory, `$N` how much it is to do (1 is the small setting), made before: `$D/in`.
@@ -29,7 +31,7 @@ pub(super) const KINDS: [Kind; 5] = [
         processes: 12,
         shared: false,
         request_kb: 1024.0,
-        operation: "write",
+        operation: Operation::Write,
         bound: "the I/O nodes: 12 processes write a file each",
         script: "for i in 0 1 2 3 4 5 6 7 8 9 10 11; do dd if=/dev/zero of=$D/$i bs=1M count=$((16 * N)) status=none & P=\"$P $!\"; done; for p in $P; do wait $p || exit 1; done",
         input_mib: 0,
@@ -40,7 +42,7 @@ pub(super) const KINDS: [Kind; 5] = [
         processes: 12,
         shared: true,
         request_kb: 1024.0,
-        operation: "read",
+        operation: Operation::Read,
         bound: "the I/O nodes: 12 processes read parts of a file",
         script: "for i in 0 1 2 3 4 5 6 7 8 9 10 11; do dd if=$D/in of=/dev/null bs=1M skip=$((16 * N * i)) count=$((16 * N)) status=none & P=\"$P $!\"; done; for p in $P; do wait $p || exit 1; done",
         input_mib: 192,
@@ -51,7 +53,7 @@ pub(super) const KINDS: [Kind; 5] = [
         processes: 24,
         shared: false,
         request_kb: 1024.0,
-        operation: "write",
+        operation: Operation::Write,
         bound: "the one process that writes for all, one request at a time",
         script: "dd if=/dev/zero of=$D/all bs=1M count=$((128 * N)) status=none",
         input_mib: 0,
@@ -62,7 +64,7 @@ pub(super) const KINDS: [Kind; 5] = [
         processes: 24,
         shared: false,
         request_kb: 1024.0,
-        operation: "write",
+        operation: Operation::Write,
         bound: "its computing: 0.7 s between writes of 2 MiB",
         script: "exec python3 -c 'import os,time\nfor i in range(6 * int(os.environ[\"N\"])):\n    time.sleep(0.7)\n    with open(os.environ[\"D\"] + \"/state\", \"r+b\" if i else \"wb\", buffering=0) as f:\n        f.write(bytes(2 << 20))'",
         input_mib: 0,
@@ -73,7 +75,7 @@ pub(super) const KINDS: [Kind; 5] = [
         processes: 1,
         shared: false,
         request_kb: 8.0,
-        operation: "write",
+        operation: Operation::Write,
         bound: "the latency of one small file after the other",
         script: "i=0; while [ $i -lt $((40 * N)) ]; do head -c 65536 /dev/zero > $D/member$i || exit 1; i=$((i + 1)); done",
         input_mib: 0,

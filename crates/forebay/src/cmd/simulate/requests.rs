@@ -2,10 +2,10 @@
 
 use anyhow::{Context, bail};
 use clap::Args;
-use forebay_plot::table;
 use forebay_sched::SchedulerConfig;
 use forebay_sim::models;
 use forebay_sim::scenarios::{Broken, Streams};
+use forebay_sim::text;
 use forebay_types::{OpKind, Pattern};
 use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
@@ -91,23 +91,10 @@ impl Requests {
             let before = processor();
             let outcome = streams.run(&model, &scheduler, self.seed, Broken::default());
             let speed = outcome.requests as f64 / (processor() - before).max(1e-9);
-            rows.push((name, outcome, speed));
+            rows.push((name.clone(), outcome, speed));
         }
         if self.json {
-            let rows: Vec<_> = rows
-                .iter()
-                .map(|(name, o, speed)| {
-                    serde_json::json!({
-                        "scheduler": name,
-                        "bandwidth_mbs": o.bandwidth().0,
-                        "seconds": o.end.as_secs_f64(),
-                        "requests_per_batch": o.merged(),
-                        "mean_call_ms": o.flow(0).mean().as_secs_f64() * 1e3,
-                        "simulated_requests_per_s": speed,
-                    })
-                })
-                .collect();
-            println!("{}", serde_json::to_string_pretty(&rows)?);
+            println!("{}", serde_json::to_string_pretty(&text::requests_json(&rows))?);
             return Ok(ExitCode::SUCCESS);
         }
         println!(
@@ -120,20 +107,7 @@ impl Requests {
             model.servers,
             self.model
         );
-        let header =
-            ["scheduler", "MB/s", "seconds", "requests a batch", "a call, ms", "simulated requests/s"];
-        let mut t = table::new(&header, &[]);
-        for (name, o, speed) in &rows {
-            t.add_row([
-                (*name).clone(),
-                format!("{:.1}", o.bandwidth().0),
-                format!("{:.3}", o.end.as_secs_f64()),
-                format!("{:.2}", o.merged()),
-                format!("{:.3}", o.flow(0).mean().as_secs_f64() * 1e3),
-                format!("{speed:.0}"),
-            ]);
-        }
-        println!("{t}");
+        print!("{}", text::requests(&rows));
         Ok(ExitCode::SUCCESS)
     }
 }
