@@ -8,6 +8,7 @@ use forebay_embed::RunDir;
 use forebay_plot::{Axis, Line, Series, bytes, seconds};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::slots::SlotCosts;
+use forebay_types::stats::median;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -25,6 +26,9 @@ const SIZES: [usize; 9] =
 const PASSES: usize = 5;
 /// A spread of the passes around their median above this is worth a warning.
 const UNSTEADY: f64 = 0.5;
+/// A request that takes more than this many times what the next smaller ones do that it could be cut into was
+/// not measured well.
+const OUT_OF_LINE: f64 = 2.0;
 /// Where the curve counts as flat: this part of the most that was seen.
 const FLAT: f64 = 0.9;
 
@@ -33,9 +37,10 @@ const FLAT: f64 = 0.9;
 /// Writes a file below the directory and measures, reads and writes apart: the throughput of small requests by
 /// how many are outstanding, and the latency of a lone request by its size. The depth is where the
 /// first curve flattens (90 % of the most); a request costs as many slots as its latency is times the
-/// smallest one's, and never more than the small requests it could be cut into. Latencies are medians of
-/// five passes over all sizes; what was unsteady is told. Past the page cache where the file system can (O_DIRECT); it says so if not. The
-/// outcome's files are the parameters, the figures and both curves.
+/// smallest one's, never more than the small requests it could be cut into, and never more than twice the
+/// next smaller ones it could be cut into. Latencies are medians of five passes over all sizes; what was
+/// unsteady or out of line is told. Past the page cache where the file system can (O_DIRECT); it says so if
+/// not. The outcome's files are the parameters, the figures and both curves.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// A directory on the storage system.
@@ -95,11 +100,8 @@ impl Experiment for Profile {
                     progress.advance(1);
                 }
             }
-            for (times, len) in curves.passes[o].iter_mut().zip(SIZES) {
-                times.sort_by(f64::total_cmp);
-                curves.latency[o].push((len, times[PASSES / 2]));
-            }
         }
+        curves.settle();
         let mut found = Outcome::default();
         if !target.direct {
             found.line("note: no O_DIRECT here; reads may come from the page cache, writes are synchronous");
@@ -122,10 +124,18 @@ impl Experiment for Profile {
 }
 
 impl Curves {
+    /// The latencies are the medians of their passes.
+    fn settle(&mut self) {
+        for (latency, passes) in self.latency.iter_mut().zip(&mut self.passes) {
+            passes.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+            *latency = SIZES.into_iter().zip(passes.iter().map(|times| median(times))).collect();
+        }
+    }
+
     /// The parameters, as a line that a node's configuration takes.
     fn scheduler(&self) -> Result<String> {
         let depth = self.throughput.iter().map(|c| depth(c)).max().unwrap_or(1);
-        let [reads, writes] = [slots(&self.latency[0])?, slots(&self.latency[1])?];
+        let [(reads, _), (writes, _)] = [slots(&self.latency[0])?, slots(&self.latency[1])?];
         let line = format!("sfq-d-plus:depth={depth},reads={reads},writes={writes}");
         line.parse::<SchedulerConfig>()?;
         Ok(line)
@@ -149,11 +159,19 @@ impl Curves {
         found.table(t);
     }
 
-    /// Names the sizes whose passes disagree.
+    /// Names the sizes whose passes disagree, and those that cannot be as slow as they seem.
     fn warn(&self, found: &mut Outcome) {
         for (o, (name, _)) in OPS.iter().enumerate() {
+            for (size, time) in slots(&self.latency[o]).map(|(_, doubtful)| doubtful).unwrap_or_default() {
+                found.line(format!(
+                    "warning: {name} of {} took {}, far more than smaller ones suggest, and count for less; \
+                     measure again on a quiet system",
+                    bytes(size as f64),
+                    seconds(time)
+                ));
+            }
             for (times, size) in self.passes[o].iter().zip(SIZES) {
-                let spread = (times[PASSES - 1] - times[0]) / times[PASSES / 2].max(1e-9);
+                let spread = (times[PASSES - 1] - times[0]) / median(times).max(1e-9);
                 if spread > UNSTEADY {
                     found.line(format!(
                         "warning: {name} of {} were unsteady: {} to {} in {PASSES} passes; measure again on a \
@@ -209,20 +227,27 @@ fn depth(curve: &[(usize, f64)]) -> usize {
     curve.iter().find(|c| c.1 >= FLAT * most).map_or(1, |c| c.0)
 }
 
-/// How many slots each size costs: its latency over the smallest one's, never falling, and never more than
-/// the smallest requests that it could be cut into.
-fn slots(curve: &[(usize, f64)]) -> Result<SlotCosts> {
-    let (smallest, base) = curve.first().map_or((SMALL, 1.0), |c| (c.0, c.1.max(1e-9)));
-    let mut steps: Vec<(u64, u32)> = Vec::new();
-    for (size, time) in curve {
-        let most = (size / smallest.max(1)).max(1) as f64;
-        let cost = (time / base).clamp(1.0, most).round() as u32;
+/// How many slots each size costs: its latency over the smallest one's, never falling, never more than the
+/// smallest requests that it could be cut into, and not much more than the next smaller ones that it could be
+/// cut into. The sizes that were slower than that, and their times.
+fn slots(curve: &[(usize, f64)]) -> Result<(SlotCosts, Vec<(usize, f64)>)> {
+    let (smallest, base) = curve.first().map_or((SMALL, 1.0), |c| (c.0.max(1), c.1.max(1e-9)));
+    let (mut steps, mut doubtful): (Vec<(u64, u32)>, Vec<_>) = (Vec::new(), Vec::new());
+    let mut before = (smallest, 1.0);
+    for &(size, time) in curve {
+        let by_next = before.1 * OUT_OF_LINE * size as f64 / before.0 as f64;
+        if time / base > by_next {
+            doubtful.push((size, time));
+        }
+        let most = by_next.min(size as f64 / smallest as f64).max(before.1);
+        before = (size, (time / base).clamp(before.1, most));
+        let cost = before.1.round() as u32;
         match steps.last_mut() {
-            Some(last) if cost <= last.1 => last.0 = *size as u64,
-            _ => steps.push((*size as u64, cost)),
+            Some(last) if cost <= last.1 => last.0 = size as u64,
+            _ => steps.push((size as u64, cost)),
         }
     }
-    SlotCosts::new(steps).map_err(anyhow::Error::msg)
+    Ok((SlotCosts::new(steps).map_err(anyhow::Error::msg)?, doubtful))
 }
 
 impl Target {
@@ -278,8 +303,7 @@ impl Target {
             self.once(op, buffer.bytes(), places.next(self.size, len))?;
             times.push(sent.elapsed().as_secs_f64());
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(&times))
     }
 
     fn once(&self, op: Op, buffer: &mut [u8], offset: u64) -> Result<()> {
@@ -329,6 +353,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Finding;
 
     #[test]
     fn depth_is_where_the_curve_flattens() {
@@ -339,14 +364,57 @@ mod tests {
     #[test]
     fn slots_follow_latency_and_never_fall() {
         let curve = [(4096, 1e-3), (65536, 1.2e-3), (1 << 20, 2.9e-3), (2 << 20, 2.8e-3), (4 << 20, 11e-3)];
-        assert_eq!(slots(&curve).unwrap().to_string(), "64KiB:1/2MiB:3/4MiB:11");
+        assert_eq!(slots(&curve).unwrap().0.to_string(), "64KiB:1/2MiB:3/4MiB:11");
+        assert!(slots(&curve).unwrap().1.is_empty());
+    }
+
+    /// What a storage system measures that takes 10 µs, and 5 µs more for each further 64 KiB.
+    fn steady() -> Curves {
+        let time = |size: usize| 1e-5 + 5e-6 * (size >> 16) as f64;
+        let all = || SIZES.into_iter().map(|size| vec![time(size); PASSES]).collect();
+        let throughput = [(); 2].map(|()| OUTSTANDING.into_iter().map(|k| (k, 1e5)).collect());
+        let mut curves = Curves { throughput, latency: Default::default(), passes: [all(), all()] };
+        curves.settle();
+        curves
+    }
+
+    fn lines(curves: &Curves) -> Vec<String> {
+        let mut found = Outcome::default();
+        curves.warn(&mut found);
+        found
+            .findings
+            .iter()
+            .filter_map(|f| if let Finding::Line(l) = f { Some(l.clone()) } else { None })
+            .collect()
     }
 
     #[test]
     fn an_outlier_makes_no_nonsense() {
-        let curve = [(4096, 1e-5), (65536, 2e-5), (4 << 20, 2.772e-2)];
-        assert_eq!(slots(&curve).unwrap().to_string(), "4KiB:1/64KiB:2/4MiB:1024");
-        assert_eq!(slots(&[(4096, 0.0), (8192, f64::MAX)]).unwrap().to_string(), "4KiB:1/8KiB:2");
+        let plain = steady();
+        assert!(lines(&plain).is_empty(), "{:?}", lines(&plain));
+        let wanted = plain.scheduler().unwrap();
+        assert!(wanted.ends_with("2MiB:17/4MiB:33"), "{wanted}");
+        // One pass was interrupted: its median does not move, and it is told.
+        let mut once = steady();
+        once.passes[0][8][1] = 27.72e-3;
+        once.settle();
+        assert_eq!(once.scheduler().unwrap(), wanted);
+        assert_eq!(lines(&once).len(), 1, "{:?}", lines(&once));
+        assert!(
+            lines(&once)[0].starts_with("warning: reads of 4 MiB were unsteady: 330"),
+            "{:?}",
+            lines(&once)
+        );
+        // All were: a few times what 2 MiB cost, not 2772, and told again.
+        let mut always = steady();
+        always.passes[0][8].fill(27.72e-3);
+        always.settle();
+        let costs = slots(&always.latency[0]).unwrap().0.to_string();
+        assert!(costs.ends_with("2MiB:17/4MiB:68"), "{costs}");
+        assert_eq!(lines(&always).len(), 1, "{:?}", lines(&always));
+        assert!(lines(&always)[0].contains("reads of 4 MiB took 27.7"), "{:?}", lines(&always));
+        // No time at all, and more than there is.
+        assert_eq!(slots(&[(4096, 0.0), (8192, f64::MAX)]).unwrap().0.to_string(), "4KiB:1/8KiB:2");
     }
 
     #[test]
