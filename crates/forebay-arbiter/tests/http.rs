@@ -9,6 +9,7 @@ use forebay_control::node::{ToArbiter, ToNode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::time::Duration;
 
 fn description() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
@@ -221,21 +222,34 @@ fn real_answers_are_as_described_and_show_no_secret() {
     assert_eq!(arbiter.send("DELETE", "/v1/jobs/a%20b-c", None).0, 404);
 }
 
+/// Method, path, body and any text for a secret, bare: our own client has no secrets that are none. The status.
+fn bare(arbiter: &Arbiter, method: &str, path: &str, body: &Value, secret: Option<&str>) -> u16 {
+    let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(20)));
+    let agent: ureq::Agent = config.http_status_as_error(false).build().into();
+    let url = format!("http://{}{path}", arbiter.address);
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    if let Some(secret) = secret {
+        request = request.header("authorization", format!("Bearer {secret}"));
+    }
+    agent.run(request.body(body.to_string()).unwrap()).unwrap().status().as_u16()
+}
+
 #[test]
 fn nothing_changes_without_the_secret() {
     let doc = description();
     let dir = tempfile::tempdir().unwrap();
     let arbiter = Arbiter::start(dir.path(), |_| {});
     let job = json!({"id": "j"});
-    for secret in [None, Some(""), Some("0123"), Some(&SECRET[1..])] {
+    let another = "00".repeat(32);
+    for secret in [None, Some(""), Some("0123"), Some(&SECRET[1..]), Some(another.as_str())] {
         for (path, ops) in doc["paths"].as_object().unwrap() {
             for (method, op) in ops.as_object().unwrap() {
                 let real = path.replace("{id}", "7");
                 if (path.as_str(), method.as_str()) == ENDLESS {
                     continue;
                 }
-                let (status, answer) = arbiter.call(&method.to_uppercase(), &real, Some(&job), secret);
-                assert_eq!(op["security"].is_array(), status == 401, "{method} {path}: {status} {answer}");
+                let status = bare(&arbiter, &method.to_uppercase(), &real, &job, secret);
+                assert_eq!(op["security"].is_array(), status == 401, "{method} {path}: {status}");
             }
         }
         assert!(open(&arbiter, secret.unwrap_or("")).is_err());

@@ -25,6 +25,8 @@ pub enum Log {
     Errors,
     /// Into the directory, `NAME.log`.
     Files,
+    /// The same, with all that a service of its own would tell its admin.
+    FilesOfServices,
 }
 
 /// What starts I/O nodes and arbiters that share a secret.
@@ -83,6 +85,13 @@ impl Launcher {
         let file = dir.join("secret");
         secret.write(&file).map_err(EmbedError::io("cannot write", file))?;
         Ok(Launcher { program: program.to_owned(), dir: dir.to_owned(), secret: secret.to_hex(), log })
+    }
+
+    /// Starts the same with the same secret, and keeps everything in `dir`.
+    pub fn in_dir(&self, dir: &Path) -> Result<Launcher, EmbedError> {
+        let file = dir.join("secret");
+        std::fs::copy(self.secret_file(), &file).map_err(EmbedError::io("cannot write", file))?;
+        Ok(Launcher { dir: dir.to_owned(), ..self.clone() })
     }
 
     /// The secret of the nodes, of their arbiters, and of jobs that no arbiter knows.
@@ -212,7 +221,10 @@ impl Launcher {
         match self.log {
             Log::Here => {}
             Log::Errors => drop(command.env("FOREBAY_LOG", "error")),
-            Log::Files => {
+            Log::Files | Log::FilesOfServices => {
+                if self.log == Log::FilesOfServices {
+                    command.env("FOREBAY_LOG", "info");
+                }
                 let path = self.dir.join(format!("{name}.log"));
                 let log = std::fs::File::options().create(true).append(true).open(&path);
                 command.stderr(log.map_err(EmbedError::io("cannot write", &path))?);

@@ -10,6 +10,7 @@ use forebay_embed::{Launcher, Log};
 use forebay_types::Secret;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long an arbiter has for an answer.
@@ -30,10 +31,26 @@ impl Default for Site {
 impl Site {
     /// A new one, in memory.
     pub fn new() -> Site {
+        Site::logging(Log::Files)
+    }
+
+    /// A new one whose logs say all that a service of its own would tell its admin.
+    pub fn of_services() -> Site {
+        Site::logging(Log::FilesOfServices)
+    }
+
+    fn logging(log: Log) -> Site {
         let dir = RunDir::in_memory().expect("a directory");
         std::fs::create_dir(dir.path().join("data")).expect("the data");
-        let launcher = Launcher::new(&program(), dir.path(), Log::Files).expect("a secret");
+        let launcher = Launcher::new(&program(), dir.path(), log).expect("a secret");
         Site { launcher, dir }
+    }
+
+    /// Another directory with the same secret, for what must not share its files with what is here.
+    pub fn beside(&self) -> Site {
+        let dir = RunDir::in_memory().expect("a directory");
+        std::fs::create_dir(dir.path().join("data")).expect("the data");
+        Site { launcher: self.launcher.in_dir(dir.path()).expect("the secret"), dir }
     }
 
     /// Where everything happens.
@@ -84,6 +101,14 @@ impl Site {
         let ready = std::fs::read(self.launcher.ready_file(id as u32)).expect("the node is ready");
         let ready: serde_json::Value = serde_json::from_slice(&ready).expect("JSON");
         format!("http://{}", ready["metrics"].as_str().expect("it was told to serve metrics"))
+    }
+
+    /// `forebay ARGS` in this directory, of whoever knows the secret.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(args).env("FOREBAY_SECRET_FILE", self.secret_file()).current_dir(self.path());
+        command.stdin(Stdio::null()).env_remove("FOREBAY_ARBITER");
+        command
     }
 
     /// What a log says.

@@ -5,85 +5,46 @@ use forebay_client::{Client, Config};
 use forebay_control::council::CouncilView;
 use forebay_node::control::{Command as Order, Reply};
 use forebay_pattern::Model;
+use forebay_testkit::{ArbiterProcess, ArbiterSpec, NodeProcess, Site, free_address};
 use forebay_tune::{Arms, Context, Council, CouncilConfig, Learned, LoadClass, Observation, SizeClass};
-use forebay_types::{NodeId, OpKind, Pattern, Secret};
+use forebay_types::{NodeId, OpKind, Pattern};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
+use std::time::Duration;
 
-const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-/// A directory with a secret, and a port for the arbiter.
-struct Site {
-    dir: tempfile::TempDir,
-    port: u16,
+/// A site, and where its arbiter listens whenever there is one.
+struct World {
+    site: Site,
+    address: String,
 }
 
-/// Ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Site {
-    fn new() -> Site {
-        let dir = tempfile::tempdir().unwrap();
-        Secret::from_hex(SECRET).unwrap().write(&dir.path().join("secret")).unwrap();
-        std::fs::create_dir(dir.path().join("data")).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Site { dir, port }
+impl World {
+    fn new() -> World {
+        World { site: Site::new(), address: free_address() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.site.path().join(name)
     }
 
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address)
     }
 
-    fn start(&self, what: &str, config: &str) -> Process {
-        let file = self.path(&format!("{what}.toml"));
-        std::fs::write(&file, config).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.args([what, "--die-with-parent", "--config"]).arg(file);
-        Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    fn arbiter(&self, settings: &str) -> ArbiterProcess {
+        let (listen, settings) = (self.address.clone(), settings.to_owned());
+        self.site.arbiter(&ArbiterSpec { listen, settings, ..ArbiterSpec::default() })
     }
 
-    fn arbiter(&self, more: &str) -> Process {
-        let listen = format!("127.0.0.1:{}", self.port);
-        let arbiter = self.start(
-            "arbiter",
-            &format!("listen = \"{listen}\"\nsecret-file = \"secret\"\nstate = \"state\"\n{more}"),
-        );
-        until("the arbiter to listen", || std::net::TcpStream::connect(&listen).is_ok());
-        arbiter
-    }
-
-    fn node(&self, scheduler: &str) -> Process {
-        let socket = self.path("node.sock");
-        let node = self.start(
-            "node",
-            &format!(
-                "as = \"self\"\nlisten = [\"unix:{}\"]\nexport = [\"{}=data\"]\nsecret-file = \"secret\"\n\
-                 scheduler = \"{scheduler}\"\narbiters = [\"{}\"]\ninterval-ms = 100\n",
-                socket.display(),
-                self.path("data").display(),
-                self.url()
-            ),
-        );
-        until("the node to listen", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        node
+    fn node(&self) -> NodeProcess {
+        std::fs::write(self.path("node.toml"), "interval-ms = 100\n").unwrap();
+        let config = self.path("node.toml").display().to_string();
+        self.site.node_with(0, &["--config", &config, "--scheduler", "fifo", "--arbiter", &self.url()])
     }
 
     /// The scheduler in force on the node.
-    fn scheduler(&self) -> String {
-        let node = format!("unix:{}", self.path("node.sock").display()).parse().unwrap();
-        let config = Config::new("test", SECRET, vec![node]);
+    fn scheduler(&self, node: &NodeProcess) -> String {
+        let config = Config::new("test", self.site.secret(), node.addresses().to_vec());
         let client = Client::new(config, None).unwrap();
         let answer =
             client.control(0, &serde_json::to_vec(&Order::Scheduler { set: None }).unwrap()).unwrap();
@@ -93,13 +54,9 @@ impl Site {
     }
 
     fn learned(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .arg("learned")
-            .args(args)
-            .args(["--arbiter", &self.url()])
-            .current_dir(self.dir.path())
-            .output()
-            .unwrap()
+        let url = self.url();
+        let args = [&["learned"], args, &["--arbiter", &url]].concat();
+        self.site.command(&args).env_remove("FOREBAY_SECRET_FILE").output().unwrap()
     }
 
     fn council(&self) -> Option<CouncilView> {
@@ -108,11 +65,7 @@ impl Site {
 }
 
 fn until(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    forebay_testkit::until(Duration::from_secs(60), what, || done().then_some(()));
 }
 
 const ON: &str = "[tune]\nmode = \"on\"\n[tune.choices]\ndefault = \"twins:window=2ms\"\n\
@@ -120,30 +73,30 @@ const ON: &str = "[tune]\nmode = \"on\"\n[tune.choices]\ndefault = \"twins:windo
 
 #[test]
 fn without_an_arbiter_nodes_keep_what_it_last_said() {
-    let site = Site::new();
+    let site = World::new();
     let arbiter = site.arbiter(ON);
-    let _node = site.node("fifo");
-    until("the arbiter's scheduler", || site.scheduler().contains("window=2ms"));
+    let node = site.node();
+    until("the arbiter's scheduler", || site.scheduler(&node).contains("window=2ms"));
     until("reports", || site.council().is_some_and(|c| c.round > 2));
     drop(arbiter);
     assert!(site.council().is_none(), "the arbiter is gone");
     std::thread::sleep(Duration::from_millis(500));
-    assert!(site.scheduler().contains("window=2ms"), "{}", site.scheduler());
+    assert!(site.scheduler(&node).contains("window=2ms"), "{}", site.scheduler(&node));
     // The node was not restarted; it reports again, and what is in force stays though the default is
     // another one now.
     let _arbiter =
         site.arbiter(&ON.replace("default = \"twins:window=2ms\"", "default = \"twins:window=4ms\""));
     until("reports again", || site.council().is_some_and(|c| c.round > 2));
-    assert!(site.scheduler().contains("window=2ms"), "{}", site.scheduler());
+    assert!(site.scheduler(&node).contains("window=2ms"), "{}", site.scheduler(&node));
 }
 
 #[test]
 fn a_shadow_leaves_nodes_alone() {
-    let site = Site::new();
+    let site = World::new();
     let _arbiter = site.arbiter(&ON.replace("\"on\"", "\"shadow\""));
-    let _node = site.node("fifo");
+    let node = site.node();
     until("reports", || site.council().is_some_and(|c| c.round > 5));
-    assert_eq!(site.scheduler(), "fifo".parse::<forebay_sched::SchedulerConfig>().unwrap().to_string());
+    assert_eq!(site.scheduler(&node), "fifo".parse::<forebay_sched::SchedulerConfig>().unwrap().to_string());
 }
 
 /// What a council learned about one situation.
@@ -183,7 +136,7 @@ fn write(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn what_was_learned_is_carried_kept_and_forgotten() {
-    let site = Site::new();
+    let site = World::new();
     let arbiter = site.arbiter("");
     assert!(text(&site.learned(&[])).contains("nothing has been learned yet"));
     std::fs::write(site.path("learned.json"), experience().to_json()).unwrap();
@@ -210,7 +163,7 @@ fn what_was_learned_is_carried_kept_and_forgotten() {
 
 #[test]
 fn the_detector_is_replaced_while_the_arbiter_runs() {
-    let site = Site::new();
+    let site = World::new();
     let mut model = Model::builtin();
     let mut put = |name: &str| {
         model.trained_on = name.into();

@@ -2,7 +2,7 @@
 //! as long as its processes do, whoever leads and whatever becomes of `forebay run`.
 
 use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
-use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Process, Site, program, until};
+use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, until};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -237,14 +237,8 @@ fn a_refused_node_is_seen_with_the_reason() {
     assert!(!nodes().contains("refused"), "{}", nodes());
     // Another secret; and the same number.
     let _unknown = stranger.node(1, arbiter.url());
-    let mut twice = Command::new(program());
-    twice.args(["node", "--as", "self", "--id", "0", "--listen", "tcp:127.0.0.1:0", "--die-with-parent"]);
-    twice.args(["--arbiter", arbiter.url(), "--export", &format!("{}=data", site.data().display())]);
-    twice.arg("--secret-file").arg(site.secret_file());
-    twice.arg("--ledger-dir").arg(stranger.path().join("twice"));
-    let log = stranger.path().join("twice.log");
-    twice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log).expect("a log"));
-    let twice = Process::start(&mut twice).expect("forebay starts");
+    let beside = site.beside();
+    let _twice = beside.node(0, arbiter.url());
     let said = until(PATIENCE, "the refused nodes are not shown", || {
         let said = nodes();
         (said.matches("refused: ").count() == 2).then_some(said)
@@ -258,9 +252,32 @@ fn a_refused_node_is_seen_with_the_reason() {
         said.contains("refused: I/O node 0 on ") && said.contains("give this one another --id"),
         "{said}"
     );
-    let own = until(PATIENCE, "the node says nothing", || {
-        Some(std::fs::read_to_string(&log).expect("a log")).filter(|l| l.contains("another --id"))
-    });
-    assert_eq!(own.matches("another --id").count(), 1, "it is said once: {own}");
-    drop(twice);
+    // Said once on both sides, however often they try: every second at the latest.
+    let alone = beside.node_with(1, &["--arbiter", &format!("http://{}", free_address())]);
+    let says = |site: &Site, node: &str, words: &str| site.log(node).matches(words).count();
+    let own = [
+        (&stranger, "node1", "is known to no arbiter, and tries on"),
+        (&beside, "node0", "another --id"),
+        (&beside, "node1", "is known to no arbiter, and tries on"),
+        (&site, "arbiter", "who wants to be an I/O node here is refused, and will be"),
+        (&site, "arbiter", "I/O node 0 on "),
+    ];
+    for (site, log, words) in own {
+        until(PATIENCE, &format!("{log} does not say {words:?}"), || {
+            (says(site, log, words) > 0).then_some(())
+        });
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    for (site, log, words) in own {
+        assert_eq!(says(site, log, words), 1, "{words:?} is to be said once: {}", site.log(log));
+    }
+    for (site, log, reason) in [
+        (&stranger, "node1", "secret"),
+        (&beside, "node1", "refused"),
+        (&site, "arbiter", "it does not know this arbiter's secret"),
+        (&site, "arbiter", "give this one another --id"),
+    ] {
+        assert!(site.log(log).contains(reason), "{reason}: {}", site.log(log));
+    }
+    drop(alone);
 }

@@ -3,9 +3,11 @@
 
 mod user;
 
+use forebay_testkit::{ArbiterSpec, Process, Signal, Site, ends_within_a_second};
 use std::fs::File;
 use std::process::Stdio;
-use user::{ended, forebay, outcome, refused, repository, run, secret, signal};
+use std::time::{Duration, Instant};
+use user::{asked_to_end, forebay, outcome, refused, repository, run, secret};
 
 /// Commands that print more than a line, each with what it needs.
 fn printers() -> Vec<Vec<String>> {
@@ -69,6 +71,7 @@ fn values_that_make_no_sense_are_refused_with_the_range() {
         let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &at];
         [&listen[..], &[option, value]].concat().iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()
     };
+    // By hand: these are about what the command line itself refuses.
     refused(&node("--lease-ms", "0"), 2, &["50..=600000"]);
     refused(&node("--dispatchers", "0"), 2, &["1..=1024"]);
     refused(&node("--drain-timeout", "nan"), 2, &["0 to 86400 seconds"]);
@@ -114,23 +117,16 @@ fn a_cause_is_said_once() {
 
 #[test]
 fn a_node_is_asked_with_the_secret_of_the_environment() {
-    let dir = tempfile::tempdir().unwrap();
-    let (at, secret) = (dir.path().display().to_string(), secret(dir.path()));
-    let ready = dir.path().join("ready");
-    let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--export", &at, "--die-with-parent"];
-    let mut node = forebay(&listen);
-    node.args(["--as", "self", "--secret-file", &secret, "--ready-file"]).arg(&ready);
-    let node = node.spawn().unwrap();
-    user::until("the node listens", || ready.exists());
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
-    let address = json["addresses"][0].as_str().unwrap();
+    let site = Site::new();
+    let mut node = site.node_with(0, &[]);
+    let address = &node.addresses()[0].to_string();
+    let secret = site.secret_file();
     let output = forebay(&["node", "stats", address]).env("FOREBAY_SECRET_FILE", &secret).output().unwrap();
     let (status, shown, says) = outcome(&output);
     assert_eq!(status, Some(0), "{says}");
     assert!(shown.contains("I/O node 0, up"), "{shown}");
     refused(&["node", "stats", address], 1, &["--secret-file", "FOREBAY_SECRET_FILE"]);
-    signal(&node, rustix::process::Signal::TERM);
-    assert!(ended(node).success());
+    assert!(node.process.end(Duration::from_secs(60)).unwrap().success());
 }
 
 fn interrupt_is_ignored() -> bool {
@@ -142,15 +138,37 @@ fn interrupt_is_ignored() -> bool {
 #[test]
 fn a_computation_ends_when_it_is_asked_to() {
     let data = repository("data/marenostrum4.csv");
-    for how in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+    for how in [Signal::TERM, Signal::INT] {
         // A shell starts what it does not wait for with SIGINT ignored, and programs leave it so.
-        if how == rustix::process::Signal::INT && interrupt_is_ignored() {
+        if how == Signal::INT && interrupt_is_ignored() {
             continue;
         }
         let args = ["simulate", "policies", &data, "--sets", "1000000", "--set-size", "1000"];
-        let child = forebay(&args).stdout(Stdio::null()).spawn().unwrap();
-        signal(&child, how);
-        let status = ended(child);
-        assert!(!status.success(), "{status}");
+        ends_within_a_second("a computation", || {
+            let child = forebay(&args).stdout(Stdio::null()).spawn().unwrap();
+            let (status, took) = asked_to_end(child, how);
+            assert!(!status.success(), "{status}");
+            took
+        });
+    }
+}
+
+#[test]
+fn services_end_when_they_are_asked_to() {
+    let site = Site::new();
+    for how in [Signal::TERM, Signal::INT] {
+        let end = |process: &mut Process| {
+            let since = Instant::now();
+            process.signal(how).unwrap();
+            let status = process.wait_for(Duration::from_secs(60)).unwrap().expect("it ends");
+            assert!(status.success(), "{status}");
+            since.elapsed()
+        };
+        ends_within_a_second("an arbiter", || {
+            let mut arbiter = site.arbiter(&ArbiterSpec::default());
+            let mut node = site.node(0, arbiter.url());
+            let took = end(&mut node.process);
+            took.max(end(&mut arbiter.process))
+        });
     }
 }

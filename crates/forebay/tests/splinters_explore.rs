@@ -5,7 +5,7 @@ mod user;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use user::{ended, forebay, refused, signal, until};
+use user::{asked_to_end, forebay, refused, until};
 
 struct Study {
     dir: tempfile::TempDir,
@@ -66,17 +66,19 @@ fn what_no_machine_can_bear_is_refused_before_anything_starts() {
 fn it_ends_when_it_is_asked_to() {
     for how in [Signal::TERM, Signal::INT] {
         for io_nodes in ["0", "3"] {
-            let study = Study::new(&format!("compute_nodes = 3\n{THINKS}"));
-            let args = study.args(&["--io-nodes", io_nodes, "--repeat", "1"]);
-            let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            let pid = child.id();
-            until("its clients run", || descendants(pid).iter().filter(|p| is_worker(**p)).count() == 3);
-            let started = descendants(pid);
-            signal(&child, how);
-            let status = ended(child).code();
-            let number = if how == Signal::TERM { 143 } else { 130 };
-            assert!(status == Some(130) || status == Some(number), "{status:?}");
-            until("what it started has ended", || started.iter().all(|p| !is_ours(*p)));
+            forebay_testkit::ends_within_a_second("a study", || {
+                let study = Study::new(&format!("compute_nodes = 3\n{THINKS}"));
+                let args = study.args(&["--io-nodes", io_nodes, "--repeat", "1"]);
+                let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                let pid = child.id();
+                until("its clients run", || descendants(pid).iter().filter(|p| is_worker(**p)).count() == 3);
+                let started = descendants(pid);
+                let (status, took) = asked_to_end(child, how);
+                let number = if how == Signal::TERM { 143 } else { 130 };
+                assert!([Some(130), Some(number)].contains(&status.code()), "{status:?}");
+                until("what it started has ended", || started.iter().all(|p| !is_ours(*p)));
+                took
+            });
         }
     }
 }

@@ -2,11 +2,12 @@
 
 mod user;
 
+use forebay_testkit::{ArbiterSpec, Site, ends_within_a_second};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
-use user::{ended, forebay, outcome, refused, run, run_directories, secret, signal, until};
+use user::{asked_to_end, ended, forebay, outcome, refused, run, run_directories, secret, signal, until};
 
 fn text(path: &Path) -> String {
     path.display().to_string()
@@ -124,13 +125,16 @@ fn a_run_ends_when_it_is_asked_to() {
     let runs = ["run", "--at", &at, "--", "sleep", "600"];
     for (args, runs) in [(&waits[..], false), (&runs[..], true)] {
         for (how, number) in [(Signal::TERM, 15), (Signal::INT, 2)] {
-            let child = forebay(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            let pid = child.id();
-            until("its program runs", || !runs || !children(pid, "sleep").is_empty());
-            until("it watches for signals", || runs || watches_signals(pid));
-            signal(&child, how);
-            assert_eq!(ended(child).code(), Some(128 + number), "{args:?}");
-            assert!(run_directories(pid).is_empty(), "{args:?} left its directory behind");
+            ends_within_a_second(&format!("{args:?}"), || {
+                let child = forebay(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                let pid = child.id();
+                until("its program runs", || !runs || !children(pid, "sleep").is_empty());
+                until("it watches for signals", || runs || watches_signals(pid));
+                let (status, took) = asked_to_end(child, how);
+                assert_eq!(status.code(), Some(128 + number), "{args:?}");
+                assert!(run_directories(pid).is_empty(), "{args:?} left its directory behind");
+                took
+            });
         }
     }
 }
@@ -219,34 +223,16 @@ fn watches_signals(pid: u32) -> bool {
 
 #[test]
 fn names_that_the_nodes_do_not_export_are_refused_before_the_job_starts() {
-    let dir = tempfile::tempdir().unwrap();
-    let (at, secret) = (text(dir.path()), secret(dir.path()));
-    let state = text(&dir.path().join("state"));
-    let arbiter = ["arbiter", "--listen", "127.0.0.1:0", "--secret-file", &secret, "--state", &state];
-    let mut arbiter = forebay(&arbiter).arg("--die-with-parent").stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut reader = std::io::BufReader::new(arbiter.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
-    let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
-    let export = format!("{at}=scratch");
-    let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &export];
-    let mut node = forebay(&node);
-    let node = node
-        .args(["--as", "self", "--arbiter", &url, "--die-with-parent"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let ran = text(&dir.path().join("ran"));
-    let job = ["run", "--quiet", "--arbiter", &url, "--secret-file", &secret, "--at"];
-    refused(&[&job[..], &["/scratch", "--", "touch", &ran]].concat(), 125, &["/scratch", "\"scratch\""]);
-    assert!(!Path::new(&ran).exists(), "the job was started");
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _node = site.node(0, arbiter.url());
+    let (ran, secret) = (site.data().join("ran"), text(&site.secret_file()));
+    let job = ["run", "--quiet", "--arbiter", arbiter.url(), "--secret-file", &secret, "--at"];
+    refused(&[&job[..], &["/data", "--", "touch", &text(&ran)]].concat(), 125, &["/data", "\"data\""]);
+    assert!(!ran.exists(), "the job was started");
     // Under the name that it has, it is served.
-    let right = [&job[..], &["/scratch=scratch", "--", "touch", "/scratch/ran"]].concat();
+    let right = [&job[..], &["/data=data", "--", "touch", "/data/ran"]].concat();
     let output = forebay(&right).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{:?}", outcome(&output));
-    assert!(Path::new(&ran).exists());
-    for child in [node, arbiter] {
-        signal(&child, Signal::TERM);
-        ended(child);
-    }
+    assert!(ran.exists());
 }

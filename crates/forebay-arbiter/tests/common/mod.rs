@@ -5,6 +5,7 @@ use forebay_arbiter::curves::Curves;
 use forebay_arbiter::service::{Leading, Shared};
 use forebay_arbiter::store::SqliteStore;
 use forebay_control::CONTROL_VERSION;
+use forebay_control::client::Client;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_pattern::{FlowMetrics, Interval};
 use forebay_types::{FlowId, Nanos, NodeId, Secret};
@@ -18,6 +19,9 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
 pub(crate) const SECRET: &str = "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf";
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running arbiter.
 pub(crate) struct Arbiter {
@@ -69,23 +73,10 @@ impl Arbiter {
         body: Option<&Value>,
         secret: Option<&str>,
     ) -> (u16, Value) {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(20)))
-            .http_status_as_error(false)
-            .build()
-            .into();
-        let mut request =
-            ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        if let Some(secret) = secret {
-            request = request.header("authorization", format!("Bearer {secret}"));
-        }
-        let answer = match body {
-            Some(json) => agent.run(request.body(json.to_string()).unwrap()),
-            None => agent.run(request.body(()).unwrap()),
-        };
-        let mut answer = answer.unwrap();
-        let status = answer.status().as_u16();
-        let text = answer.body_mut().read_to_string().unwrap();
+        let secret = secret.map(|hex| Secret::from_hex(hex).expect("a secret"));
+        let client =
+            Client::new(&format!("http://{}", self.address), secret).unwrap().with_patience(PATIENCE);
+        let (status, text) = client.ask(method, path, body.map(Value::to_string).as_deref()).unwrap();
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 

@@ -75,6 +75,16 @@ pub(crate) fn ended(mut child: Child) -> std::process::ExitStatus {
     }
 }
 
+/// Sends a signal and waits for the end: how the child ended, and how long it took.
+pub(crate) fn asked_to_end(
+    child: Child,
+    how: rustix::process::Signal,
+) -> (std::process::ExitStatus, Duration) {
+    let since = Instant::now();
+    signal(&child, how);
+    (ended(child), since.elapsed())
+}
+
 /// Waits until something is true.
 pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     let since = Instant::now();
@@ -105,10 +115,6 @@ pub(crate) fn repository(name: &str) -> String {
 /// A file with a secret below `dir`.
 pub(crate) fn secret(dir: &Path) -> String {
     let file = dir.join("secret");
-    let seed = std::process::id();
-    let digits: String = (0..32).map(|i| format!("{:02x}", (seed.wrapping_mul(31) + i * 7) as u8)).collect();
-    std::fs::write(&file, digits).expect("the secret");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&file, mode).expect("the secret's mode");
+    forebay_types::Secret::random().and_then(|s| s.write(&file)).expect("a secret");
     file.display().to_string()
 }
