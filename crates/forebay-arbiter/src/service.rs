@@ -503,8 +503,8 @@ impl Worker<'_> {
 
 fn log(change: &health::Change) {
     let (node, state, reason) = (change.node, change.diagnosis.state, &change.diagnosis.reason);
-    // What changes where jobs may be is worth a line in every log.
-    if change.from.usable() && state.usable() {
+    // That a node is in use again is good news; that it is not is worth a line in every log.
+    if state.usable() {
         tracing::info!("I/O node {node} is {state}: {reason}");
     } else {
         tracing::warn!("I/O node {node} is {state}: {reason}");

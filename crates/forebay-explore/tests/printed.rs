@@ -79,3 +79,29 @@ fn colours_mean_the_same_in_every_panel() {
     assert_eq!(strokes.len(), 2);
     assert_eq!(strokes[0], strokes[1]);
 }
+
+/// The bars of both figures over all scenarios, each with a whisker and its two caps that are as long as the
+/// interval is wide.
+#[test]
+fn bars_have_error_bars() {
+    let scenario = |name: &str| rows(name, 1, &[1.0, 2.0, 3.0]) + &rows(name, 2, &[11.0, 12.0, 13.0]);
+    let all: String = ["a", "b", "c", "d"].map(scenario).concat();
+    let page = html(&report(&all, Rule::Described), "x");
+    let from = page.find("<h2>All scenarios</h2>").unwrap();
+    let figures = &page[from..from + page[from..].find("</div>").unwrap()];
+    let bars = figures.split("<rect ").skip(1).filter(|r| r.contains("<title>")).count();
+    assert!(bars >= 4, "{figures}");
+    let number = |line: &str, key: &str| -> f64 {
+        let text = line.split(&format!("{key}=\"")).nth(1).unwrap().split('"').next().unwrap();
+        text.parse().unwrap()
+    };
+    // Axes have another width.
+    let whiskers: Vec<&str> =
+        figures.split("<line ").skip(1).filter(|l| l.contains("stroke-width=\"1.2\"")).collect();
+    assert_eq!(whiskers.len(), 3 * bars, "{figures}");
+    for bar in whiskers.chunks(3) {
+        let [upright, cap, other] = [bar[0], bar[1], bar[2]].map(|l| [number(l, "y1"), number(l, "y2")]);
+        assert!(upright[0] - upright[1] > 5.0, "no interval at all: {bar:?}");
+        assert_eq!((cap, other), ([upright[0]; 2], [upright[1]; 2]), "{bar:?}");
+    }
+}

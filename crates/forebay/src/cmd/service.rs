@@ -4,7 +4,7 @@ use anyhow::Context;
 use sd_notify::NotifyState;
 use std::io::IsTerminal;
 use tracing::Level;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
@@ -15,12 +15,26 @@ pub(super) fn begin(die_with_parent: bool) -> anyhow::Result<()> {
     }
     // A service of its own tells its admin what happens; one that belongs to a command, what goes wrong.
     let level = if die_with_parent { Level::WARN } else { Level::INFO };
-    let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    let asked = std::env::var("FOREBAY_LOG").unwrap_or_default();
+    let filter = match asked.trim() {
+        "" => Targets::new().with_default(level),
+        text => filter(text).with_context(|| format!("FOREBAY_LOG={text}"))?,
+    };
     let log = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     // Only the first one counts, and there is no other.
     let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
     Ok(())
+}
+
+/// What is logged. The parser itself takes every word for a module's name, of which then nothing is heard.
+fn filter(text: &str) -> anyhow::Result<Targets> {
+    for part in text.split(',') {
+        let (target, level) = part.split_once('=').unwrap_or(("forebay", part));
+        if target.trim().is_empty() || level.trim().parse::<LevelFilter>().is_err() {
+            anyhow::bail!("{part:?} is not off, error, warn, info, debug or trace, nor MODULE=LEVEL");
+        }
+    }
+    text.parse().context("it cannot be read")
 }
 
 /// Tells systemd, if it started this process, that it is ready; and, if it asked for that (`WatchdogSec=`), twice in every
