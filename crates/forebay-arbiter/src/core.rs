@@ -317,7 +317,7 @@ impl Core {
                 if let Some(bandwidth) = second.while_busy.filter(|_| own && whole) {
                     let count = job.nodes().len() as u32;
                     let scale = job.scale();
-                    let shape = job.activity.shape.clone();
+                    let shape = job.activity.shape;
                     let asked = job.asked(&scale, shape.as_ref());
                     self.curves.measured(asked, unix_ms(now), count, bandwidth);
                 }

@@ -5,7 +5,7 @@ use forebay_sim::requests::program::{Bursts, Stream};
 use forebay_sim::requests::tuner::Tuner;
 use forebay_sim::requests::{Machine, Outcome, Process, Span, job, run, run_observed};
 use forebay_sim::scenarios::{Broken, metadata};
-use forebay_types::{FileId, FlowId, Nanos, OpKind, Pattern};
+use forebay_types::{FileId, Nanos, OpKind, Pattern};
 use proptest::prelude::*;
 
 fn stream(pattern: Pattern, op: OpKind, processes: u32, requests: u64, io_nodes: u32) -> Vec<Process> {

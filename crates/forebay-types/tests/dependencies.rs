@@ -192,3 +192,35 @@ fn every_dependency_is_used() {
     }
     assert!(unused.is_empty(), "{unused:#?}");
 }
+
+/// `scripts/dependencies` with tools that do as they are told: how it ended, and what it skipped.
+fn checked_with(deny: &str, machete: &str) -> (bool, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (tool, does) in [("cargo-deny", deny), ("cargo-machete", machete)] {
+        let file = dir.path().join(tool);
+        std::fs::write(&file, format!("#!/bin/sh\nshift\ncase \"$*\" in {does} esac\n")).expect("a tool");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("its mode");
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let skips = dir.path().join("skips");
+    let output = Command::new(root().join("scripts/dependencies"))
+        .env("PATH", format!("{}:{path}", dir.path().display()))
+        .env("FOREBAY_SKIPS", &skips)
+        .output()
+        .expect("it runs");
+    (output.status.success(), std::fs::read_to_string(&skips).unwrap_or_default())
+}
+
+/// An advisory is an error; what cannot be asked for is skipped and noted.
+#[test]
+fn only_what_cannot_be_had_is_skipped() {
+    assert_eq!(checked_with("*) ;;", "*) ;;"), (true, String::new()));
+    assert_eq!(checked_with("*advisories) exit 1;;", "*) ;;"), (false, String::new()), "an advisory");
+    assert_eq!(checked_with("*licenses*) exit 1;;", "*) ;;"), (false, String::new()), "a licence");
+    let (fine, skips) = checked_with("fetch*|*advisories) exit 1;;", "*) ;;");
+    assert!(fine && skips == "advisories: the database cannot be fetched\n", "{skips}");
+    assert_eq!(checked_with("*) ;;", "--version) ;; *) exit 1;;"), (false, String::new()), "an unused one");
+    let (fine, skips) = checked_with("--version) exit 1;;", "--version) exit 1;;");
+    assert!(fine && skips.lines().count() == 2 && skips.contains("cargo-machete is not there"), "{skips}");
+}

@@ -31,6 +31,10 @@ fn the_crate_graph_is_the_one_in_the_document() {
     assert!(graph.lines().count() > 10 && graph.contains("forebay-types"), "{graph}");
     let document = read("docs/ARCHITECTURE.md");
     assert!(document.contains(&graph), "run scripts/crate-graph --write; the graph is now\n{graph}");
+    for name in graph.lines().filter_map(|l| l.split_whitespace().next()) {
+        let told = document.lines().any(|l| l.starts_with('|') && l.contains(&format!("`{name}`")));
+        assert!(told, "docs/ARCHITECTURE.md does not say what lives in {name}");
+    }
 }
 
 /// `crates/…` and `scripts/…`, `docs/…`, `scenarios/…`, `data/…` in backquotes are files or directories.
