@@ -470,6 +470,8 @@ impl Worker<'_> {
         let mut said: Option<(ToNode, Arc<str>)> = None;
         for action in actions.drain(..) {
             match action {
+                // Nothing may be left to decide about then.
+                Action::Persist(Change::JobEnded(job)) => tracing::info!("job {job} has ended"),
                 Action::Persist(_) => {}
                 Action::Send { to, message } => {
                     let text = match said.take() {

@@ -28,7 +28,7 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
     let (node, arbiter) = (site.log("node0"), site.log("arbiter"));
     for (log, begin, end) in [
         (&node, "job sums begins here", "job sums has ended here"),
-        (&arbiter, "job sums begins", "job sums ended"),
+        (&arbiter, "job sums begins", "job sums has ended"),
     ] {
         let (begin, end) = (lines(log, &["INFO", begin]), lines(log, &["INFO", end]));
         assert_eq!((begin.len(), end.len()), (1, 1), "{log}");

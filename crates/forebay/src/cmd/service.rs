@@ -30,7 +30,8 @@ pub(super) fn begin(die_with_parent: bool) -> anyhow::Result<()> {
 fn filter(text: &str) -> anyhow::Result<Targets> {
     for part in text.split(',') {
         let (target, level) = part.split_once('=').unwrap_or(("forebay", part));
-        if target.trim().is_empty() || level.trim().parse::<LevelFilter>().is_err() {
+        let nothing = [target, level].iter().any(|word| word.trim().is_empty());
+        if nothing || level.trim().parse::<LevelFilter>().is_err() {
             anyhow::bail!("{part:?} is not off, error, warn, info, debug or trace, nor MODULE=LEVEL");
         }
     }
