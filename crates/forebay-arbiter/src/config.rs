@@ -4,17 +4,16 @@ pub use crate::api::Users;
 use crate::core::CoreConfig;
 use crate::council::TuneConfig;
 use crate::curves::Curves;
+use crate::ha::EtcdTls;
 use crate::health::ScreenConfig;
 use crate::history::Keep;
+use forebay_control::private;
 use forebay_policy::dfra::DfraConfig;
 use forebay_policy::{FairConfig, PolicyKind, SharingRule};
 use forebay_types::{Address, Nanos, Secret, SecretError};
 use forebay_who::Munge;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +42,8 @@ pub struct Config {
     pub users: Option<Users>,
     /// What it says is encrypted, and that it is the arbiter proved by a certificate.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// How to prove oneself to etcd, and how it does.
+    pub etcd: EtcdTls,
 }
 
 impl Default for Config {
@@ -59,6 +60,7 @@ impl Default for Config {
             max_job_metrics: 100,
             users: None,
             tls: None,
+            etcd: EtcdTls::default(),
         }
     }
 }
@@ -106,6 +108,7 @@ struct File {
     admins: Option<Vec<String>>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
+    etcd: Option<EtcdTls>,
     model: Option<PathBuf>,
     health: Option<ScreenConfig>,
     history: Option<HistoryTable>,
@@ -165,6 +168,7 @@ impl Config {
             (None, None) => None,
             _ => return Err("give `certificate` and `key`, or neither".to_owned()),
         };
+        c.etcd = file.etcd.unwrap_or_default().below(base);
         let core = &mut c.core;
         if let Some(name) = file.policy {
             core.policy = name.parse().map_err(|e: forebay_policy::PolicyError| e.to_string())?;
@@ -216,18 +220,12 @@ impl Config {
 
 /// How to prove to be the arbiter.
 fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, String> {
-    let fail = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|e| fail(certificate, &e))?;
-    let mode = std::fs::metadata(key).map_err(|e| fail(key, &e))?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(fail(key, &format!("others may read this key (mode {mode:03o}); run `chmod 600`")));
-    }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(key, &e))?;
+    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", certificate.display());
+    let (chain, key) = (private::certificates(certificate)?, private::private_key(key)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|e| fail(certificate, &e))?.with_no_client_auth();
-    Ok(Arc::new(config.with_single_cert(chain, private).map_err(|e| fail(certificate, &e))?))
+    let config = config.map_err(|e| fail(&e))?.with_no_client_auth();
+    Ok(Arc::new(config.with_single_cert(chain, key).map_err(|e| fail(&e))?))
 }
 
 /// Where to listen: HTTP is served over TCP.

@@ -1,7 +1,7 @@
 //! The arbiter as a process: it opens its state, listens, leads or waits to, and ends in order.
 
 use crate::config::{Config, ConfigError};
-use crate::ha::{Attending, EtcdUrl};
+use crate::ha::{Attending, Etcd, EtcdUrl};
 use crate::service::{Leading, Shared, unix_seconds};
 use crate::store::{SqliteStore, StoreError};
 use std::io;
@@ -28,6 +28,9 @@ pub enum DaemonError {
         /// The system's answer.
         source: io::Error,
     },
+    /// etcd cannot be spoken to.
+    #[error("etcd: {0}")]
+    Etcd(String),
     /// It had to stop leading.
     #[error("the arbiter gives up: {0}")]
     Over(StoreError),
@@ -42,7 +45,8 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonError {
 /// is told where it listens.
 pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(&str)) -> Result<(), DaemonError> {
     let curves = config.read_curves()?;
-    let store = match etcd {
+    let etcd = etcd.map(|url| Etcd::new(&url, &config.etcd)).transpose().map_err(DaemonError::Etcd)?;
+    let store = match &etcd {
         Some(_) => None,
         None => Some(SqliteStore::open(&config.state, unix_seconds())?),
     };
@@ -55,7 +59,7 @@ pub fn run(config: Config, etcd: Option<EtcdUrl>, ready: impl FnOnce(&str)) -> R
         let cannot = || format!("cannot listen on {at}");
         let listener = tokio::net::TcpListener::bind(at).await.map_err(system(cannot()))?;
         let address = listener.local_addr().map_err(system(cannot()))?;
-        let (attending, leading) = match (&etcd, store) {
+        let (attending, leading) = match (etcd, store) {
             (Some(etcd), _) => {
                 let attending = Attending::start(shared.clone(), etcd, url(scheme, address));
                 (Some(attending.map_err(system("cannot attend the election"))?), None)

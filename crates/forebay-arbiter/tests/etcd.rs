@@ -1,16 +1,19 @@
 //! Election and control state on a real etcd cluster of three members.
 
-use forebay_arbiter::ha::{Campaign, Candidate, Etcd, EtcdStore, Guarded, Tenure};
+use forebay_arbiter::ha::{Campaign, Candidate, Etcd, EtcdStore, EtcdTls, Guarded, Tenure};
 use forebay_arbiter::store::{Change, ControlStore, Kept, StoreError, StoredJob, StoredNode};
 use forebay_control::job::JobRequest;
-use forebay_testkit::Cluster;
+use forebay_testkit::{Cluster, Process, RunDir, certificates, needs, until};
 use forebay_types::{Epoch, NodeId};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 fn client(cluster: &Cluster) -> Arc<Etcd> {
-    Arc::new(Etcd::new(&cluster.url().parse().expect("a URL")))
+    Arc::new(Etcd::new(&cluster.url().parse().expect("a URL"), &EtcdTls::default()).expect("a client"))
 }
 
 fn soon() -> Instant {
@@ -46,10 +49,8 @@ fn job(id: &str, epoch: u64) -> Change {
             user: "user".into(),
             compute_nodes: 4,
             processes: 16,
-            weight: 1,
             secret: Some("ab".repeat(32)),
-            explore: true,
-            pattern: None,
+            ..JobRequest::default()
         },
         order: epoch,
         since_unix_ms: 1,
@@ -184,4 +185,52 @@ fn a_leader_without_etcd_steps_down_before_its_lease_can_have_ended() {
     }
     let (next, _over) = elect(&etcd, "http://b");
     assert!(next.term() > tenure.term());
+}
+
+/// etcd with certificates, which wants one of its clients too.
+#[test]
+fn by_tls_with_an_authority_and_a_certificate_of_its_own() {
+    let test = "by_tls_with_an_authority_and_a_certificate_of_its_own";
+    if !needs(test, &["etcd", "openssl"]) {
+        return;
+    }
+    let dir = RunDir::in_memory().expect("a directory");
+    let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
+    for dir in [&own, &other] {
+        std::fs::create_dir(dir).expect("a directory");
+        certificates(dir, "127.0.0.1");
+    }
+    let held = [0, 1].map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let [client_port, peer] = held.map(|l| l.local_addr().expect("bound").port());
+    let (listen, peer) = (format!("https://127.0.0.1:{client_port}"), format!("http://127.0.0.1:{peer}"));
+    let mut command = Command::new("etcd");
+    command.current_dir(&own).args(["--name", "m", "--data-dir", "data", "--initial-cluster-state", "new"]);
+    command.args(["--cert-file", "arb.pem", "--key-file", "arb.key", "--trusted-ca-file", "ca.pem"]);
+    command.args(["--client-cert-auth", "--listen-client-urls", &listen, "--advertise-client-urls", &listen]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.arg("--initial-cluster").arg(format!("m={peer}"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _etcd = Process::start(&mut command).expect("etcd starts");
+    let url = format!("etcds://127.0.0.1:{client_port}").parse().expect("a URL");
+    let tls = |ca: &Path, shown: Option<&Path>| EtcdTls {
+        ca: Some(ca.join("ca.pem")),
+        certificate: shown.map(|dir| dir.join("arb.pem")),
+        key: shown.map(|dir| dir.join("arb.key")),
+    };
+    let etcd = |tls: &EtcdTls| Arc::new(Etcd::new(&url, tls).expect("a client"));
+    let right = etcd(&tls(&own, Some(&own)));
+    until(Duration::from_secs(60), "etcd answers by TLS", || right.get("x", soon()).ok().map(drop));
+    let (tenure, _over) = elect(&right, "https://first");
+    assert!(tenure.term().0 > 0);
+    // Whom it does not know it does not serve, and whom we do not know is not asked.
+    for (wrong, why) in
+        [(tls(&own, None), ""), (tls(&own, Some(&other)), ""), (tls(&other, Some(&own)), "ertificate")]
+    {
+        let said = etcd(&wrong).get("forebay/leader", Instant::now() + Duration::from_secs(2)).unwrap_err();
+        assert!(said.to_string().contains(why), "{wrong:?}: {said}");
+    }
+    let open = own.join("arb.key");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).expect("our own file");
+    let said = Etcd::new(&url, &tls(&own, Some(&own))).err().expect("others may read the key");
+    assert!(said.contains("chmod 600"), "{said}");
 }

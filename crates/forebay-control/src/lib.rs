@@ -22,7 +22,7 @@ pub mod council;
 pub mod job;
 pub mod limit;
 pub mod node;
-#[cfg(any(feature = "client", feature = "socket"))]
+#[cfg(feature = "tls")]
 pub mod private;
 #[cfg(feature = "socket")]
 pub mod socket;

@@ -1,10 +1,11 @@
 //! To whom a secret may be told: to an arbiter that has proved with a certificate to be one (`https://`), or
 //! to a process of this machine. Everybody else gets none, whatever was asked for.
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where a site's own authority is looked for, after `FOREBAY_CA`.
@@ -50,10 +51,25 @@ pub fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
     let named = std::env::var_os("FOREBAY_CA").filter(|v| !v.is_empty()).map(PathBuf::from);
     let usual = || std::iter::once(OWN).chain(SYSTEM).map(PathBuf::from).find(|p| p.is_file());
     let path = named.or_else(usual).ok_or("no authority for https:// is known: set FOREBAY_CA to a file")?;
+    certificates(&path)
+}
+
+/// The certificates of a PEM file, at least one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let all = CertificateDer::pem_file_iter(&path).map_err(|e| fail(&e))?;
+    let all = CertificateDer::pem_file_iter(path).map_err(|e| fail(&e))?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(|e| fail(&e))?;
     if all.is_empty() { Err(fail(&"holds no certificate")) } else { Ok(all) }
+}
+
+/// The private key of a PEM file that nobody else may read.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let mode = std::fs::metadata(path).map_err(|e| fail(&e))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(fail(&format!("others may read this key (mode {mode:03o}); run `chmod 600`")));
+    }
+    PrivateKeyDer::from_pem_file(path).map_err(|e| fail(&e))
 }
 
 /// How to talk TLS to an arbiter.

@@ -1,6 +1,6 @@
 //! One of several arbiters: stands by, leads when it is elected, and stands by again.
 
-use super::etcd::{Etcd, EtcdUrl};
+use super::etcd::Etcd;
 use super::store::EtcdStore;
 use super::tenure::{Campaign, Candidate, Tenure};
 use crate::service::Shared;
@@ -32,10 +32,10 @@ pub struct Attending {
 
 impl Attending {
     /// Takes part from now on, as the arbiter that others reach at `url`.
-    pub fn start(shared: Arc<Shared>, etcd: &EtcdUrl, url: String) -> std::io::Result<Attending> {
+    pub fn start(shared: Arc<Shared>, etcd: Etcd, url: String) -> std::io::Result<Attending> {
         let (say, hear) = channel();
         let attendant =
-            Attendant { shared, etcd: Arc::new(Etcd::new(etcd)), url, say: say.clone(), last: String::new() };
+            Attendant { shared, etcd: Arc::new(etcd), url, say: say.clone(), last: String::new() };
         let thread =
             std::thread::Builder::new().name("attendant".into()).spawn(move || attendant.run(&hear))?;
         Ok(Attending { say, thread: Some(thread) })

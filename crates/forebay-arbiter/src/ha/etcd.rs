@@ -3,12 +3,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use forebay_control::private;
+use rustls::pki_types::CertificateDer;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 /// One endpoint gets no longer than this before the next is tried.
 const TRY: Duration = Duration::from_secs(1);
@@ -19,7 +24,7 @@ const LONGEST_ANSWER: u64 = 64 << 20;
 /// Pairs read at once.
 const PAGE: usize = 200;
 
-/// Where etcd is: `etcd://HOST:PORT,HOST:PORT`.
+/// Where etcd is: `etcds://HOST:PORT,HOST:PORT`, by TLS, or `etcd://…` on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdUrl {
     endpoints: Vec<String>,
@@ -29,15 +34,25 @@ impl FromStr for EtcdUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<EtcdUrl, String> {
-        let wrong = |why: String| format!("`{text}`: {why}; write etcd://HOST:PORT,HOST:PORT,…");
-        let list = text.strip_prefix("etcd://").ok_or_else(|| wrong("no etcd:// at the front".into()))?;
+        let wrong = |why: String| format!("`{text}`: {why}; write etcds://HOST:PORT,HOST:PORT,…");
+        let (list, scheme) = match (text.strip_prefix("etcds://"), text.strip_prefix("etcd://")) {
+            (Some(list), _) => (list, "https"),
+            (_, Some(list)) => (list, "http"),
+            _ => return Err(wrong("no etcds:// or etcd:// at the front".into())),
+        };
         let endpoint = |e: &str| match e.rsplit_once(':') {
             Some((host, port))
                 if !host.is_empty()
                     && !host.contains(['/', '@', '?', '#', ' '])
                     && port.parse::<u16>().is_ok_and(|p| p > 0) =>
             {
-                Ok(format!("http://{e}"))
+                let url = format!("{scheme}://{e}");
+                // It holds the secrets of all jobs.
+                if private::may_know(&url) {
+                    Ok(url)
+                } else {
+                    Err(wrong(format!("{e} is another machine, and etcd:// has no TLS")))
+                }
             }
             _ => Err(wrong(format!("`{e}` is no HOST:PORT"))),
         };
@@ -46,6 +61,51 @@ impl FromStr for EtcdUrl {
             return Err(wrong("more than 16 endpoints".into()));
         }
         Ok(EtcdUrl { endpoints })
+    }
+}
+
+/// Whose word counts for etcd's certificates, and what is shown to an etcd that wants to know who comes: PEM files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdTls {
+    /// Without it: the authority that counts for arbiters.
+    pub ca: Option<PathBuf>,
+    /// A certificate for clients.
+    pub certificate: Option<PathBuf>,
+    /// Its key, which nobody else may read.
+    pub key: Option<PathBuf>,
+}
+
+impl EtcdTls {
+    /// With files below `base`.
+    pub(crate) fn below(self, base: &Path) -> EtcdTls {
+        let at = |file: Option<PathBuf>| file.map(|f| base.join(f));
+        EtcdTls { ca: at(self.ca), certificate: at(self.certificate), key: at(self.key) }
+    }
+
+    fn config(&self) -> Result<TlsConfig, String> {
+        let shown = |all: Vec<CertificateDer<'static>>| -> Vec<Certificate<'static>> {
+            all.iter().map(|c| Certificate::from_der(c).to_owned()).collect()
+        };
+        let trusted = match &self.ca {
+            Some(file) => private::certificates(file)?,
+            None => private::authorities()?,
+        };
+        let own = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", key.display());
+                // Nobody else may read it.
+                private::private_key(key)?;
+                let text = std::fs::read(key).map_err(|e| fail(&e))?;
+                let key = PrivateKey::from_pem(&text).map_err(|e| fail(&e))?;
+                Some(ClientCert::new_with_certs(&shown(private::certificates(certificate)?), key))
+            }
+            (None, None) => None,
+            _ => return Err("[etcd]: give `certificate` and `key`, or neither".to_owned()),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
+        Ok(tls.root_certs(RootCerts::new_with_certs(&shown(trusted))).client_cert(own).build())
     }
 }
 
@@ -106,15 +166,18 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Connects when it is first used.
-    pub fn new(url: &EtcdUrl) -> Etcd {
-        let config = ureq::Agent::config_builder()
+    /// Connects when it is first used. Certificates and keys are read now.
+    pub fn new(url: &EtcdUrl, tls: &EtcdTls) -> Result<Etcd, String> {
+        let mut config = ureq::Agent::config_builder()
             .proxy(None)
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_global(Some(TRY))
-            .build();
-        Etcd { agent: config.into(), endpoints: url.endpoints.clone(), good: AtomicUsize::new(0) }
+            .timeout_global(Some(TRY));
+        if url.endpoints.iter().any(|e| e.starts_with("https://")) {
+            config = config.tls_config(tls.config()?);
+        }
+        let agent = config.build().into();
+        Ok(Etcd { agent, endpoints: url.endpoints.clone(), good: AtomicUsize::new(0) })
     }
 
     /// The pair of this key.
@@ -360,14 +423,24 @@ mod tests {
 
     #[test]
     fn urls() {
-        let url: EtcdUrl = "etcd://a:2379,10.0.0.2:2379,[::1]:2379".parse().unwrap();
-        assert_eq!(url.endpoints, ["http://a:2379", "http://10.0.0.2:2379", "http://[::1]:2379"]);
-        for wrong in
-            ["", "etcd://", "http://a:1", "etcd://a", "etcd://a:0", "etcd://a:1,,b:2", "etcd://a:1/x:2"]
-        {
+        let url: EtcdUrl = "etcds://a:2379,10.0.0.2:2379,[::1]:2379".parse().unwrap();
+        assert_eq!(url.endpoints, ["https://a:2379", "https://10.0.0.2:2379", "https://[::1]:2379"]);
+        let url: EtcdUrl = "etcd://localhost:2379,127.0.0.2:2379,[::1]:2379".parse().unwrap();
+        assert_eq!(url.endpoints, ["http://localhost:2379", "http://127.0.0.2:2379", "http://[::1]:2379"]);
+        for wrong in [
+            "",
+            "etcds://",
+            "http://a:1",
+            "etcds://a",
+            "etcds://a:0",
+            "etcds://a:1,,b:2",
+            "etcds://a:1/x:2",
+            "etcd://127.0.0.1:1,a:1",
+        ] {
             let said = wrong.parse::<EtcdUrl>().unwrap_err();
-            assert!(said.contains("etcd://HOST:PORT"), "{wrong}: {said}");
+            assert!(said.contains("etcds://HOST:PORT"), "{wrong}: {said}");
         }
+        assert!("etcd://10.0.0.1:1".parse::<EtcdUrl>().unwrap_err().contains("no TLS"));
     }
 
     #[test]
@@ -376,7 +449,7 @@ mod tests {
         let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = format!("etcd://{},{gone}", deaf.local_addr().unwrap());
-        let etcd = Etcd::new(&url.parse().unwrap());
+        let etcd = Etcd::new(&url.parse().unwrap(), &EtcdTls::default()).unwrap();
         let start = Instant::now();
         let said = etcd.get("x", start + Duration::from_millis(400)).unwrap_err();
         assert!(matches!(said, EtcdError::Unreachable { .. }), "{said}");

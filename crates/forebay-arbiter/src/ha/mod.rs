@@ -19,7 +19,7 @@ mod store;
 mod tenure;
 
 pub use attend::Attending;
-pub use etcd::{Etcd, EtcdError, EtcdUrl, Guarded, Pair, Write};
+pub use etcd::{Etcd, EtcdError, EtcdTls, EtcdUrl, Guarded, Pair, Write};
 pub use store::EtcdStore;
 pub use tenure::{Campaign, Candidate, Tenure};
 

@@ -56,7 +56,7 @@ pub(crate) struct ArbiterArgs {
     #[arg(long, exclusive = true)]
     example_config: bool,
     /// Be one of several arbiters: keep jobs, mapping and what was learned in this etcd cluster,
-    /// `etcd://HOST:PORT,HOST:PORT,…`, and lead while elected. History stays in the state directory.
+    /// `etcds://HOST:PORT,HOST:PORT,…`, and lead while elected. History stays in the state directory.
     #[arg(long, value_name = "URL")]
     ha: Option<EtcdUrl>,
     /// End when the process that started this one ends.
