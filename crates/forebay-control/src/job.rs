@@ -16,9 +16,15 @@ pub struct JobRequest {
     /// Whose it is.
     #[serde(default)]
     pub user: String,
+    /// On whose account it runs, as the batch system says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub account: String,
     /// Compute nodes it runs on; at least 1.
     #[serde(default = "one")]
     pub compute_nodes: u32,
+    /// Their names, where they are known, neighbours beside each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Processes it runs; at least 1.
     #[serde(default = "one")]
     pub processes: u32,
@@ -35,6 +41,30 @@ pub struct JobRequest {
     /// tables, where the user knows; else its history tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+}
+
+/// So many names of hosts may be told…
+pub const MOST_HOSTS: usize = 4096;
+/// …of so many bytes together.
+pub const MOST_HOSTS_BYTES: usize = 32 << 10;
+
+impl Default for JobRequest {
+    /// A job of one process.
+    fn default() -> JobRequest {
+        JobRequest {
+            id: String::new(),
+            app: String::new(),
+            user: String::new(),
+            account: String::new(),
+            compute_nodes: 1,
+            hosts: Vec::new(),
+            processes: 1,
+            weight: 1,
+            secret: None,
+            explore: true,
+            pattern: None,
+        }
+    }
 }
 
 fn one() -> u32 {

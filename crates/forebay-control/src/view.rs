@@ -13,8 +13,14 @@ pub struct JobView {
     pub app: String,
     /// Whose it is.
     pub user: String,
+    /// On whose account it runs; empty if nobody said.
+    #[serde(default)]
+    pub account: String,
     /// Compute nodes it runs on.
     pub compute_nodes: u32,
+    /// Their names; none if nobody said.
+    #[serde(default)]
+    pub hosts: Vec<String>,
     /// Processes it runs.
     pub processes: u32,
     /// What a MB/s of it counts.
@@ -147,6 +153,9 @@ pub struct MappingView {
 pub struct JobPlace {
     /// The job.
     pub job: String,
+    /// Its compute nodes, where they are known; blocks of neighbours share an I/O node.
+    #[serde(default)]
+    pub hosts: Vec<String>,
     /// The version of its mapping.
     pub epoch: Epoch,
     /// Its I/O nodes.

@@ -158,12 +158,10 @@ impl Site {
             id: id.into(),
             app: id.into(),
             user: "test".into(),
-            compute_nodes: 1,
             processes: 4,
-            weight: 1,
             secret: secret.map(str::to_owned),
             explore: false,
-            pattern: None,
+            ..JobRequest::default()
         };
         let job = serde_json::to_string(&job).expect("JSON");
         let (status, body) = self.ask(url, "POST", JOBS_PATH, Some(&job))?;

@@ -21,15 +21,16 @@ pub fn jobs(jobs: &[JobView], why: bool) -> String {
         "pattern",
     ];
     if why {
-        header.extend(["why", "curve"]);
+        header.extend(["hosts", "why", "curve"]);
     }
-    let mut t = table::new(&header, &["application", "user", "I/O nodes", "pattern", "why", "curve"]);
+    let text = ["application", "user", "I/O nodes", "pattern", "hosts", "why", "curve"];
+    let mut t = table::new(&header, &text);
     for j in jobs {
         let shared = if j.shared { " (shared)" } else { "" };
         let mut row = vec![
             j.id.clone(),
             j.app.clone(),
-            j.user.clone(),
+            if j.account.is_empty() { j.user.clone() } else { format!("{} ({})", j.user, j.account) },
             j.compute_nodes.to_string(),
             j.processes.to_string(),
             format!("{}{shared}", list(&j.nodes)),
@@ -39,6 +40,7 @@ pub fn jobs(jobs: &[JobView], why: bool) -> String {
             j.pattern.clone().unwrap_or_default(),
         ];
         if why {
+            row.push(some_of(&j.hosts));
             row.extend([j.reason.clone(), j.curve.clone().unwrap_or_else(|| "none: the default".into())]);
         }
         t.add_row(row);
@@ -48,6 +50,15 @@ pub fn jobs(jobs: &[JobView], why: bool) -> String {
     let total = jobs.iter().fold(0.0, |sum, j| sum + j.bandwidth_mbs);
     say!(out, "{} jobs, {total:.1} MB/s in all", jobs.len());
     out
+}
+
+/// So many hosts of a job are named.
+const HOSTS: usize = 8;
+
+fn some_of(hosts: &[String]) -> String {
+    let shown = hosts.iter().take(HOSTS).cloned().collect::<Vec<_>>().join(", ");
+    let more = hosts.len().saturating_sub(HOSTS);
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 /// The I/O nodes there are.

@@ -2,7 +2,7 @@
 
 use super::{Action, Activity, Core, Job, unix_ms};
 use crate::store::{Change, StoredJob};
-use forebay_control::job::{JobGrant, JobRequest};
+use forebay_control::job::{JobGrant, JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
 use forebay_types::{Epoch, Identity, Nanos, NodeId};
 
 /// The longest name of a job, application or user.
@@ -213,13 +213,18 @@ fn unknown(id: &str) -> Refusal {
 
 fn check(r: &JobRequest) -> Result<(), Refusal> {
     let invalid = |what: String| Err(Refusal::Invalid(what));
-    for (name, text) in [("id", &r.id), ("app", &r.app), ("user", &r.user)] {
+    let named = [("id", &r.id), ("app", &r.app), ("user", &r.user), ("account", &r.account)];
+    for (name, text) in named.into_iter().chain(r.hosts.iter().map(|host| ("hosts", host))) {
         if text.len() > LONGEST {
             return invalid(format!("{name}: longer than {LONGEST} bytes"));
         }
         if text.chars().any(char::is_control) {
             return invalid(format!("{name}: has control characters"));
         }
+    }
+    let bytes = r.hosts.iter().map(String::len).sum::<usize>();
+    if r.hosts.len() > MOST_HOSTS || bytes > MOST_HOSTS_BYTES {
+        return invalid(format!("hosts: more than {MOST_HOSTS}, or of more than {MOST_HOSTS_BYTES} bytes"));
     }
     if r.id.contains('/') {
         return invalid("id: has a slash".to_owned());

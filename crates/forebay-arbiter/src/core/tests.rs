@@ -40,10 +40,8 @@ pub(super) fn request(id: &str, pattern: Option<&str>) -> JobRequest {
         user: "me".into(),
         compute_nodes: 8,
         processes: 8,
-        weight: 1,
-        secret: None,
-        explore: true,
         pattern: pattern.map(Into::into),
+        ..JobRequest::default()
     }
 }
 
@@ -195,6 +193,22 @@ fn a_job_lives_as_long_as_its_processes() {
         c.tick(secs(s));
     }
     assert!(c.jobs.is_empty(), "its processes have ended, and nobody renews its lease");
+}
+
+#[test]
+fn hosts_and_account_of_a_job_are_shown() {
+    let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
+    let names: Vec<String> = ["c1", "c2"].map(str::to_owned).into();
+    let of =
+        |id: &str, hosts: Vec<String>| JobRequest { hosts, account: "engines".into(), ..request(id, None) };
+    c.register(secs(0), of("a", names.clone()), SECRET).unwrap();
+    let view = c.job("a", secs(0)).unwrap();
+    assert_eq!((view.hosts, view.account.as_str()), (names.clone(), "engines"));
+    assert_eq!(c.mapping().jobs[0].hosts, names);
+    let many = (0..5000).map(|n| n.to_string()).collect();
+    for bad in [many, vec!["c\n".to_owned()], vec!["c".repeat(300)], vec!["c".repeat(200); 200]] {
+        assert!(c.register(secs(0), of("b", bad), SECRET).is_err());
+    }
 }
 
 #[test]

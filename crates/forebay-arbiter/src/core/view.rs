@@ -24,6 +24,7 @@ impl Core {
     pub fn mapping(&self) -> MappingView {
         let place = |j: &Job| JobPlace {
             job: j.stored.request.id.clone(),
+            hosts: j.stored.request.hosts.clone(),
             epoch: j.stored.epoch,
             nodes: j.nodes().to_vec(),
             addresses: j.stored.addresses.clone(),
@@ -91,7 +92,9 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         id: r.id.clone(),
         app: r.app.clone(),
         user: r.user.clone(),
+        account: r.account.clone(),
         compute_nodes: r.compute_nodes,
+        hosts: r.hosts.clone(),
         processes: r.processes,
         weight: r.weight,
         age_ms: super::unix_ms(now).saturating_sub(job.stored.since_unix_ms),

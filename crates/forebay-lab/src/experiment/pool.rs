@@ -45,12 +45,10 @@ impl Pool {
             id: id.into(),
             app: id.into(),
             user: "experiment".into(),
-            compute_nodes: 1,
             processes: 2,
-            weight: 1,
             secret,
             explore: false,
-            pattern: None,
+            ..JobRequest::default()
         };
         Ok(self.api.register(&job)?)
     }

@@ -10,6 +10,8 @@ pub struct BatchJob {
     pub id: Option<String>,
     /// Whose it is.
     pub user: Option<String>,
+    /// On whose account it runs.
+    pub account: Option<String>,
     /// The hosts it has.
     pub hosts: Vec<String>,
     /// How many tasks it was given.
@@ -29,6 +31,7 @@ impl BatchJob {
                 None => first(&["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID"]),
             },
             user: first(&["SLURM_JOB_USER", "PBS_O_LOGNAME", "USER", "LOGNAME"]),
+            account: first(&["SLURM_JOB_ACCOUNT", "PBS_ACCOUNT", "LSB_PROJECT_NAME"]),
             hosts: hosts.or_else(|| Some(hostlist::lines(&read(Path::new(&file?))?))).unwrap_or_default(),
             tasks: first(&["SLURM_NTASKS", "PBS_NP", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
                 .and_then(|n| n.parse().ok()),
@@ -62,11 +65,12 @@ mod tests {
             ("SLURM_JOB_NODELIST", "c[1-2]"),
             ("SLURM_NTASKS", "4"),
             ("SLURM_JOB_USER", "ada"),
+            ("SLURM_JOB_ACCOUNT", "engines"),
             ("USER", "other"),
         ]);
         let hosts = vec!["c1".to_owned(), "c2".to_owned()];
-        let (id, user) = (Some("12".to_owned()), Some("ada".to_owned()));
-        assert_eq!(slurm, BatchJob { id, user, hosts: hosts.clone(), tasks: Some(4) });
+        let [id, user, account] = ["12", "ada", "engines"].map(|text| Some(text.to_owned()));
+        assert_eq!(slurm, BatchJob { id, user, account, hosts: hosts.clone(), tasks: Some(4) });
         let array = of(&[("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")]);
         assert_eq!(array.id.as_deref(), Some("12_2"));
         let pbs = of(&[("PBS_JOBID", "7.server"), ("PBS_NODEFILE", "/nodes"), ("PBS_NP", "x")]);
