@@ -9,6 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const OPS: usize = FIRST_META + Meta::NAMES.len();
 const FIRST_META: usize = 5;
 
+/// What the layer does for itself, and no program asks for: told as one.
+pub const HOUSEKEEPING: &str = "housekeeping";
+const OWN: [&str; 4] = ["control", "adopt", "setflags", "share"];
+
 /// An operation, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpIndex(usize);
@@ -32,14 +36,15 @@ impl OpIndex {
     }
 
     fn name(self) -> &'static str {
-        match self.0 {
+        let name = match self.0 {
             0 => "read",
             1 => "write",
             2 => "append",
             3 => "control",
             4 => "repeated",
             n => Meta::NAMES[n - FIRST_META],
-        }
+        };
+        if OWN.contains(&name) { HOUSEKEEPING } else { name }
     }
 }
 
@@ -128,9 +133,11 @@ impl Counters {
 
     /// The totals of every operation that happened, those of several files together.
     pub fn totals(files: &[&Counters]) -> Vec<OpTotals> {
-        let mut all = Vec::new();
-        for i in 0..OPS {
-            let ops = || files.iter().map(|c| &c.ops[i]);
+        let mut all: Vec<OpTotals> = Vec::new();
+        let (own, others): (Vec<usize>, Vec<usize>) =
+            (0..OPS).partition(|i| OpIndex(*i).name() == HOUSEKEEPING);
+        for group in others.chunks(1).chain([&own[..]]) {
+            let ops = || group.iter().flat_map(|i| files.iter().map(|c| &c.ops[*i]));
             let sum = |of: fn(&Op) -> &AtomicU64| ops().map(|o| of(o).load(Ordering::Relaxed)).sum::<u64>();
             let Some(latency) = ops().map(|o| o.latency.counts()).reduce(|mut all, one| {
                 all.merge(&one);
@@ -144,7 +151,7 @@ impl Counters {
             }
             let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|q| latency.quantile(q));
             all.push(OpTotals {
-                name: OpIndex(i).name(),
+                name: OpIndex(group[0]).name(),
                 count,
                 errors: sum(|o| &o.errors),
                 bytes: sum(|o| &o.bytes),
@@ -158,6 +165,19 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_asked_for_is_told_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let counters = Counters::create(&dir.path().join("counters")).unwrap();
+        let meta = |name: &str| OpIndex(FIRST_META + Meta::NAMES.iter().position(|n| *n == name).unwrap());
+        for name in ["adopt", "setflags", "share", "stat"] {
+            counters.add(meta(name), 1000, 0, name == "share");
+        }
+        let totals = Counters::totals(&[counters]);
+        let told: Vec<_> = totals.iter().map(|t| (t.name, t.count, t.errors)).collect();
+        assert_eq!(told, [("stat", 1, 0), (HOUSEKEEPING, 3, 1)]);
+    }
 
     #[test]
     fn the_largest_is_the_largest_and_nothing_is_above_it() {

@@ -31,7 +31,7 @@ mod whereabouts;
 
 pub use client::Client;
 pub use config::{Config, ConfigError, ExportMap, Fallback, Vouch};
-pub use counters::{Counters, OpTotals};
+pub use counters::{Counters, HOUSEKEEPING, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
 pub use files::{DirectionTotals, FileCounters, FileTotals};

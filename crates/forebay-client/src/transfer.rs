@@ -11,7 +11,6 @@ use crate::hosts::HostSet;
 use crate::pool::Taken;
 use crate::sys;
 use crate::whereabouts::RemoteHandle;
-use forebay_types::Nanos;
 use forebay_wire::MAX_DATA;
 use forebay_wire::frame::{Opcode, flag};
 use forebay_wire::session::call::{Bound, Call, Kind, Step};
@@ -59,7 +58,7 @@ pub(crate) fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -
 }
 
 impl Client {
-    /// One read of at most one frame.
+    /// One read of at most one frame, which is a call of its own.
     pub(crate) fn read_piece(
         &self,
         call: &mut Call,
@@ -68,13 +67,12 @@ impl Client {
         offset: u64,
     ) -> Result<usize, Error> {
         let started = sys::now();
-        let asked = request(Opcode::Read, offset, buf.len(), &[]);
-        let got = self.carry(call, On::File(file), asked, Some(buf), |_, _, data| Ok(data.len()));
+        let got = self.fetch(call, file, buf, offset);
         self.count(OpIndex::READ, started, &got);
         got
     }
 
-    /// One write of at most one frame.
+    /// One write of at most one frame, which is a call of its own.
     pub(crate) fn write_piece(
         &self,
         call: &mut Call,
@@ -83,12 +81,23 @@ impl Client {
         offset: u64,
     ) -> Result<usize, Error> {
         let started = sys::now();
+        let done = self.put(call, file, data, offset);
+        self.count(OpIndex::WRITE, started, &done);
+        done
+    }
+
+    fn fetch(&self, call: &mut Call, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let asked = request(Opcode::Read, offset, buf.len(), &[]);
+        self.carry(call, On::File(file), asked, Some(buf), |_, _, data| Ok(data.len()))
+    }
+
+    fn put(&self, call: &mut Call, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+        let started = sys::now();
         let asked = request(Opcode::Write, offset, 0, data);
         let done = self.carry(call, On::File(file), asked, None, |served, header, _| {
             file.mark_unsynced(served.host);
             Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(data.len()))
         });
-        self.count(OpIndex::WRITE, started, &done);
         if call.may_be_repeated() {
             self.count(OpIndex::REPEATED, started, &done);
         }
@@ -124,10 +133,8 @@ impl Client {
                 // Its own deadline begins now; what it is known by, and that it was sent, stays.
                 piece.call.restart(sys::now(), self.limit());
                 match &mut data {
-                    Data::In(buf) => self.read_piece(&mut piece.call, piece.lane, &mut buf[from..to], at(i)),
-                    Data::Out(bytes) => {
-                        self.write_piece(&mut piece.call, piece.lane, &bytes[from..to], at(i))
-                    }
+                    Data::In(buf) => self.fetch(&mut piece.call, piece.lane, &mut buf[from..to], at(i)),
+                    Data::Out(bytes) => self.put(&mut piece.call, piece.lane, &bytes[from..to], at(i)),
                 }
             });
             match carried {
@@ -144,7 +151,11 @@ impl Client {
             }
         }
         pieces.iter().for_each(|piece| file.gather(piece.lane));
-        if done == 0 { outcome.map(|()| 0) } else { Ok(done) }
+        let outcome = if done == 0 { outcome.map(|()| 0) } else { Ok(done) };
+        // One call of the program, however many frames it was.
+        let op = if data.opcode() == Opcode::Read { OpIndex::READ } else { OpIndex::WRITE };
+        self.count(op, started, &outcome);
+        outcome
     }
 
     /// Sends the pieces, a train of them on each lane, and takes the answers as they come. Ends with the
@@ -214,7 +225,6 @@ impl Client {
             next: 0,
             answered: 0,
             stop: false,
-            started,
         })
     }
 }
@@ -247,7 +257,6 @@ struct Train<'a> {
     next: usize,
     answered: usize,
     stop: bool,
-    started: Nanos,
 }
 
 impl Train<'_> {
@@ -324,8 +333,6 @@ impl Train<'_> {
         };
         let whole = outcome.as_ref().is_ok_and(|n| *n == extent(i).len());
         self.stop |= !whole || header.has(flag::MOVE);
-        let op = if opcode == Opcode::Read { OpIndex::READ } else { OpIndex::WRITE };
-        client.count(op, piece.call.first_sent().unwrap_or(self.started), &outcome);
         piece.outcome = Some(outcome);
         Ok(())
     }

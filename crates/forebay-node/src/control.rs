@@ -3,7 +3,7 @@
 use crate::blame::JobBlame;
 use crate::node::Node;
 use crate::session::Session;
-use crate::stats::NodeStatistics;
+use crate::stats::{JobStatistics, NodeStatistics};
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, ClientReport, Interval, Nanos, NodeId};
@@ -18,6 +18,8 @@ pub enum Command {
     Ping,
     /// Which ranks and hosts of my own job have you seen?
     Clients,
+    /// What have you done for my own job?
+    Job,
     /// What have you done?
     Stats,
     /// The access pattern's metrics of the intervals that ended after this time (Unix epoch, in
@@ -87,6 +89,9 @@ pub struct Reply {
     /// To [`Command::Clients`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<ClientReport>>,
+    /// To [`Command::Job`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<JobStatistics>>,
     /// To [`Command::Stats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Box<NodeStatistics>>,
@@ -107,7 +112,7 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
         Err(e) => return Reply { error: Some(format!("no such command: {e}")), ..Reply::default() },
     };
     let harmless = match &command {
-        Command::Ping | Command::Clients => true,
+        Command::Ping | Command::Clients | Command::Job => true,
         Command::Blame { job, what_if: None } => *job == session.job.stats.job,
         _ => false,
     };
@@ -119,6 +124,7 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
     match command {
         Command::Ping => {}
         Command::Clients => reply.clients = Some(session.job.clients.report()),
+        Command::Job => reply.job = Some(Box::new(node.report_of(&session.job))),
         Command::Stats => reply.stats = Some(Box::new(node.report())),
         Command::Intervals { after } => reply.intervals = Some(node.engine.intervals(after)),
         Command::Scheduler { set } => {

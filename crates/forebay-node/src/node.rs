@@ -8,6 +8,7 @@ use crate::connection;
 use crate::engine::Engine;
 use crate::file::OpenFile;
 use crate::identity::{ActAs, Identities};
+use crate::job::Job;
 use crate::jobs::Jobs;
 use crate::layout::LayoutSource;
 use crate::ledger::Ledgers;
@@ -17,12 +18,12 @@ use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::{Holdings, Sessions};
 use crate::spinners::Spinners;
-use crate::stats::{NodeStatistics, NodeStats};
+use crate::stats::{JobStatistics, NodeStatistics, NodeStats, flow_reports};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::{SchedulerConfig, Site};
-use forebay_types::{Address, Epoch, Nanos};
+use forebay_types::{Address, Epoch, Interval, Load, Nanos};
 use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
@@ -395,6 +396,22 @@ impl Node {
             Some(secret) => self.peers.set(self, secret, peers),
             None if peers.is_empty() => Ok(()),
             None => Err("I/O nodes talk under the node's own secret, and this one has none".into()),
+        }
+    }
+
+    /// What was done for one job.
+    pub(crate) fn report_of(&self, job: &Job) -> JobStatistics {
+        let flow = job.flow();
+        let own = |i: Interval| Interval {
+            load: Load::default(),
+            flows: i.flows.into_iter().filter(|f| f.flow == flow).collect(),
+            ..i
+        };
+        let intervals = self.engine.intervals(Nanos::ZERO).into_iter().map(own);
+        JobStatistics {
+            node: self.config.id.0,
+            flows: flow_reports([(&job.stats, &job.clients)]),
+            intervals: intervals.filter(|i| !i.flows.is_empty()).collect(),
         }
     }
 

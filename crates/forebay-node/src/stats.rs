@@ -295,6 +295,17 @@ pub struct NodeStatistics {
     pub intervals: Vec<forebay_pattern::Interval>,
 }
 
+/// What a node has done for one job: nothing of it is another's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobStatistics {
+    /// The node.
+    pub node: u32,
+    /// The job, as in [`NodeStatistics`].
+    pub flows: Vec<FlowReport>,
+    /// Its access pattern of late; the node's load is left out.
+    pub intervals: Vec<forebay_pattern::Interval>,
+}
+
 pub(crate) fn flow_reports<'a>(
     flows: impl IntoIterator<Item = (&'a FlowStats, &'a Clients)>,
 ) -> Vec<FlowReport> {

@@ -35,6 +35,8 @@ pub(crate) struct Registered {
     arbiter: Arc<Client>,
     /// What the arbiter said when it had I/O nodes for the job.
     pub(crate) grant: JobGrant,
+    /// Whether there may have been a job of this name before: the name was given.
+    pub(crate) named: bool,
     current: Arc<Current>,
     ended: Arc<AtomicBool>,
 }
@@ -115,7 +117,7 @@ impl Registered {
     /// Registers the job and waits until it has I/O nodes; gives up after `patience`.
     pub(crate) fn new(arbiter: Client, mut request: JobRequest, patience: Duration) -> Result<Registered> {
         let arbiter = Arc::new(arbiter.with_patience(PATIENCE));
-        let until = Instant::now() + patience;
+        let (until, named) = (Instant::now() + patience, !request.id.is_empty());
         let first = loop {
             match arbiter.register(&request) {
                 Ok(grant) => break grant,
@@ -127,7 +129,7 @@ impl Registered {
         request.id.clone_from(&first.id);
         request.secret.clone_from(&first.secret);
         let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
-        let mut job = Registered { arbiter, grant: first, current, ended };
+        let mut job = Registered { arbiter, grant: first, named, current, ended };
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);

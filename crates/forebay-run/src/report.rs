@@ -1,13 +1,13 @@
 //! The report at the end of a run: for a person, and as JSON.
 
-use crate::launch::Account;
-use forebay_client::{Config, OpTotals};
+use crate::launch::{Account, Plan};
+use forebay_client::{Config, HOUSEKEEPING, OpTotals};
 use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
 use forebay_types::{JobBlame, Pattern};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -15,6 +15,8 @@ use std::process::ExitStatus;
 /// What a run did.
 #[derive(Serialize)]
 pub struct RunReport {
+    /// The program: not its launcher, nor what only sets something up for it.
+    application: String,
     command: Vec<String>,
     /// The exit status; absent if a signal ended it.
     status: Option<i32>,
@@ -73,7 +75,7 @@ struct Operation {
 impl RunReport {
     /// What was counted, of which program, and how it ended.
     pub(crate) fn new(
-        command: &[OsString],
+        plan: &Plan,
         status: ExitStatus,
         seconds: f64,
         config: &Config,
@@ -85,7 +87,8 @@ impl RunReport {
             |names: &[&str]| operations.iter().filter(|o| names.contains(&o.name)).map(|o| o.bytes).sum();
         let us = |ns: u64| ns as f64 / 1000.0;
         RunReport {
-            command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
+            application: plan.app(),
+            command: plan.command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
             status: status.code(),
             signal: status.signal(),
             seconds,
@@ -163,6 +166,20 @@ fn patterns(nodes: &[NodeOutcome]) -> Vec<Seen> {
     seen
 }
 
+/// So many characters of a command are shown; all of it is in the JSON.
+const COMMAND_SHOWN: usize = 120;
+
+/// A command as one line, whatever it is: a script may be long, and have many.
+pub(crate) fn one_line(command: &[impl AsRef<OsStr>]) -> String {
+    let words: Vec<_> = command.iter().map(|w| w.as_ref().to_string_lossy()).collect();
+    let mut line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    line.retain(|c| !c.is_control());
+    match line.char_indices().nth(COMMAND_SHOWN) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}
+
 /// Bytes that were moved, as people read them: in the units that rates have.
 fn amount(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
@@ -195,7 +212,12 @@ impl fmt::Display for RunReport {
             (None, Some(signal)) => format!("killed by signal {signal}"),
             (None, None) => "its end was not seen".to_owned(),
         };
-        writeln!(f, "forebay: {} ({end}, {:.2} s)", self.command.join(" "), self.seconds)?;
+        let first = self.command.first().map(std::path::Path::new).and_then(|p| p.file_name());
+        let name = match first == Some(OsStr::new(&self.application)) {
+            true => String::new(),
+            false => format!("{}: ", self.application),
+        };
+        writeln!(f, "forebay: {name}{} ({end}, {:.2} s)", one_line(&self.command), self.seconds)?;
         writeln!(f, "  through    the {} ({})", self.front_end, self.because)?;
         for e in &self.forwarded {
             if e.dir == e.export {
@@ -236,6 +258,9 @@ impl fmt::Display for RunReport {
                     time(o.max_us)
                 )?;
             }
+        }
+        if self.operations.iter().any(|o| o.name == HOUSEKEEPING) {
+            writeln!(f, "  ({HOUSEKEEPING}: open files made known to other processes and I/O nodes)")?;
         }
         writeln!(f)?;
         for s in self.patterns.iter().filter(|s| s.share >= 0.01) {
@@ -330,4 +355,16 @@ fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account) -> fmt::Result {
         }
     }
     writeln!(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_script_is_one_line() {
+        assert_eq!(one_line(&["sh", "-c", "echo a\n\techo b\u{1b}[1m"]), "sh -c echo a echo b[1m");
+        let long = one_line(&["sh", "-c", &"é".repeat(5000)]);
+        assert_eq!((long.chars().count(), long.ends_with('…')), (COMMAND_SHOWN + 1, true));
+    }
 }

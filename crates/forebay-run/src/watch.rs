@@ -1,6 +1,6 @@
 //! `forebay run --watch`: what the program does while it runs, a line a second.
 
-use forebay_client::{Counters, OpTotals};
+use forebay_client::{Counters, HOUSEKEEPING, OpTotals};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ impl Done {
         for op in totals {
             match op.name {
                 // Repeated ones are among the writes.
-                "control" | "repeated" => continue,
+                HOUSEKEEPING | "repeated" => continue,
                 "read" => done.read += op.bytes,
                 "write" | "append" => done.written += op.bytes,
                 _ => done.metadata += op.count,
@@ -95,7 +95,7 @@ mod tests {
         let op =
             |name, count, bytes| OpTotals { name, count, errors: 1, bytes, latency_ns: [0, 0, 0, 2_500_000] };
         let before = Done::of(&[op("write", 10, 1_000_000)]);
-        let now = Done::of(&[op("write", 30, 5_000_000), op("open", 4, 0), op("control", 9, 9)]);
+        let now = Done::of(&[op("write", 30, 5_000_000), op("open", 4, 0), op(HOUSEKEEPING, 9, 9)]);
         assert_eq!(
             now.line(&before, "sim", 3, 2.0),
             "sim after 3 s: reads 0.0 MB/s, writes 2.0 MB/s, 12 operations/s (2 metadata), 2 errors, longest 2.5 ms"

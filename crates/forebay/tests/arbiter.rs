@@ -135,6 +135,34 @@ fn a_program_gets_io_nodes_and_its_run_is_remembered() {
     assert_eq!(site.json(&["jobs"]).unwrap(), serde_json::json!([]));
 }
 
+/// The report has the arbiter's I/O nodes and the access pattern, of this run alone.
+#[test]
+fn the_report_says_what_the_io_nodes_served() {
+    let site = Site::new();
+    let _arbiter = site.arbiter("state", &[]);
+    let _nodes = [site.node(0), site.node(1)];
+    let report = site.path("report.json");
+    let report_to = report.display().to_string();
+    for _ in 0..2 {
+        // Longer than an interval of the nodes' metrics, in calls of 8 MiB.
+        let script =
+            "for n in 1 2 3 4 5 6; do dd if=/dev/zero of=/seen/f bs=8M count=1 status=none; sleep 0.4; done";
+        finish(site.run("same", &["--report", &report_to], script));
+        let told: Value = serde_json::from_str(&read(&report)).unwrap();
+        let nodes = told["io_nodes"].as_array().unwrap();
+        let flows = nodes.iter().flat_map(|n| n["stats"]["flows"].as_array().unwrap());
+        let written: u64 = flows.filter_map(|f| f["operations"]["write"]["bytes"].as_u64()).sum();
+        assert_eq!(written, 6 * (8 << 20), "{told:#}");
+        let patterns = told["patterns"].as_array().unwrap();
+        assert!(!patterns.is_empty(), "{told:#}");
+        // Calls, not the frames that they are sent in; and what nobody asked for is one line.
+        let operation =
+            |name: &str| told["operations"].as_array().unwrap().iter().find(|o| o["name"] == name).cloned();
+        assert_eq!(operation("write").map(|o| o["count"].clone()), Some(6.into()), "{told:#}");
+        assert!(["adopt", "setflags", "share"].iter().all(|own| operation(own).is_none()), "{told:#}");
+    }
+}
+
 #[test]
 fn an_arbiter_that_is_not_there_is_named() {
     let site = World::new();

@@ -4,8 +4,10 @@
 use super::account::Missing;
 use super::command::Launch;
 use forebay_client::{Address, Client, Config};
-use forebay_types::{ClientReport, JobBlame, Starter};
+use forebay_embed::NodeOutcome;
+use forebay_types::{ClientReport, JobBlame, Nanos, Starter};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -105,6 +107,50 @@ struct Answer {
     clients: Vec<ClientReport>,
     #[serde(default)]
     blame: Option<Box<JobBlame>>,
+    /// As an I/O node counts it: see [`NodeOutcome`].
+    #[serde(default)]
+    job: Option<Value>,
+}
+
+/// What the I/O nodes of an arbiter have served of the job; of one that does not answer, why. `before`: what
+/// they had counted when the run began, of an earlier one of the same name; `began`: when that was.
+pub fn served(config: &Config, nodes: &[Address], before: &[NodeOutcome], began: Nanos) -> Vec<NodeOutcome> {
+    let of = |(n, address): (usize, &Address)| {
+        let (node, address) = (n, address.to_string());
+        match ask(config, &nodes[n], br#"{"cmd":"job"}"#).map(|answer| answer.job) {
+            Ok(Some(mut stats)) => {
+                let node = stats["node"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(node);
+                let old = before.iter().find(|o| o.address == address).and_then(|o| o.stats.as_ref());
+                old.into_iter().for_each(|old| subtract(&mut stats, old));
+                if let Some(intervals) = stats.get_mut("intervals").and_then(Value::as_array_mut) {
+                    intervals.retain(|i| i["end"].as_u64().is_some_and(|end| end > began.0));
+                }
+                NodeOutcome { node, address, problem: None, stats: Some(stats) }
+            }
+            Ok(None) => NodeOutcome { node, address, problem: Some("it does not say".into()), stats: None },
+            Err(e) => {
+                let problem = Some(format!("it could not be asked what it has served: {e}"));
+                NodeOutcome { node, address, problem, stats: None }
+            }
+        }
+    };
+    nodes.iter().enumerate().map(of).collect()
+}
+
+/// Takes what an earlier run had done from the sums of its operations.
+fn subtract(stats: &mut Value, old: &Value) {
+    let flows = stats.get_mut("flows").and_then(Value::as_array_mut).into_iter().flatten();
+    for (flow, old) in flows.zip(old["flows"].as_array().into_iter().flatten()) {
+        let operations = flow.get_mut("operations").and_then(Value::as_object_mut);
+        for (name, operation) in operations.into_iter().flatten() {
+            for field in ["count", "errors", "bytes"] {
+                let was = old["operations"][name.as_str()][field].as_u64().unwrap_or(0);
+                if let Some(sum) = operation.get_mut(field) {
+                    *sum = sum.as_u64().unwrap_or(0).saturating_sub(was).into();
+                }
+            }
+        }
+    }
 }
 
 /// By I/O node, whom it has seen.
@@ -159,6 +205,16 @@ fn ask(config: &Config, node: &Address, command: &[u8]) -> Result<Answer, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_earlier_run_of_the_same_name_is_not_counted() {
+        let stats = |count: u64, bytes: u64| serde_json::json!({ "flows": [{ "operations": { "write": { "count": count, "errors": 0, "bytes": bytes } } }] });
+        let mut now = stats(7, 700);
+        subtract(&mut now, &stats(3, 300));
+        assert_eq!(now, stats(4, 400));
+        subtract(&mut now, &serde_json::json!({}));
+        assert_eq!(now, stats(4, 400));
+    }
 
     #[test]
     fn a_look_says_who_and_why() {
