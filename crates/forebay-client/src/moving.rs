@@ -68,6 +68,21 @@ impl Client {
         asked.map(|_| ())
     }
 
+    /// The arbiter itself says where the job belongs. Nodes tell it with every answer; this is for whoever may be
+    /// silent for so long that all it knew are gone.
+    pub fn moved(&self, epoch: Epoch, nodes: &[Address]) {
+        // Whoever is asking a node hears as much.
+        if nodes.is_empty() || self.following.swap(true, Ordering::Acquire) {
+            return;
+        }
+        if epoch > self.nodes.epoch() {
+            let nodes: Vec<&'static Address> =
+                nodes.iter().map(|address| *self.nodes.address(self.node_at(address))).collect();
+            self.nodes.remap(epoch, &nodes);
+        }
+        self.following.store(false, Ordering::Release);
+    }
+
     /// Asks `via` what became of a process that has a request of ours.
     pub(crate) fn ask(
         &self,

@@ -1,10 +1,16 @@
 //! Forwarded directories as mounted file systems on this machine, until somebody wants them to end.
 
+use crate::launch::Plan;
+use crate::program::{place, try_exports};
+use crate::registration::Registered;
 use crate::sys::own_session;
 use anyhow::{Context, Result, bail};
-use forebay_client::{Client, Config, ExportMap};
-use forebay_embed::Layer;
-use forebay_mount::{Contract, Ids, Mounted, Options, place};
+use forebay_client::{Address, Client, Config, ExportMap, Fallback};
+use forebay_control::client::Client as Arbiter;
+use forebay_control::job::JobRequest;
+use forebay_embed::{At, Layer, LayerConfig, Transport};
+use forebay_mount::{Contract, Ids, Mounted, Options, place as mounting};
+use forebay_types::Secret;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -14,6 +20,9 @@ use std::time::Duration;
 
 /// How long open files are waited for once the directory is unmounted.
 const LAST_USERS: Duration = Duration::from_millis(500);
+
+/// How long an arbiter has to answer, and to find an I/O node.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the command in the background says once everything is mounted.
 pub const MOUNTED: &str = "mounted";
@@ -41,14 +50,103 @@ impl Until {
     }
 }
 
-/// Mounts what the layer's clients see, says so, and serves it until it is to end.
+/// Whose I/O nodes serve what is mounted.
+pub enum By<'a> {
+    /// Some that live as long as the mount: so many.
+    Own(usize),
+    /// These, under the secret of a file, or by MUNGE.
+    Nodes(&'a [Address], Option<&'a Path>),
+    /// Those that the arbiter at this address gives, under the secret of a file, or by MUNGE.
+    Arbiter(&'a str, Option<&'a Path>),
+}
+
+/// What is to be mounted, and its I/O nodes; they, or the job at the arbiter, end with it.
+pub struct Served {
+    layer: Layer,
+    registered: Option<Registered>,
+}
+
+impl Served {
+    /// `at`: each `DIR[=EXPORT]`.
+    pub fn by(by: &By<'_>, at: &[String], job: Option<&str>, deadline: Duration) -> Result<Served> {
+        let export = |text: &String| {
+            let (dir, export) = text.split_once('=').unwrap_or((text, text));
+            ExportMap { dir: dir.into(), export: export.into(), local: None }
+        };
+        let mount = |config: Config| Config {
+            exports: at.iter().map(export).collect(),
+            deadline_ms: deadline.as_millis() as u64,
+            ..config
+        };
+        let name = job.unwrap_or("mount");
+        let (layer, registered) = match by {
+            By::Own(number) => {
+                let at: Result<Vec<At>, String> = at.iter().map(|a| a.parse()).collect();
+                let layer = Layer::start(&LayerConfig {
+                    program: std::env::current_exe().context("cannot find this program's own file")?,
+                    io_nodes: *number,
+                    at: at.map_err(anyhow::Error::msg)?,
+                    transport: Transport::Unix,
+                    deadline,
+                    fallback: Fallback::Error,
+                    node_args: Vec::new(),
+                    across: None,
+                    job: name.to_owned(),
+                })?;
+                (layer, None)
+            }
+            By::Nodes(nodes, secret) => {
+                (Layer::attach(mount(crate::known_to(name, *secret, nodes.to_vec())?), None)?, None)
+            }
+            By::Arbiter(urls, secret) => {
+                let registered = register(urls, *secret, job)?;
+                let grant = &registered.grant;
+                let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
+                let mut config = mount(Config::new(&grant.id, secret, Vec::new()));
+                place(&mut config, grant)?;
+                try_exports(&config, |_| {})?;
+                (Layer::attach(config, None)?, Some(registered))
+            }
+        };
+        Ok(Served { layer, registered })
+    }
+}
+
+/// A job for a mount at an arbiter, which knows whoever mounts by the secret or by MUNGE.
+fn register(urls: &str, secret: Option<&Path>, job: Option<&str>) -> Result<Registered> {
+    let site = secret.map(Secret::read).transpose()?;
+    let arbiter = Arbiter::of_user(urls, site.clone())?;
+    if !arbiter.is_somebody() {
+        bail!("the arbiter must know who mounts: give --secret-file, or have MUNGE");
+    }
+    let id = job.unwrap_or_default().to_owned();
+    let request = JobRequest {
+        // Mounts of one name are one job.
+        secret: site.filter(|_| !id.is_empty()).map(|s| crate::job_secret(&s, &id).to_hex()),
+        id,
+        app: "mount".to_owned(),
+        ..Plan::of(&[]).request(false)
+    };
+    Registered::new(arbiter, request, PATIENCE)
+}
+
+/// Mounts what is served, says so, and serves it until it is to end.
 pub fn serve(
-    layer: &Layer,
+    Served { layer, registered }: &Served,
     contract: Contract,
     until: Until,
     ready: impl FnOnce(&[&Path]) -> Result<()>,
 ) -> Result<()> {
     let client = Arc::new(Client::new(layer.config().unshared(), Some(layer.counters()))?);
+    if let Some(registered) = registered {
+        let told = Arc::downgrade(&client);
+        registered.when_changed(move |grant, _| {
+            let nodes: Vec<Address> = grant.addresses.iter().filter_map(|a| a.parse().ok()).collect();
+            if let Some(client) = told.upgrade() {
+                client.moved(grant.epoch, &nodes);
+            }
+        });
+    }
     let mut mounts = Vec::new();
     for (export, map) in places(layer.config()) {
         let options = Options { export, contract, ids: ids() };
@@ -92,7 +190,7 @@ pub fn in_background(args: impl Iterator<Item = std::ffi::OsString>) -> Result<B
 
 /// As whom files are shown by a mount on the machine itself.
 fn ids() -> Ids {
-    if place::is_root() { Ids::All } else { Ids::AsTheyAre }
+    if mounting::is_root() { Ids::All } else { Ids::AsTheyAre }
 }
 
 /// The exports to mount: a directory that is there by two names is mounted once.
@@ -124,8 +222,9 @@ impl Mountpoint {
         if !dir.is_dir() {
             bail!("{}: no such directory to mount on: make it first", dir.display());
         }
-        let device = if place::is_root() { place::mount(dir, true)? } else { place::mount_as_user(dir)? };
-        let device_number = place::mounted(dir).unwrap_or_default();
+        let device =
+            if mounting::is_root() { mounting::mount(dir, true)? } else { mounting::mount_as_user(dir)? };
+        let device_number = mounting::mounted(dir).unwrap_or_default();
         let mounted = Arc::new(Mounted::serve(device, client, options)?);
         let watcher = Watcher::start(dir, &device_number)?;
         let served = Arc::clone(&mounted);
@@ -138,7 +237,7 @@ impl Mountpoint {
 
     fn unmount(&self) {
         // It may be unmounted already.
-        if let Err(e) = place::unmount(&self.dir) {
+        if let Err(e) = mounting::unmount(&self.dir) {
             tracing::debug!("{}: {e}", self.dir.display());
         }
         self.watcher.dismiss();
@@ -206,8 +305,8 @@ pub fn watch(dir: &Path, device: &str) -> std::io::Result<()> {
     let mut told = Vec::new();
     // An error is the end, too.
     let _ = std::io::stdin().read_to_end(&mut told);
-    if told.is_empty() && place::mounted(dir).as_deref() == Some(device) {
-        place::unmount(dir)?;
+    if told.is_empty() && mounting::mounted(dir).as_deref() == Some(device) {
+        mounting::unmount(dir)?;
     }
     Ok(())
 }

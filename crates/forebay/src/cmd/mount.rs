@@ -1,12 +1,11 @@
 //! `forebay mount`: forwarded directories as mounted file systems, until the command is told to end.
 
 use super::args;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
-use forebay_client::{Address, Config, ExportMap};
-use forebay_embed::{At, Layer, LayerConfig, Transport};
+use forebay_client::Address;
 use forebay_mount::Contract;
-use forebay_run::mount::{self, Background, MOUNTED, Until};
+use forebay_run::mount::{self, Background, By, MOUNTED, Served, Until};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +15,7 @@ use std::time::Duration;
 ///
 /// Every program sees the export's files below DIR, whatever it is linked with and however it was
 /// started; what it does there goes through the I/O nodes. Starts I/O nodes on this machine, or uses
-/// running ones with `--node`.
+/// running ones with `--node` or `--arbiter`.
 ///
 /// As root the mount is for all users, and the kernel checks permissions by owner and mode. Other
 /// users need `fusermount3`, and the mount is theirs alone; `forebay run --via mount` needs neither.
@@ -28,6 +27,7 @@ use std::time::Duration;
 Examples:
   forebay mount --at /scratch=/mnt/pfs/scratch
   forebay mount --background --at /scratch --node tcp:10.0.0.7:7411 --secret-file secret
+  forebay mount --at /scratch=data --arbiter https://arb:7410 --secret-file secret
   forebay mount --contract close-to-open --at /software=/mnt/pfs/software
 
 Contracts:
@@ -44,17 +44,21 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<String>,
     /// How many I/O nodes to start [default: 1].
-    #[arg(long, value_name = "N", conflicts_with = "node", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["node", "arbiter"], value_parser = clap::value_parser!(u16).range(1..=256))]
     io_nodes: Option<u16>,
     /// Use this I/O node, `tcp:HOST:PORT` or `unix:PATH`, instead of starting some. May be repeated.
     #[arg(long, value_name = "ADDRESS")]
     node: Vec<Address>,
-    /// The secret of the running I/O nodes; without it they are shown with MUNGE who mounts.
+    /// Use the I/O nodes that this arbiter gives, and follow where it moves the mount; with several
+    /// addresses, separated by commas, of whichever leads.
+    #[arg(long, value_name = "URL", conflicts_with = "node", value_hint = ValueHint::Url)]
+    arbiter: Option<String>,
+    /// The secret of the running I/O nodes, or of the arbiter; without it they are shown with MUNGE who mounts.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
-    /// The job's name, as the I/O nodes know it.
-    #[arg(long, value_name = "NAME", default_value = "mount")]
-    job: String,
+    /// The job's name, as the I/O nodes know it [default: mount; with an arbiter, one that it makes up].
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
     /// What the kernel may keep.
     #[arg(long, value_enum, default_value_t = Keep::Strict)]
     contract: Keep,
@@ -106,8 +110,14 @@ impl Mount {
         }
         super::service::begin(false)?;
         let until = Until::signalled()?;
-        let layer = self.layer()?;
-        mount::serve(&layer, self.contract.into(), until, |dirs| {
+        let (nodes, secret) = (self.io_nodes.unwrap_or(1).into(), self.secret_file.as_deref());
+        let by = match &self.arbiter {
+            Some(urls) => By::Arbiter(urls, secret),
+            None if self.node.is_empty() => By::Own(nodes),
+            None => By::Nodes(&self.node, secret),
+        };
+        let served = Served::by(&by, &self.at, self.job.as_deref(), self.deadline)?;
+        mount::serve(&served, self.contract.into(), until, |dirs| {
             for dir in dirs {
                 eprintln!("mounted on {}", dir.display());
             }
@@ -118,34 +128,6 @@ impl Mount {
             Ok(())
         })?;
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Running I/O nodes.
-    fn layer(&self) -> Result<Layer> {
-        if self.node.is_empty() {
-            let at: Result<Vec<At>, String> = self.at.iter().map(|a| a.parse()).collect();
-            return Ok(Layer::start(&LayerConfig {
-                program: std::env::current_exe().context("cannot find this program's own file")?,
-                io_nodes: self.io_nodes.unwrap_or(1).into(),
-                at: at.map_err(anyhow::Error::msg)?,
-                transport: Transport::Unix,
-                deadline: self.deadline,
-                fallback: forebay_client::Fallback::Error,
-                node_args: Vec::new(),
-                across: None,
-                job: self.job.clone(),
-            })?);
-        }
-        let export = |text: &String| {
-            let (dir, export) = text.split_once('=').unwrap_or((text, text));
-            ExportMap { dir: dir.into(), export: export.into(), local: None }
-        };
-        let config = Config {
-            exports: self.at.iter().map(export).collect(),
-            deadline_ms: self.deadline.as_millis() as u64,
-            ..forebay_run::known_to(&self.job, self.secret_file.as_deref(), self.node.clone())?
-        };
-        Ok(Layer::attach(config, None)?)
     }
 }
 
