@@ -3,6 +3,7 @@
 use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
+use crate::lease::{self, Lease};
 use crate::rundir::RunDir;
 use crate::{EmbedError, write_config};
 use forebay_client::{Config, Counters, ExportMap, Fallback, OpTotals};
@@ -89,6 +90,8 @@ pub struct Across {
 
 /// Running I/O nodes. Dropping it stops them and removes their directory.
 pub struct Layer {
+    /// First, so that its file is closed before the directory goes.
+    _lease: Option<Lease>,
     run_dir: RunDir,
     nodes: Vec<NodeProcess>,
     config: Config,
@@ -134,8 +137,7 @@ impl Layer {
             return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to {MOST}", config.io_nodes)));
         }
         let exports = exports(&config.at)?;
-        let base = config.across.as_ref().map_or_else(std::env::temp_dir, |a| a.share.clone());
-        let run_dir = RunDir::create(&base)?;
+        let (run_dir, lease) = run_dir(config.across.as_ref().map(|a| a.share.as_path()))?;
         let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
         let mut more = vec!["--job".into(), config.job.clone(), "--drain-timeout".into(), "1".into()];
         more.extend(config.node_args.iter().cloned());
@@ -173,18 +175,23 @@ impl Layer {
             stage: alone,
             ..Config::new(&config.job, launcher.secret(), addresses)
         };
-        Layer::prepare(run_dir, nodes, config)
+        Layer::prepare(run_dir, lease, nodes, config)
     }
 
     /// For I/O nodes that run already: everything that clients need but nodes.
     /// `share`: in a directory that all of the job's hosts see.
     pub fn attach(config: Config, share: Option<&Path>) -> Result<Layer, EmbedError> {
-        let base = share.map_or_else(std::env::temp_dir, Path::to_owned);
-        Layer::prepare(RunDir::create(&base)?, Vec::new(), config)
+        let (run_dir, lease) = run_dir(share)?;
+        Layer::prepare(run_dir, lease, Vec::new(), config)
     }
 
     /// The run's directory, with counters, notes and the clients' configuration.
-    fn prepare(run_dir: RunDir, nodes: Vec<NodeProcess>, config: Config) -> Result<Layer, EmbedError> {
+    fn prepare(
+        run_dir: RunDir,
+        lease: Option<Lease>,
+        nodes: Vec<NodeProcess>,
+        config: Config,
+    ) -> Result<Layer, EmbedError> {
         let counters_path = run_dir.path().join("counters");
         let counters =
             Counters::create(&counters_path).map_err(EmbedError::io("cannot make", counters_path))?;
@@ -192,7 +199,7 @@ impl Layer {
         let placeholder = placeholder();
         let path = |fd: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into();
         let config = Config { placeholder: placeholder.as_ref().map(path), ..config };
-        let layer = Layer { nodes, config, counters, _placeholder: placeholder, run_dir };
+        let layer = Layer { _lease: lease, nodes, config, counters, _placeholder: placeholder, run_dir };
         write_config(&layer.client_config(), &layer.config)?;
         Ok(layer)
     }
@@ -274,6 +281,16 @@ impl Drop for Layer {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A directory for a run: among the temporary ones, or in one that all of the job's hosts see. There it has a
+/// lease, and what runs left whose hosts died goes.
+fn run_dir(share: Option<&Path>) -> Result<(RunDir, Option<Lease>), EmbedError> {
+    let Some(share) = share else { return Ok((RunDir::create(&std::env::temp_dir())?, None)) };
+    let dir = RunDir::create(share)?;
+    let lease = Lease::take(dir.path())?;
+    lease::sweep(share, dir.path());
+    Ok((dir, Some(lease)))
 }
 
 /// The exports, with a second entry where a directory has another name without symbolic links:

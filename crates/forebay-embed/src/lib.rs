@@ -10,11 +10,13 @@ mod files;
 mod interrupt;
 mod launcher;
 mod layer;
+mod lease;
 #[cfg(feature = "preload")]
 mod preload;
 mod process;
 mod rundir;
 mod sys;
+mod using;
 
 pub use agent::Agent;
 pub use balance::{Imbalance, Totals, imbalance};
@@ -27,3 +29,4 @@ pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 pub use preload::PRELOAD;
 pub use process::Process;
 pub use rundir::{RunDir, memory};
+pub use using::{User, using};

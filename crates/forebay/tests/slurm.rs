@@ -6,7 +6,6 @@
 mod site;
 
 use forebay_testkit::until;
-use serde_json::Value;
 use site::{FOREBAY, PATIENCE, Site, said};
 use std::path::Path;
 use std::process::Command;
@@ -18,9 +17,7 @@ fn contrib() -> std::path::PathBuf {
 
 /// The jobs that the arbiter knows.
 fn jobs(site: &Site) -> Vec<String> {
-    let out = site.hosts.sh("arb", &format!("{FOREBAY} jobs --json --arbiter https://10.77.0.6:7410"));
-    let all: Vec<Value> =
-        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&out)));
+    let all = site.jobs("https://10.77.0.6:7410").expect("the arbiter answers");
     all.iter().map(|j| j["id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
@@ -144,6 +141,20 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert!(out.status.success(), "{}", said(&out));
     nothing_left(&site, "scancel");
 
+    // `forebay run` written by the user: in a batch script and as a step of one task it is a job, in one of
+    // several it is refused.
+    let own =
+        |name: &str| format!("{FOREBAY} run --quiet --io-nodes 1 --at /own=/mnt/data -- touch /own/{name}");
+    let batch = format!("sbatch --wait -N 2 --ntasks-per-node=2 -o /mnt/own --wrap '{}'", own("by-batch"));
+    let (out, _) = site.shell(&batch);
+    let output = std::fs::read_to_string(shared.join("own")).unwrap_or_default();
+    assert!(out.status.success() && data.join("by-batch").exists(), "{}\n{output}", said(&out));
+    let (out, _) = site.shell(&format!("srun -n 1 {}", own("by-one")));
+    assert!(out.status.success() && data.join("by-one").exists(), "{}", said(&out));
+    let (out, _) = site.shell(&format!("srun -n 2 {}", own("by-two")));
+    assert!(!out.status.success() && said(&out).contains("-- srun -n 2 touch /own/by-two"), "{}", said(&out));
+    assert!(!data.join("by-two").exists(), "{}", said(&out));
+
     // The host that holds a job dies: its lease runs out.
     let (out, _) =
         site.shell("sbatch --parsable --no-requeue -w c3 --forebay=/fwd=data -o /mnt/dying /mnt/lasting.sh");
@@ -152,4 +163,27 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert_eq!(jobs(&site).len(), 1);
     site.hosts.kill("c3");
     until(PATIENCE, "the arbiter has forgotten the dead host's job", || jobs(&site).is_empty().then_some(()));
+
+    // What it left on the shared directory: another host cannot know at once that nobody lives there, and the
+    // directory stays; when there has been no sign of life for long, the user's next run removes it.
+    let home = shared.join("home/.forebay");
+    let left = || {
+        let names = std::fs::read_dir(&home).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    let run = format!("{FOREBAY} run --quiet --share /mnt/home/.forebay --at /own=/mnt/data -- true");
+    let of_dead_host = left();
+    let kinds: Vec<&str> = of_dead_host.iter().filter_map(|n| n.split('-').next()).collect();
+    assert_eq!(kinds, ["forebay", "slurm"], "{of_dead_host:?}");
+    let (out, _) = site.shell(&run);
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(left(), of_dead_host);
+    let lease = home.join(&of_dead_host[0]).join("lease");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    std::fs::File::options().write(true).open(lease).unwrap().set_modified(long_ago).unwrap();
+    let (out, _) = site.shell(&run);
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(left(), [""; 0]);
 }
