@@ -46,6 +46,16 @@ fn through_the_arbiter(test: &str, mpi: Mpi) {
     );
     let left: Vec<_> = std::fs::read_dir(site.hosts.shared().join("home/.forebay")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+    // What that node has served of it.
+    assert_eq!(report["application"], "ranks", "{said}");
+    assert_eq!(report["io_nodes"][0]["address"], nodes[0][0].as_str(), "{report:#}");
+    let flow = &report["io_nodes"][0]["stats"]["flows"][0];
+    let written: u64 =
+        ["write", "append"].iter().filter_map(|op| flow["operations"][op]["bytes"].as_u64()).sum();
+    // OpenMPI writes a few bytes of its own.
+    let least = 2 * 4 * RANKS as u64 * (1 << 16);
+    assert!((least..least + 4096).contains(&written), "{flow:#}");
+    assert!(said.contains("  I/O node "), "{said}");
 }
 
 #[test]
@@ -188,4 +198,49 @@ fn a_cut_link_is_not_noticed() {
     let text = said(&out);
     assert!(out.status.success(), "{text}");
     site.check_bytes(rounds);
+}
+
+/// I/O nodes restarted one by one, one killed, a link cut, and the leading arbiter killed, while six ranks write.
+#[test]
+fn nodes_arbiter_and_link_fail_under_six_ranks() {
+    let mpi = Mpi::Mpich;
+    let test = "nodes_arbiter_and_link_fail_under_six_ranks";
+    let Some(mut site) = Site::up(test, &[&mpi.tools()[..], &["etcd"]].concat()) else { return };
+    site.compile(mpi);
+    site.serve_ha();
+    let rounds = 150;
+    let (shared, first) = (site.hosts.shared(), site.data().join("file-0"));
+    let mut run = site.hosts.on("c1", "timeout");
+    run.args(["-k", "5", "150", site::FOREBAY, "run", "--report", "/mnt/report.json", "--deadline", "120"]);
+    run.args(["--arbiter", site::ARBITERS, "--secret-file", "/mnt/secret", "--at", "/fwd=data", "--"]);
+    run.args(format!("{} /mnt/ranks /fwd {rounds} 100", mpi.line()).split_whitespace());
+    let said = |name: &str| std::fs::read_to_string(shared.join(name)).unwrap_or_default();
+    let to = |name: &str| std::fs::File::create(shared.join(name)).unwrap();
+    let mut run = forebay_testkit::Process::start(run.stdout(to("run.out")).stderr(to("run.err"))).unwrap();
+    let begun = || std::fs::metadata(&first).is_ok_and(|m| m.len() > 1 << 18);
+    forebay_testkit::until(site::PATIENCE, "the program writes", || begun().then_some(()));
+    let job = site.jobs(site::ARBITERS).and_then(|mut all| all.pop()).expect("the job is known");
+    assert_eq!(job["hosts"], serde_json::json!(["c1", "c2", "c3"]), "{job:#}");
+    for (host, signal) in [("io1", "TERM"), ("io2", "TERM"), ("io1", "KILL")] {
+        site.signal(host, "node", signal);
+        site.node(host, site::ARBITERS);
+    }
+    site.signal("arb", "arbiter", "KILL");
+    site.hosts.cut("io1");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    site.hosts.mend("io1");
+    let second = || {
+        let known = site.jobs("https://10.77.0.5:7410")?;
+        known.iter().any(|j| j["id"] == job["id"]).then_some(())
+    };
+    forebay_testkit::until(site::PATIENCE, "the second arbiter leads and knows the job", second);
+    assert!(run.try_wait().unwrap().is_none(), "it ended too early: {}", said("run.err"));
+    let status = run.wait_for(std::time::Duration::from_secs(150)).unwrap();
+    let text = said("run.out") + &said("run.err");
+    assert!(status.is_some_and(|s| s.success()), "{text}");
+    assert!(text.contains("6 ranks, every byte verified"), "{text}");
+    site.check_bytes(rounds);
+    let report: Value = serde_json::from_str(&said("report.json")).unwrap();
+    assert!(report["patterns"].as_array().is_some_and(|p| !p.is_empty()), "{report:#}");
+    assert!(report["io_nodes"].as_array().is_some_and(|n| !n.is_empty()), "{report:#}");
 }

@@ -91,6 +91,46 @@ fn line_tables_are_apart() {
     assert!(run(Command::new(&program).arg("--version")).starts_with("forebay "));
 }
 
+/// The newest version of glibc that a library asks for.
+fn glibc_of(library: &Path) -> (u32, u32) {
+    let symbols = run(Command::new("objdump").arg("-T").arg(library));
+    let version = |word: &str| {
+        let (major, minor) = word.trim_matches(['(', ')']).strip_prefix("GLIBC_")?.split_once('.')?;
+        Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+    };
+    let newest = symbols.split_whitespace().filter_map(version).max();
+    newest.unwrap_or_else(|| panic!("it asks for nothing of glibc:\n{symbols}"))
+}
+
+/// The preload library loads on systems that are older than the one that built it, as far as is promised.
+#[test]
+fn the_library_asks_for_no_newer_glibc_than_is_promised() {
+    const TEST: &str = "what the preload library asks of glibc";
+    if !needs(TEST, &["objdump"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let plain = dir.path().join("libforebay.so");
+    std::fs::write(&plain, forebay_embed::PRELOAD).expect("a file");
+    // 2.34 has put libpthread and libdl into libc; who links with it needs it.
+    let newest = glibc_of(&plain);
+    assert!(newest <= (2, 34), "as it is built here it needs glibc {newest:?}");
+    // As scripts/package makes it.
+    if !needs("the preload library of packages, for glibc 2.17", &["cargo-zigbuild"]) {
+        return;
+    }
+    let target = dir.path().join("target");
+    let triple = run(Command::new("rustc").arg("-vV"));
+    let triple = triple.lines().find_map(|l| l.strip_prefix("host: ")).expect("a triple");
+    let mut build = Command::new("cargo");
+    build.args(["zigbuild", "--release", "--quiet", "--locked", "-p", "forebay-preload", "--target"]);
+    build.arg(format!("{triple}.2.17")).arg("--target-dir").arg(&target).current_dir(root());
+    run(build.env("CARGO_PROFILE_RELEASE_PANIC", "abort").env("CARGO_PROFILE_RELEASE_DEBUG", "false"));
+    let packaged = target.join(triple).join("release/libforebay_preload.so");
+    let newest = glibc_of(&packaged);
+    assert!(newest <= (2, 17), "in packages it needs glibc {newest:?}");
+}
+
 /// The commands that docs/INSTALL.md promises are enough.
 fn five_commands() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/INSTALL.md")).expect("docs/INSTALL.md");

@@ -11,6 +11,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Ranks of a program, two on each compute host.
 pub(crate) const RANKS: usize = 6;
 const BLOCK: usize = 1 << 16;
+/// Both of [`Site::serve_ha`].
+pub(crate) const ARBITERS: &str = "https://10.77.0.6:7410,https://10.77.0.5:7410";
 
 const SLURM_CONF: &str = "\
 ClusterName=hosts
@@ -108,35 +110,89 @@ impl Site {
 
     /// An arbiter and two I/O nodes.
     pub(crate) fn serve(&mut self) {
-        forebay_types::Secret::new([0x5a; 32]).write(&self.hosts.shared().join("secret")).unwrap();
-        forebay_testkit::certificates(&self.hosts.shared(), "10.77.0.6");
-        let settings = "certificate = \"arb.pem\"\nkey = \"arb.key\"\n";
-        std::fs::write(self.hosts.shared().join("arbiter.toml"), settings).unwrap();
+        self.certify("10.77.0.6", "");
+        self.arbiter("arb", "10.77.0.6", "");
+        self.nodes("https://10.77.0.6:7410");
+    }
+
+    /// Two arbiters with an etcd, all by TLS, and two I/O nodes. The first arbiter leads.
+    pub(crate) fn serve_ha(&mut self) {
+        let etcd = "[etcd]\nca = \"ca.pem\"\ncertificate = \"arb.pem\"\nkey = \"arb.key\"\n";
+        self.certify("10.77.0.6,IP:10.77.0.5", etcd);
         self.start(
             "arb",
-            &format!(
-                "{FOREBAY} arbiter --listen 10.77.0.6:7410 --config /mnt/arbiter.toml --secret-file /mnt/secret --state /tmp/state"
-            ),
+            "etcd --name m --data-dir /tmp/etcd --cert-file /mnt/arb.pem --key-file /mnt/arb.key --client-cert-auth \
+             --trusted-ca-file /mnt/ca.pem --listen-client-urls https://10.77.0.6:2379 \
+             --advertise-client-urls https://10.77.0.6:2379 --listen-peer-urls http://127.0.0.1:2380 \
+             --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster m=http://127.0.0.1:2380",
         );
-        for (id, host) in ["io1", "io2"].iter().enumerate() {
-            self.start(
-                host,
-                &format!(
-                    "{FOREBAY} node --as self --id {id} --listen tcp:10.77.0.{}:7411 --export /mnt/data=data --secret-file /mnt/secret \
-                     --arbiter https://10.77.0.6:7410 --ready-file /mnt/{host}.ready",
-                    id + 4
-                ),
-            );
+        for (host, at) in [("arb", "10.77.0.6"), ("io2", "10.77.0.5")] {
+            self.arbiter(host, at, "--ha etcds://10.77.0.6:2379");
+            until(PATIENCE, "the first arbiter leads", || {
+                let ask = format!("{FOREBAY} nodes --arbiter https://10.77.0.6:7410");
+                self.hosts.sh("arb", &ask).status.success().then_some(())
+            });
         }
+        self.nodes(ARBITERS);
+    }
+
+    /// A secret, certificates for an arbiter's addresses, and its settings.
+    fn certify(&self, addresses: &str, settings: &str) {
+        forebay_types::Secret::new([0x5a; 32]).write(&self.hosts.shared().join("secret")).unwrap();
+        forebay_testkit::certificates(&self.hosts.shared(), addresses);
+        let settings = format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}");
+        std::fs::write(self.hosts.shared().join("arbiter.toml"), settings).unwrap();
+    }
+
+    fn arbiter(&mut self, host: &str, at: &str, more: &str) {
+        let line = format!(
+            "{FOREBAY} arbiter --listen {at}:7410 --config /mnt/arbiter.toml --secret-file /mnt/secret \
+             --state /tmp/state {more}"
+        );
+        self.start_noted(host, "arbiter", &line);
+    }
+
+    /// As [`Site::start`]; its number is noted, for [`Site::signal`].
+    fn start_noted(&mut self, host: &str, what: &str, line: &str) {
+        self.start(host, &format!("sh -c 'echo $$ > /mnt/{host}.{what}.pid; exec {line}'"));
+    }
+
+    /// Sends a signal to what was started on a host, and waits for its end.
+    pub(crate) fn signal(&self, host: &str, what: &str, signal: &str) {
+        let pid = format!("$(cat /mnt/{host}.{what}.pid)");
+        self.hosts.ok(host, &format!("kill -{signal} {pid}"));
+        let gone = || !self.hosts.sh(host, &format!("kill -0 {pid}")).status.success();
+        until(PATIENCE, "it ends", || gone().then_some(()));
+    }
+
+    /// Starts the I/O node of a host, for the first time or again.
+    pub(crate) fn node(&mut self, host: &str, arbiters: &str) {
+        let (id, ready) = (usize::from(host == "io2"), self.hosts.shared().join(format!("{host}.ready")));
+        let _ = std::fs::remove_file(&ready);
+        let line = format!(
+            "{FOREBAY} node --as self --id {id} --listen tcp:10.77.0.{}:7411 --export /mnt/data=data \
+             --secret-file /mnt/secret --arbiter {arbiters} --ready-file /mnt/{host}.ready",
+            id + 4
+        );
+        self.start_noted(host, "node", &line);
+        until(PATIENCE, "the I/O node listens", || ready.exists().then_some(()));
+    }
+
+    fn nodes(&mut self, arbiters: &str) {
         for host in ["io1", "io2"] {
-            let ready = self.hosts.shared().join(format!("{host}.ready"));
-            until(PATIENCE, "the I/O node listens", || ready.exists().then_some(()));
+            self.node(host, arbiters);
         }
         until(PATIENCE, "the arbiter knows both I/O nodes", || {
-            let out = self.hosts.sh("arb", &format!("{FOREBAY} nodes --arbiter https://10.77.0.6:7410"));
+            let out = self.hosts.sh("arb", &format!("{FOREBAY} nodes --arbiter {arbiters}"));
             let text = String::from_utf8_lossy(&out.stdout).into_owned();
             (text.contains("10.77.0.4:7411") && text.contains("10.77.0.5:7411")).then_some(())
         });
+    }
+
+    /// The jobs that these arbiters know, if one of them leads.
+    pub(crate) fn jobs(&self, arbiters: &str) -> Option<Vec<Value>> {
+        let out = self.hosts.sh("io2", &format!("{FOREBAY} jobs --json --arbiter {arbiters}"));
+        serde_json::from_slice(&out.stdout).ok()
     }
 
     /// Slurm on all hosts: a controller beside the arbiter, and the partitions `main` (compute hosts) and `all`.
