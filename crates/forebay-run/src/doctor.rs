@@ -1,11 +1,12 @@
 //! What works on this machine for a program, before it is run.
 
+use crate::launch::Plan;
 use crate::route;
 use crate::sys::glibc_version;
 use forebay_client::Address;
 use forebay_mount::place;
 use forebay_program::Uncovered;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -40,8 +41,8 @@ pub struct Diagnosis {
     pub works: bool,
 }
 
-/// Looks at this machine, at I/O nodes that should answer, and at a program.
-pub fn examine(nodes: &[Address], program: Option<&OsStr>) -> Diagnosis {
+/// Looks at this machine, at I/O nodes that should answer, and at the program that a command starts.
+pub fn examine(nodes: &[Address], command: &[OsString]) -> Diagnosis {
     let device = device();
     let namespace = namespace();
     let library = library();
@@ -51,7 +52,9 @@ pub fn examine(nodes: &[Address], program: Option<&OsStr>) -> Diagnosis {
     let any_node = nodes.is_empty() || reached.iter().any(|f| f.good);
     findings.extend(reached);
     let mut works = mount || preload;
-    if let Some(program) = program {
+    let plan = Plan::of(command);
+    if let Some(program) = plan.program().first() {
+        let mount = mount && !plan.is_away();
         let (finding, covered) = look_at(program, mount);
         works = finding.good && (mount || (preload && covered));
         findings.push(finding);
@@ -167,7 +170,13 @@ fn look_at(command: &OsStr, mount: bool) -> (Finding, bool) {
                 format!("it is {}: the mount is taken for it (--via auto, the default){more}", why.reason()),
             )
         }
-        Some(why) => bad(what, format!("it is {}, and the mount is not possible (see above)", why.reason())),
+        Some(why) => bad(
+            what,
+            format!(
+                "it is {}, and the mount is not possible (see above), or reaches this host alone",
+                why.reason()
+            ),
+        ),
     };
     (finding, program.uncovered.is_none())
 }

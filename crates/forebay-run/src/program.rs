@@ -15,6 +15,7 @@ use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
 use forebay_mount::Contract;
+use forebay_types::Nanos;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -27,6 +28,12 @@ const TRY_EXPORTS_MS: u64 = 5000;
 
 /// How long a launcher may take to start a shell at every rank: it may have to wait for its hosts.
 const LOOK: Duration = Duration::from_secs(600);
+
+/// Of a job whose name was given so many I/O nodes are asked whether they know an earlier one.
+const MOST_ASKED: usize = 32;
+
+/// What is to be known of a mount and several hosts.
+const MOUNT_IS_HERE: &str = "the mount reaches the processes of this host alone, and others are named";
 
 /// `DIR[=EXPORT]`: as directories on this machine, and the name that the user wrote.
 #[derive(Clone, Debug)]
@@ -125,13 +132,23 @@ impl Program {
     /// Runs it to its end. What was started for it ends with it.
     pub fn run(mut self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
         let direct = self.fallback == Fallback::Direct;
-        let route = Route::choose(self.via, &self.plan.command, direct, self.contract)?;
-        if self.several.strict && !route.mount {
-            self.refuse_uncovered()?;
+        let route = Route::choose(self.via, &self.plan, direct, self.contract)?;
+        if self.several.strict {
+            self.refuse_uncovered(&route)?;
+        } else if route.mount && self.plan.is_away() {
+            (self.warn)(MOUNT_IS_HERE);
         }
         let (mut layer, registered) = self.start(io_nodes)?;
         let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let before = if self.several.strict { self.look_first(&layer)? } else { Vec::new() };
+        let earlier = registered.as_ref().filter(|r| r.named).map(|_| {
+            let config = layer.config();
+            let all: Vec<Address> =
+                config.nodes.iter().chain(&config.spare).take(MOST_ASKED).cloned().collect();
+            launch::served(config, &all, &[], Nanos::ZERO)
+        });
+        let earlier = earlier.unwrap_or_default();
+        let look = self.several.strict && !route.mount;
+        let before = if look { self.look_first(&layer)? } else { Vec::new() };
         let started = Instant::now();
         let mut mounts = None;
         let mut child = signals.start(|| self.spawn(&layer, &route, &mut mounts)).map_err(|e| NotRun {
@@ -151,9 +168,17 @@ impl Program {
             (self.warn)(&format!("the Darshan log could not be written: {e}"));
         }
         let operations = layer.operations();
-        let ranks = self.account(&layer, registered.as_ref(), &before);
-        let blame = launch::blamed(layer.config(), &nodes_used(&layer, registered.as_ref()));
-        let nodes = layer.stop();
+        let mut used = nodes_used(&layer, registered.as_ref());
+        let mut nodes = Vec::new();
+        if registered.is_some() {
+            nodes = launch::served(layer.config(), &used, &earlier, Nanos(began.as_nanos() as u64));
+            // One that is gone is not waited for again.
+            used.retain(|a| nodes.iter().any(|n| n.problem.is_none() && n.address == a.to_string()));
+        }
+        // A mount is one client, whoever uses it.
+        let ranks = if route.mount { None } else { self.account(&layer, &used, &before) };
+        let blame = launch::blamed(layer.config(), &used);
+        nodes.extend(layer.stop());
         drop(registered);
         let mut notes = layer.notes();
         notes.extend(changed);
@@ -161,11 +186,10 @@ impl Program {
             notes.extend(self.uncovered());
             notes.extend(crate::survivors::survivors(&layer.client_config()));
         }
-        let report =
-            RunReport::new(&self.plan.command, status, seconds, layer.config(), operations, nodes, notes)
-                .through(if route.mount { "mount" } else { "preload" }, route.why)
-                .by(ranks)
-                .slowed_by(blame);
+        let report = RunReport::new(&self.plan, status, seconds, layer.config(), operations, nodes, notes)
+            .through(if route.mount { "mount" } else { "preload" }, route.why)
+            .by(ranks)
+            .slowed_by(blame);
         Ok(Ended { report, code: exit_code(status) })
     }
 
@@ -196,13 +220,14 @@ impl Program {
                 outer.display()
             );
         }
+        launch::refuse_inverted(&self.plan.command)?;
         let number = if let IoNodes::Own { number, .. } = &io_nodes { *number } else { 0 };
         let across = self.plan.across(&self.several, number)?;
         let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {
                 let registered = Registered::new(arbiter, *request, patience)?;
                 let config = self.client_config(&registered.grant)?;
-                self.try_exports(&config)?;
+                try_exports(&config, self.warn)?;
                 let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;
                 self.tell_hosts(&mut layer, across.is_some())?;
                 let (file, config) = (layer.client_config(), layer.config().clone());
@@ -252,17 +277,19 @@ impl Program {
         Ok(())
     }
 
-    /// The library must reach the program, as far as its file tells.
-    fn refuse_uncovered(&self) -> Result<()> {
-        let Some(program) = self.plan.command.get(self.plan.launch.program) else { return Ok(()) };
-        match forebay_program::inspect(program).ok().and_then(|p| p.uncovered) {
-            Some(why) => bail!(
+    /// The front end must reach the program, as far as its file tells.
+    fn refuse_uncovered(&self, route: &Route) -> Result<()> {
+        if route.mount && self.plan.is_away() {
+            bail!("--strict: {}: nothing was started", MOUNT_IS_HERE);
+        }
+        match route::uncovered(&self.plan).filter(|_| !route.mount) {
+            Some(forebay_program::Program { path, uncovered: Some(why), .. }) => bail!(
                 "--strict: {} is {}, which the library does not reach: nothing was started; --via mount does, where it \
                  can be had (`forebay doctor` says)",
-                program.display(),
+                path.display(),
                 why.reason()
             ),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -297,17 +324,12 @@ impl Program {
     }
 
     /// Who came to the I/O nodes, against who should have.
-    fn account(
-        &self,
-        layer: &Layer,
-        registered: Option<&Registered>,
-        before: &ClientsByNode,
-    ) -> Option<Account> {
+    fn account(&self, layer: &Layer, nodes: &[Address], before: &ClientsByNode) -> Option<Account> {
         let plan = &self.plan;
         if plan.launch.starter.is_none() && plan.hosts.is_empty() {
             return None;
         }
-        let (mut seen, failed) = launch::clients(layer.config(), &nodes_used(layer, registered));
+        let (mut seen, failed) = launch::clients(layer.config(), nodes);
         failed.iter().for_each(|why| (self.warn)(why));
         launch::since(&mut seen, before);
         let library = layer.dir().join("libforebay.so");
@@ -342,29 +364,9 @@ impl Program {
         Ok(config)
     }
 
-    /// Whether the I/O nodes serve the directories under the names that were given: a mistake there must
-    /// not be found by the program, call by call.
-    fn try_exports(&self, config: &Config) -> Result<()> {
-        let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
-        let client = Client::new(Config { deadline_ms, outside: true, ..config.clone() }, None)?;
-        for (i, map) in config.exports.iter().enumerate() {
-            let root = Path { export: ExportId(i as u16), rel: b"" };
-            let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
-            match tried {
-                Err(e @ Error::NoNode { .. }) if config.fallback == Fallback::Direct => {
-                    (self.warn)(&format!("going on without I/O nodes (--fallback direct): {e}"));
-                    break;
-                }
-                other => other.with_context(|| format!("--at {}", map.dir.display()))?,
-            }
-        }
-        client.leave();
-        Ok(())
-    }
-
     /// The program itself is started from here, where no library looks at what it is.
     fn uncovered(&self) -> Option<Note> {
-        let found = forebay_program::inspect(&self.plan.command[0]).ok()?;
+        let found = route::uncovered(&self.plan)?;
         let (file, reason) = (found.interpreter.unwrap_or(found.path), found.uncovered?);
         Some(Note {
             kind: reason.kind().into(),
@@ -408,6 +410,26 @@ impl Program {
     }
 }
 
+/// Whether the I/O nodes serve the directories under the names that were given: a mistake there must
+/// not be found by the program, call by call.
+pub(crate) fn try_exports(config: &Config, warn: fn(&str)) -> Result<()> {
+    let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
+    let client = Client::new(Config { deadline_ms, outside: true, ..config.clone() }, None)?;
+    for (i, map) in config.exports.iter().enumerate() {
+        let root = Path { export: ExportId(i as u16), rel: b"" };
+        let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
+        match tried {
+            Err(e @ Error::NoNode { .. }) if config.fallback == Fallback::Direct => {
+                warn(&format!("going on without I/O nodes (--fallback direct): {e}"));
+                break;
+            }
+            other => other.with_context(|| format!("--at {}", map.dir.display()))?,
+        }
+    }
+    client.leave();
+    Ok(())
+}
+
 /// The I/O nodes that the job has, and those it had.
 fn nodes_used(layer: &Layer, registered: Option<&Registered>) -> Vec<Address> {
     let mut nodes = layer.config().nodes.clone();
@@ -420,7 +442,7 @@ fn nodes_used(layer: &Layer, registered: Option<&Registered>) -> Vec<Address> {
 }
 
 /// Puts a job where the arbiter wants it.
-fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
+pub(crate) fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
     config.nodes = grant.addresses.iter().map(address).collect::<Result<_>>()?;
     config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;

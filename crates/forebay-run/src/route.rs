@@ -1,5 +1,6 @@
 //! Which front end a run has, and starting the program behind it.
 
+use crate::launch::Plan;
 use crate::mount::places;
 use anyhow::{Context, Result, bail};
 use forebay_client::Client;
@@ -32,7 +33,7 @@ pub(crate) struct Route {
 
 impl Route {
     /// Decides. `direct`: calls are to go to the machine's own files when no I/O node answers.
-    pub(crate) fn choose(via: Via, command: &[OsString], direct: bool, contract: Contract) -> Result<Route> {
+    pub(crate) fn choose(via: Via, plan: &Plan, direct: bool, contract: Contract) -> Result<Route> {
         let preload = |why: String| Route { mount: false, why };
         let mount = |why: String| Route { mount: true, why };
         let kept = contract != Contract::Strict;
@@ -51,18 +52,30 @@ impl Route {
             Via::Mount => mount("as asked".into()),
             Via::Auto if direct => preload("the mount has no --fallback direct".into()),
             Via::Auto => {
-                let uncovered = forebay_program::inspect(&command[0]).ok().and_then(|p| p.uncovered);
-                match (uncovered, probe()) {
-                    (None, _) => preload("the library reaches the program".into()),
-                    (Some(why), Ok(())) => mount(format!("the program is {}", why.reason())),
-                    (Some(why), Err(e)) => preload(format!(
-                        "the program is {}, so it is not covered; the mount is not possible: {e:#}",
+                let Some(why) = uncovered(plan).and_then(|p| p.uncovered) else {
+                    return Ok(preload("the library reaches the program".into()));
+                };
+                let impossible = match plan.is_away() {
+                    true => Some("it reaches the processes of this host alone".to_owned()),
+                    false => probe().err().map(|e| format!("{e:#}")),
+                };
+                match impossible {
+                    None => mount(format!("the program is {}", why.reason())),
+                    Some(e) => preload(format!(
+                        "the program is {}, so it is not covered; the mount is not possible: {e}",
                         why.reason()
                     )),
                 }
             }
         })
     }
+}
+
+/// What the library does not reach: the program, or else what starts it.
+pub(crate) fn uncovered(plan: &Plan) -> Option<forebay_program::Program> {
+    let files = [plan.program().first(), plan.command.first()];
+    let found = files.into_iter().flatten().filter_map(|file| forebay_program::inspect(file).ok());
+    found.into_iter().find(|p| p.uncovered.is_some())
 }
 
 /// Whether a mount in a namespace of its own is possible here, tried in a process of its own.

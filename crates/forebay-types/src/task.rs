@@ -58,6 +58,16 @@ impl Task {
             Some(Task { rank, ranks, local })
         })
     }
+
+    /// Whether the environment is that of one of several processes that a launcher has started: by which,
+    /// and which of how many. The innermost launcher that says both decides. A batch script has a number
+    /// in Slurm, but no step.
+    pub fn one_of_several(env: impl Fn(&str) -> Option<String>) -> Option<(Starter, Task)> {
+        let told = |starter| Some((starter, Task::find(Some(starter), &env).filter(|t| t.ranks > 0)?));
+        let (starter, task) =
+            [Starter::OpenMpi, Starter::Hydra, Starter::Slurm].into_iter().find_map(told)?;
+        (task.ranks > 1).then_some((starter, task))
+    }
 }
 
 /// Where a process sits among those that share the job's I/O nodes, however many there are.
@@ -143,6 +153,27 @@ pub struct ClientReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_of_several_or_alone() {
+        let of = |given: &[(&str, &str)]| {
+            let env = |name: &str| given.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            Task::one_of_several(env).map(|(by, task)| (by, task.rank, task.ranks))
+        };
+        let ompi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(of(&ompi), Some((Starter::OpenMpi, 1, 4)));
+        assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((Starter::Hydra, 0, 2)));
+        let step = [("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "6"), ("PMIX_RANK", "3")];
+        assert_eq!(of(&step), Some((Starter::Slurm, 3, 6)));
+        // Alone, and a batch script of a job of many tasks.
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "6"), ("SLURM_NPROCS", "6")]), None);
+        assert_eq!(of(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]), None);
+        // OpenMPI's daemons are a step of their own; the program is not.
+        let alone = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+        assert_eq!(of(&[&alone[..], &step[..]].concat()), None);
+        assert_eq!(of(&[]), None);
+    }
 
     fn hosts(n: usize) -> Vec<String> {
         (1..=n).map(|i| format!("c{i}")).collect()

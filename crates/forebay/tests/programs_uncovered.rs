@@ -133,6 +133,58 @@ fn what_a_static_program_writes_is_where_it_belongs() {
     }
 }
 
+/// What a launcher or `env` starts counts, not the launcher: by `auto`, `doctor`, `--strict` and the report.
+#[test]
+fn the_program_behind_a_launcher_counts() {
+    let test = "the_program_behind_a_launcher_counts";
+    let home = tempfile::tempdir().unwrap();
+    let Some(program) = build(home.path(), test, WRITER, "writer", &["gcc", "-static"]) else { return };
+    let program = program.to_str().unwrap();
+    let mut behind = vec![vec!["env", "X=1", program], vec!["nice", "-n", "1", "timeout", "60", program]];
+    if needs(test, &["mpirun.openmpi"]) {
+        behind.push(vec!["mpirun.openmpi", "--oversubscribe", "-n", "2", "env", "X=1", program]);
+    }
+    let forebay = |words: &[&str]| {
+        let mut command = Command::new("timeout");
+        command
+            .args(["-k", "5", LIMIT_S, env!("CARGO_BIN_EXE_forebay")])
+            .args(words)
+            .current_dir(home.path());
+        for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+            command.env(name, "1");
+        }
+        let out = command.output().unwrap();
+        (out.status.code(), [out.stdout, out.stderr].concat())
+    };
+    let says = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    std::fs::create_dir_all(home.path().join("E")).unwrap();
+    for command in &behind {
+        let (_, said) = forebay(&[&["doctor", "--"], &command[..]].concat());
+        let line = says(&said).lines().find(|l| l.contains(program)).unwrap_or_default().to_owned();
+        assert!(line.contains("statically linked"), "{command:?}: {}", says(&said));
+        let can_mount = line.starts_with("ok");
+        let strict = ["run", "--strict", "--via", "preload", "--at", "E", "--"];
+        let (status, said) = forebay(&[&strict[..], &command[..]].concat());
+        assert!(status == Some(125) && says(&said).contains("statically linked"), "{}", says(&said));
+        let auto = ["run", "--report", "report.json", "--at", "E", "--"];
+        let (status, said) = forebay(&[&auto[..], &command[..]].concat());
+        assert_eq!(status, Some(0), "{command:?}: {}", says(&said));
+        let report = std::fs::read(home.path().join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!(
+            report["front_end"],
+            if can_mount { "mount" } else { "preload" },
+            "{command:?}: {report:#}"
+        );
+        assert_eq!(note(&report, "static").is_none(), can_mount, "{report:#}");
+        assert!(!says(&said).contains("not forwarded: no process"), "{}", says(&said));
+        if command[0] != "mpirun.openmpi" {
+            let (_, report) = reported(home.path(), command);
+            assert!(note(&report, "static").is_some(), "{command:?}: {report:#}");
+        }
+    }
+}
+
 /// The name under which `sh` is known to the kernel.
 fn shell() -> String {
     let path = std::fs::canonicalize("/bin/sh").unwrap();

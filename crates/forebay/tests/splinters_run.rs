@@ -114,6 +114,52 @@ fn a_run_within_a_run_is_refused() {
     assert!(!Path::new(&ran).exists());
 }
 
+/// `mpirun -n 4 forebay run … -- ./app`: every rank would be a job of its own.
+#[test]
+fn one_of_several_ranks_is_refused_with_the_right_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ran) = (text(dir.path()), text(&dir.path().join("ran")));
+    let args = ["run", "--quiet", "--at", &at, "--", "touch", &ran];
+    let with = |variables: &[(&str, &str)]| {
+        outcome(&forebay(&args).envs(variables.iter().copied()).output().expect("forebay starts"))
+    };
+    for (rank, ranks, right) in [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun -n 4"),
+        ("PMI_RANK", "PMI_SIZE", "mpiexec -n 4"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun -n 4"),
+    ] {
+        let (status, _, says) = with(&[(rank, "3"), (ranks, "4")]);
+        let right = format!("forebay run … -- {right} touch {ran}");
+        assert!(says.lines().count() == 1 && says.contains(&right), "{says}");
+        assert_eq!((status, Path::new(&ran).exists()), (Some(125), false), "{says}");
+        // One rank is no reason.
+        let (status, _, says) = with(&[(rank, "0"), (ranks, "1")]);
+        assert_eq!((status, Path::new(&ran).exists()), (Some(0), true), "{says}");
+        std::fs::remove_file(&ran).unwrap();
+    }
+    // The script of a batch job has a number, but no step.
+    let (status, _, says) = with(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "7")]);
+    assert_eq!(status, Some(0), "{says}");
+    for launcher in ["mpirun.openmpi", "mpirun.mpich"] {
+        if !forebay_testkit::needs("several ranks of a launcher", &[launcher]) {
+            continue;
+        }
+        let ranks = |n: &str| {
+            let mut command = std::process::Command::new(launcher);
+            command.args(["-n", n, env!("CARGO_BIN_EXE_forebay")]).args(args);
+            for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+                command.env(name, "1");
+            }
+            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+            outcome(&command.stdin(Stdio::null()).output().expect("the launcher starts"))
+        };
+        let (status, _, says) = ranks("2");
+        assert!(status != Some(0) && says.contains(" -n 2 touch "), "{launcher}: {says}");
+        let (status, _, says) = ranks("1");
+        assert_eq!(status, Some(0), "{launcher}: {says}");
+    }
+}
+
 #[test]
 fn a_run_ends_when_it_is_asked_to() {
     let dir = tempfile::tempdir().unwrap();

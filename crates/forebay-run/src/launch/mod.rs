@@ -5,16 +5,19 @@ mod account;
 mod bounded;
 mod command;
 mod hostlist;
+mod inverted;
 mod job;
 mod plan;
 mod probe;
+mod wrapper;
 
 pub use account::{Account, HostRow, Missing, Spread, account};
 pub(crate) use bounded::said_within;
 pub use command::Launch;
+pub(crate) use inverted::refuse_inverted;
 pub use job::BatchJob;
 pub use plan::{IoHosts, Plan, Several};
-pub use probe::{ClientsByNode, Probed, Started, blamed, clients, preflight, read_probe, since};
+pub use probe::{ClientsByNode, Probed, Started, blamed, clients, preflight, read_probe, served, since};
 
 use forebay_types::Starter;
 use std::ffi::OsStr;

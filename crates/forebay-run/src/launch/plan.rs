@@ -3,6 +3,7 @@
 
 use super::{BatchJob, Launch, hostlist, recognise};
 use anyhow::{Context, Result, bail};
+use forebay_control::job::{JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
 use forebay_embed::{Across, Agent};
 use forebay_types::{Starter, same_host};
 use std::ffi::OsString;
@@ -86,13 +87,50 @@ impl Plan {
         Plan { command: command.to_vec(), launch, batch, hosts, ranks, here: forebay_client::hostname() }
     }
 
-    /// The program's name; not the launcher's.
+    /// The program and its arguments; not the launcher, nor what only sets something up for it (`env`, `nice`).
+    pub fn program(&self) -> &[OsString] {
+        let launched = self.command.get(self.launch.program..).unwrap_or_default();
+        launched.get(super::wrapper::behind(launched)..).unwrap_or_default()
+    }
+
+    /// The program's name.
     pub fn app(&self) -> String {
-        crate::name(self.command.get(self.launch.program..).unwrap_or_default())
+        crate::name(self.program())
+    }
+
+    /// The hosts of the job, as far as they are known: those of the program, or, where their processes come
+    /// through a directory that is shared with them (`share`), those of the batch job.
+    fn job_hosts(&self, share: bool) -> Vec<String> {
+        match () {
+            () if !self.hosts.is_empty() => self.hosts.clone(),
+            () if share && !self.batch.hosts.is_empty() => self.batch.hosts.clone(),
+            () if self.is_away() => Vec::new(),
+            () => vec![self.here.clone()],
+        }
+    }
+
+    /// What an arbiter is told of the job. `share`: it is for whoever comes by way of a shared directory.
+    pub fn request(&self, share: bool) -> JobRequest {
+        let mut hosts = self.job_hosts(share);
+        let compute_nodes = hosts.len().max(1) as u32;
+        let bytes = hosts.iter().map(String::len).sum::<usize>();
+        if hosts.len() > MOST_HOSTS || bytes > MOST_HOSTS_BYTES {
+            hosts.clear();
+        }
+        let user = self.batch.user.clone();
+        JobRequest {
+            app: self.app(),
+            user: user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string()),
+            account: self.batch.account.clone().unwrap_or_default(),
+            compute_nodes,
+            hosts,
+            processes: self.ranks.unwrap_or(1).max(1),
+            ..JobRequest::default()
+        }
     }
 
     /// Whether some of it runs on other hosts.
-    fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         // Without an allocation `srun` chooses the hosts itself, later.
         let unknown = self.launch.starter == Some(Starter::Slurm) && self.hosts.is_empty();
         unknown
@@ -230,6 +268,28 @@ mod tests {
         let batch = BatchJob { hosts: hosts.clone(), ..BatchJob::default() };
         let hosts = if launch.hosts.is_empty() { hosts } else { launch.hosts.clone() };
         Plan { command, ranks: launch.ranks, launch, batch, hosts, here: "c1".into() }
+    }
+
+    #[test]
+    fn the_arbiter_is_told_the_hosts() {
+        let all = ["c1", "c2", "c3"];
+        let mut p = plan("mpirun --host c2,c3 -n 4 env A=1 ./app", Starter::OpenMpi, &all);
+        p.batch.account = Some("engines".into());
+        let request = p.request(false);
+        assert_eq!(
+            (request.hosts.join(" "), request.compute_nodes, request.processes),
+            ("c2 c3".into(), 2, 4)
+        );
+        assert_eq!((request.app.as_str(), request.account.as_str()), ("app", "engines"));
+        // One process; whoever shares a directory with it; hosts that a launcher chooses later.
+        p.hosts.clear();
+        p.launch.starter = None;
+        assert_eq!((p.request(false).hosts.join(" "), p.request(true).hosts.len()), ("c1".into(), 3));
+        p.launch.starter = Some(Starter::Slurm);
+        assert!(p.request(false).hosts.is_empty());
+        p.hosts = (0..=MOST_HOSTS).map(|n| format!("c{n}")).collect();
+        let many = p.request(false);
+        assert_eq!((many.hosts.len(), many.compute_nodes as usize), (0, MOST_HOSTS + 1));
     }
 
     #[test]

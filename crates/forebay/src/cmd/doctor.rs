@@ -30,8 +30,7 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let program = self.command.first().map(OsString::as_os_str);
-        let diagnosis = forebay_run::doctor::examine(&self.node, program);
+        let diagnosis = forebay_run::doctor::examine(&self.node, &self.command);
         for f in &diagnosis.findings {
             let sign = if f.good { "ok" } else { "no" };
             let then = if f.then.is_empty() { String::new() } else { format!(": {}", f.then) };

@@ -250,21 +250,20 @@ impl Run {
             });
         };
         let batch = &plan.batch;
-        let user = batch.user.clone().unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
         // Several programs of one batch job are jobs of their own.
         let id = || batch.id.as_ref().map(|id| format!("{id}.{}", std::process::id())).unwrap_or_default();
         let (site, id) = (self.secret.find()?, self.job.clone().unwrap_or_else(id));
+        let told = plan.request(self.share.is_some());
         let request = JobRequest {
             // One that `forebay join` can make too.
             secret: site.filter(|_| !id.is_empty()).map(|s| forebay_run::job_secret(&s, &id).to_hex()),
             id,
-            app: self.app.clone().unwrap_or_else(|| plan.app()),
-            user,
-            compute_nodes: self.compute_nodes.unwrap_or(plan.hosts.len().max(1) as u32),
-            processes: self.processes.or(plan.ranks).unwrap_or(1).max(1),
+            app: self.app.clone().unwrap_or(told.app),
+            compute_nodes: self.compute_nodes.unwrap_or(told.compute_nodes),
+            processes: self.processes.unwrap_or(told.processes),
             weight: self.weight,
-            explore: true,
             pattern: self.pattern.clone(),
+            ..told
         };
         let arbiter = self.secret.client(&urls)?;
         Ok(IoNodes::Arbiter { arbiter, request: Box::new(request), patience: self.wait })
