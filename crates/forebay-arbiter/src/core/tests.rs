@@ -202,7 +202,7 @@ fn hosts_and_account_of_a_job_are_shown() {
     let of =
         |id: &str, hosts: Vec<String>| JobRequest { hosts, account: "engines".into(), ..request(id, None) };
     c.register(secs(0), of("a", names.clone()), SECRET).unwrap();
-    let view = c.job("a", secs(0)).unwrap();
+    let view = c.job(secs(0), "a").unwrap();
     assert_eq!((view.hosts, view.account.as_str()), (names.clone(), "engines"));
     assert_eq!(c.mapping().jobs[0].hosts, names);
     let many = (0..5000).map(|n| n.to_string()).collect();
