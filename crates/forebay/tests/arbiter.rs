@@ -138,8 +138,8 @@ fn a_program_gets_io_nodes_and_its_run_is_remembered() {
 /// The report has the arbiter's I/O nodes and the access pattern, of this run alone.
 #[test]
 fn the_report_says_what_the_io_nodes_served() {
-    let site = Site::new();
-    let _arbiter = site.arbiter("state", &[]);
+    let site = World::new();
+    let _arbiter = site.arbiter("state", "static", "");
     let _nodes = [site.node(0), site.node(1)];
     let report = site.path("report.json");
     let report_to = report.display().to_string();
@@ -147,7 +147,7 @@ fn the_report_says_what_the_io_nodes_served() {
         // Longer than an interval of the nodes' metrics, in calls of 8 MiB.
         let script =
             "for n in 1 2 3 4 5 6; do dd if=/dev/zero of=/seen/f bs=8M count=1 status=none; sleep 0.4; done";
-        finish(site.run("same", &["--report", &report_to], script));
+        site.finish("same", site.run("same", &["--report", &report_to], script));
         let told: Value = serde_json::from_str(&read(&report)).unwrap();
         let nodes = told["io_nodes"].as_array().unwrap();
         let flows = nodes.iter().flat_map(|n| n["stats"]["flows"].as_array().unwrap());
