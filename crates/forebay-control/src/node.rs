@@ -81,6 +81,9 @@ pub struct NodeHello {
     pub interval: Nanos,
     /// The newest term it has seen; 0 is none.
     pub term: Term,
+    /// What jobs may have there, as an arbiter last said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<JobShare>,
 }
 
 /// What the node did in one interval.
@@ -186,13 +189,19 @@ pub struct JobUse {
 }
 
 /// What one job may have on one node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobShare {
     /// The job's name.
     pub job: String,
     /// At most so much.
     #[serde(default)]
     pub limit: Rates,
+    /// At most so much on all nodes together.
+    #[serde(default, skip_serializing_if = "Rates::is_none")]
+    pub whole: Rates,
+    /// The other nodes that have a part of it: what one does not use is given to those that would use more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<(NodeId, String)>,
     /// Its share against other jobs here; as before unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -243,5 +252,10 @@ mod tests {
         let text = serde_json::to_string(&said).unwrap();
         assert_eq!(serde_json::from_str::<ToArbiter>(&text).unwrap(), said);
         assert!(serde_json::from_str::<ToArbiter>(&text.replace("\"7\"", "\"x\"")).is_err());
+        let others = vec![(NodeId(2), "tcp:127.0.0.1:9".to_owned())];
+        let share = JobShare { job: "a".into(), others, ..JobShare::default() };
+        let said = ToNode::Shares { term: Term(1), jobs: vec![share], peers: Vec::new() };
+        let text = serde_json::to_string(&said).unwrap();
+        assert_eq!(serde_json::from_str::<ToNode>(&text).unwrap(), said);
     }
 }

@@ -168,6 +168,7 @@ fn hello(node: &Arc<Node>, listening: &[Address], here: IpAddr) -> NodeHello {
         scheduler: (&node.scheduler()).into(),
         interval: node.config.interval.into(),
         term: node.jobs.term(),
+        shares: node.shares(),
     }
 }
 

@@ -268,7 +268,7 @@ impl Node {
                 Ok(0) => cells.fail(libc::EIO as u32),
                 Ok(n) => {
                     total += n as u64;
-                    self.stats.issued_write.record(n as u64);
+                    self.stats.wrote(n);
                     cells.written(pending.start + n as u64);
                 }
                 Err(failure) => cells.fail(failure.errno.raw_os_error().unsigned_abs()),

@@ -6,6 +6,7 @@ use crate::session::Session;
 use crate::stats::{JobStatistics, NodeStatistics};
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::SchedulerConfig;
+use forebay_types::rates::KINDS;
 use forebay_types::{Address, ClientReport, Interval, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -63,6 +64,15 @@ pub enum Command {
         /// By job, in bytes of service.
         served: Vec<(String, u64)>,
     },
+    /// From another I/O node: of which limited jobs it wants more than it has, and what it has left for here.
+    Lend {
+        /// Which node.
+        node: NodeId,
+        /// When it said so.
+        at: Nanos,
+        /// The jobs.
+        jobs: Vec<JobWord>,
+    },
     /// Where the clients of jobs belong, as an arbiter says it; they learn it from every reply.
     Mapping {
         /// Orders of an older term than one seen before are refused.
@@ -78,6 +88,18 @@ pub enum Command {
     },
     /// Finish what was accepted, tell clients to move, end.
     Drain,
+}
+
+/// What an I/O node says to another of a limited job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobWord {
+    /// The job's name.
+    pub job: String,
+    /// What it would use more of: bytes, operations, metadata operations.
+    pub hungry: [bool; KINDS],
+    /// What it leaves of each.
+    pub given: [f64; KINDS],
 }
 
 /// The answer to a [`Command`].
@@ -145,6 +167,7 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
                 node.engine.with_queue(|queue| queue.credit_remote(flow, bytes));
             }
         }
+        Command::Lend { node: other, at, jobs } => node.heard_words(other, at, &jobs),
         Command::Mapping { term, complete, jobs, ended } => {
             if let Err(newest) = node.remap(term, complete, &jobs, &ended) {
                 reply.error = Some(format!("this mapping is of term {term}, and term {newest} has begun"));

@@ -6,6 +6,7 @@ use crate::buffer::Buffer;
 use crate::file::OpenFile;
 use crate::link::Link;
 use crate::session::Session;
+use crate::stats::counting;
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
@@ -182,7 +183,9 @@ impl Engine {
         s.issued += 1;
         let id = s.issued;
         request.id = RequestId(id);
-        self.queue_length.record(s.queue.len() as u64);
+        if counting() {
+            self.queue_length.record(s.queue.len() as u64);
+        }
         s.collector.arrive(now, access);
         s.queue.enqueue(now, request);
         // With as many at the storage as may be, whoever is done first looks at the queue.

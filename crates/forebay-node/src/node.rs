@@ -18,7 +18,7 @@ use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::session::{Holdings, Sessions};
 use crate::spinners::Spinners;
-use crate::stats::{JobStatistics, NodeStatistics, NodeStats, flow_reports};
+use crate::stats::{JobStatistics, NodeStatistics, NodeStats, counting, flow_reports};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
 use crate::sys;
 use forebay_control::node::{JobMapping, Term};
@@ -117,6 +117,8 @@ pub struct Node {
     pub(crate) job_series: JobSeries,
     pub(crate) replays: Replays,
     pub(crate) peers: Peers,
+    /// A thread gives other nodes what limits leave here.
+    pub(crate) lends: AtomicBool,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
@@ -207,6 +209,7 @@ impl Node {
             job_series: JobSeries::default(),
             replays: Replays::default(),
             peers: Peers::new(config.id, config.share_threshold),
+            lends: AtomicBool::new(false),
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
             ledgers,
@@ -223,7 +226,8 @@ impl Node {
             exports,
             config,
         });
-        if let Some(most) = std::env::var("FOREBAY_REMEMBER").ok().and_then(|n| n.parse().ok()) {
+        let told = || std::env::var("FOREBAY_REMEMBER").ok().and_then(|n| n.parse().ok());
+        if let Some(most) = if counting() { told() } else { Some(0) } {
             node.engine.with_queue(|q| q.remember(usize::min(most, MOST_REMEMBERED)));
         }
         for job in &node.config.jobs {
@@ -393,7 +397,7 @@ impl Node {
 
     pub(crate) fn set_peers(self: &Arc<Node>, peers: &[Address]) -> Result<(), String> {
         match &self.config.secret {
-            Some(secret) => self.peers.set(self, secret, peers),
+            Some(secret) => self.peers.share(self, secret, peers),
             None if peers.is_empty() => Ok(()),
             None => Err("I/O nodes talk under the node's own secret, and this one has none".into()),
         }

@@ -191,6 +191,7 @@ impl Running {
         node.end_sharing();
         // Lets the threads end that talk to other nodes.
         let _ = node.set_peers(&[]);
+        node.lend_to(Default::default());
         settled
     }
 }

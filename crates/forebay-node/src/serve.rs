@@ -122,7 +122,7 @@ impl Node {
         self.settle(Some(file));
         let n =
             self.at_storage(session, |s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
-        self.stats.issued_read.record(n as u64);
+        self.stats.read(n);
         Ok((n, offset))
     }
 
@@ -155,7 +155,7 @@ impl Node {
             under_way.done(offset, written.map_err(|failure| failure.errno));
             session.end_write(header);
             let n = written?;
-            self.stats.issued_write.record(n as u64);
+            self.stats.wrote(n);
             return Ok((n, offset));
         }
         let _position = file.position();
@@ -172,7 +172,7 @@ impl Node {
         };
         self.ledgers.done(begun, errno, [at, n, 0, 0]);
         let (n, _) = appended?;
-        self.stats.issued_write.record(n as u64);
+        self.stats.wrote(n);
         Ok((n, at))
     }
 
@@ -206,7 +206,7 @@ impl Node {
         let Ok(n) = self.at_storage(&session, |s| s.read(self.target(&file, start), &mut vector)) else {
             return vec![None; lens.len()];
         };
-        self.stats.issued_read.record(n as u64);
+        self.stats.read(n);
         let end = start + n as u64;
         lens.iter()
             .map(|&(offset, len)| Some(Ok((end.saturating_sub(offset).min(len as u64) as usize, offset))))
@@ -248,7 +248,7 @@ impl Node {
             w.session.end_write(&w.header);
         }
         if let Ok(n) = written {
-            self.stats.issued_write.record(n as u64);
+            self.stats.wrote(n);
         }
         batch.iter().map(|w| whole(w).map(|n| Ok((n, w.header.offset.get())))).collect()
     }

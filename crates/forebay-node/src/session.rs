@@ -6,7 +6,7 @@ use crate::file::{LockFile, OpenFile};
 use crate::job::Job;
 use crate::link::Link;
 use crate::path;
-use crate::stats::Op;
+use crate::stats::{Op, counting};
 use crate::sys;
 use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
@@ -111,6 +111,9 @@ impl Session {
 
     /// An operation of it was answered: `bytes` moved, in `latency` from receipt to answer.
     pub(crate) fn record(&self, op: Op, bytes: u64, latency: Nanos, failed: bool) {
+        if !counting() {
+            return;
+        }
         self.job.stats.record(op, bytes, latency, failed);
         let (read, written) = if op == Op::READ { (bytes, 0) } else { (0, bytes) };
         self.counted.record(read, written, latency, failed);

@@ -1,14 +1,21 @@
 //! What the arbiter leaves to each job on this node: limits and weights, and the nodes that hear what is
-//! served here. It holds until an arbiter says otherwise, whatever becomes of the one that said it.
+//! served here. It holds until an arbiter says otherwise, whatever becomes of the one that said it. What a
+//! limited job does not use here goes to its other nodes, without the arbiter.
 
-use crate::node::Node;
+use crate::control::JobWord;
+use crate::node::{Node, spawn};
+use crate::sys;
 use forebay_control::node::{JobShare, JobUse};
 use forebay_sched::DispatchQueue;
-use forebay_sched::limit::Used;
-use forebay_types::rates::Rates;
-use forebay_types::{Address, FlowId, Nanos};
+use forebay_sched::limit::{TICK, Used, Word};
+use forebay_types::{Address, FlowId, Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Between two looks, while no limit is shared with another node.
+const REST: Duration = Duration::from_millis(100);
 
 impl Node {
     /// What limited jobs have used in the last `span`, and whether they wanted more.
@@ -30,15 +37,18 @@ impl Node {
             let gone: Vec<FlowId> =
                 queue.limits().map(|(flow, _)| flow).filter(|flow| !shares.contains_key(flow)).collect();
             for flow in gone {
-                queue.set_limit(now, flow, Rates::default());
+                queue.lift_limit(now, flow);
             }
             for (flow, share) in &shares {
-                queue.set_limit(now, *flow, share.limit);
+                let others: Vec<NodeId> = share.others.iter().map(|o| o.0).collect();
+                queue.set_limit(now, *flow, share.limit, share.whole, &others);
                 if let Some(weight) = share.weight {
                     queue.set_weight(*flow, weight.max(1));
                 }
             }
         });
+        let others = jobs.iter().flat_map(|share| &share.others);
+        self.lend_to(others.filter_map(|(node, at)| Some((*node, at.parse().ok()?))).collect());
         // What somebody has set by hand is left alone.
         if self.config.peers.is_empty() {
             let peers: Vec<Address> = peers.iter().filter_map(|p| p.parse().ok()).collect();
@@ -46,5 +56,55 @@ impl Node {
                 tracing::warn!("cannot tell other I/O nodes what is served here: {e}");
             }
         }
+    }
+    /// What limited jobs may have here.
+    pub(crate) fn shares(&self) -> Vec<JobShare> {
+        let limits: Vec<_> = self.engine.with_queue(|queue| queue.limits().collect());
+        let share =
+            |(flow, limit)| Some(JobShare { job: self.jobs.name(flow)?, limit, ..JobShare::default() });
+        limits.into_iter().filter_map(share).collect()
+    }
+
+    /// From now on these have parts of the same limits.
+    pub(crate) fn lend_to(self: &Arc<Node>, others: BTreeMap<NodeId, Address>) {
+        let any = !others.is_empty();
+        // Without a secret no node hears another: each has the part that the arbiter gave it.
+        let Some(secret) = &self.config.secret else { return };
+        if let Err(e) = self.peers.lend(self, secret, others) {
+            tracing::warn!("what limits leave here cannot be given to other I/O nodes: {e}");
+        }
+        if any && !self.stopped() && !self.lends.swap(true, Relaxed) {
+            let node = Arc::clone(self);
+            if let Err(e) = spawn("lender", move || node.lend()) {
+                self.lends.store(false, Relaxed);
+                tracing::warn!("what limits leave here cannot be given to other I/O nodes: {e}");
+            }
+        }
+    }
+
+    /// Gives what is not used here to other nodes, once a limit has been shared with any.
+    fn lend(self: &Arc<Node>) {
+        sys::precise_timers();
+        while !self.stopped() {
+            let now = self.engine.now();
+            let (words, lends) = self.engine.with_queue(|queue| (queue.lend(now), queue.lends()));
+            let unsaid = if words.is_empty() { Vec::new() } else { self.peers.say(now, words) };
+            if !unsaid.is_empty() {
+                self.engine.with_queue(|queue| unsaid.iter().for_each(|word| queue.unsaid(now, word)));
+            }
+            std::thread::sleep(if lends { TICK.into() } else { REST });
+        }
+    }
+
+    /// Another node has said this of limited jobs.
+    pub(crate) fn heard_words(self: &Arc<Node>, from: NodeId, at: Nanos, jobs: &[JobWord]) {
+        if !self.peers.is_news(from, at) {
+            return;
+        }
+        let word =
+            |w: &JobWord| Some(Word { flow: self.jobs.flow(&w.job)?, hungry: w.hungry, given: w.given });
+        let words: Vec<Word> = jobs.iter().filter_map(word).collect();
+        let now = self.engine.now();
+        self.engine.with_queue(|queue| words.iter().for_each(|word| queue.heard(now, from, word)));
     }
 }

@@ -260,6 +260,28 @@ pub(crate) struct NodeStats {
     pub(crate) replayed: AtomicU64,
 }
 
+impl NodeStats {
+    /// A system call read so many bytes.
+    pub(crate) fn read(&self, n: usize) {
+        if counting() {
+            self.issued_read.record(n as u64);
+        }
+    }
+
+    /// One wrote so many.
+    pub(crate) fn wrote(&self, n: usize) {
+        if counting() {
+            self.issued_write.record(n as u64);
+        }
+    }
+}
+
+/// Whether what every request took is counted; `FOREBAY_COUNT=0` is there to measure what that costs.
+pub(crate) fn counting() -> bool {
+    static COUNTING: OnceLock<bool> = OnceLock::new();
+    *COUNTING.get_or_init(|| std::env::var_os("FOREBAY_COUNT").is_none_or(|v| v != "0"))
+}
+
 /// The node's statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names say it

@@ -5,7 +5,7 @@ use crate::join;
 use crate::launch::{self, Account, ClientsByNode, Plan, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
-use crate::watch::Watcher;
+use crate::watch::{Watched, Watcher};
 use crate::{ReportFile, RunReport, Signals, darshan};
 use anyhow::{Context, Result, bail};
 use forebay_client::{
@@ -93,7 +93,7 @@ pub struct Program {
     pub job: String,
     /// Told what a person should know before the program starts.
     pub warn: fn(&str),
-    /// Told every second what the program does.
+    /// What it does is shown below what it says; without a terminal this is told, every second.
     pub watch: Option<fn(&str)>,
     /// What it does with each file is written here, as Darshan does.
     pub darshan: Option<ReportFile>,
@@ -155,8 +155,16 @@ impl Program {
             code: if route.mount { 125 } else { 127 },
             why: e.context(format!("cannot run {}", self.plan.command[0].display())),
         })?;
-        // The job's own name: the arbiter may have made it up.
-        let watcher = self.watch.map(|say| Watcher::start(layer.counters(), &layer.config().job, say));
+        let watcher = self.watch.map(|say| {
+            let watched = Watched {
+                counters: layer.counters(),
+                config: layer.config().clone(),
+                arbiter: registered.as_ref().map(Registered::arbiter),
+                app: self.plan.app(),
+                processes: self.plan.ranks.unwrap_or(1),
+            };
+            Watcher::start(watched, say)
+        });
         let status = signals.wait(&mut child)?;
         drop(watcher);
         let changed = mounts.as_ref().map(Mounts::notes).unwrap_or_default();

@@ -99,6 +99,11 @@ impl Current {
 }
 
 impl Registered {
+    /// Who was asked.
+    pub(crate) fn arbiter(&self) -> Arc<Client> {
+        Arc::clone(&self.arbiter)
+    }
+
     /// All I/O nodes that the job has had.
     pub(crate) fn used(&self) -> Vec<Address> {
         self.current.state.lock().unwrap_or_else(PoisonError::into_inner).used.clone()

@@ -1,21 +1,115 @@
-//! `forebay run --watch`: what the program does while it runs, a line a second.
+//! `forebay run --watch`: what the program does while it runs, below what it says itself; without a terminal,
+//! a line a second.
 
-use forebay_client::{Counters, HOUSEKEEPING, OpTotals};
+use crate::launch;
+use forebay_client::{Config, Counters, HOUSEKEEPING, OpTotals};
+use forebay_control::client::Client as Arbiter;
+use forebay_control::view::JobView;
+use forebay_top::picture::{AskRanks, Picture};
+use forebay_top::{Look, Panel};
+use forebay_types::{Address, ClientReport, Epoch, Nanos, NodeId};
+use std::io::IsTerminal;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Whom to ask.
+pub(crate) struct Watched {
+    /// What the processes of this machine count.
+    pub(crate) counters: &'static Counters,
+    /// The job, and its I/O nodes where there is no arbiter.
+    pub(crate) config: Config,
+    /// Who knows of its other processes, and of where it is.
+    pub(crate) arbiter: Option<Arc<Arbiter>>,
+    pub(crate) app: String,
+    pub(crate) processes: u32,
+}
+
+/// Shows it until dropped.
+pub(crate) enum Watcher {
+    Panel { _panel: Panel },
+    Lines { _lines: Lines },
+}
+
+impl Watcher {
+    pub(crate) fn start(watched: Watched, say: fn(&str)) -> std::io::Result<Watcher> {
+        let word = |name: &str| std::env::var(name).unwrap_or_default();
+        if std::io::stderr().is_terminal() && !matches!(word("TERM").as_str(), "" | "dumb") {
+            let (job, colours) = (watched.config.job.clone(), word("NO_COLOR").is_empty());
+            let panel = Panel::start(&job, INTERVAL, colours, watched.look())?;
+            return Ok(Watcher::Panel { _panel: panel });
+        }
+        let lines = Lines::start(watched.counters, &watched.config.job, say)?;
+        Ok(Watcher::Lines { _lines: lines })
+    }
+}
+
+impl Watched {
+    /// The job as it is now: as the arbiter knows it, and without one as its processes count.
+    fn look(self) -> Look {
+        let ranks = {
+            let config = self.config.clone();
+            move |nodes: &[Address]| -> Vec<ClientReport> {
+                launch::clients(&config, nodes).0.into_iter().flat_map(|(_, clients)| clients).collect()
+            }
+        };
+        if let Some(arbiter) = self.arbiter {
+            let ask: Box<AskRanks> = Box::new(move |_, nodes| {
+                ranks(&nodes.iter().filter_map(|n| n.parse().ok()).collect::<Vec<Address>>())
+            });
+            let job = self.config.job;
+            return Box::new(move || {
+                Picture::take(&arbiter, Some(&job), Some(&*ask)).map_err(|e| e.to_string())
+            });
+        }
+        let (begin, mut then, mut before) = (Instant::now(), Instant::now(), Done::default());
+        Box::new(move || {
+            let (now, totals) = (Instant::now(), Counters::totals(&[self.counters]));
+            let done = Done::of(&totals);
+            let seconds = now.duration_since(then).as_secs_f64().max(1e-9);
+            let moved = |d: &Done| d.read + d.written;
+            let data = totals.iter().filter(|t| matches!(t.name, "read" | "write" | "append"));
+            let longest = |p: usize| Nanos(data.clone().map(|t| t.latency_ns[p]).max().unwrap_or(0));
+            let job = JobView {
+                id: self.config.job.clone(),
+                app: self.app.clone(),
+                user: String::new(),
+                compute_nodes: 1,
+                processes: self.processes,
+                weight: 1,
+                age_ms: begin.elapsed().as_millis() as u64,
+                lease_ms: 0,
+                epoch: Epoch(0),
+                nodes: (0..self.config.nodes.len() as u32).map(NodeId).collect(),
+                shared: false,
+                bandwidth_mbs: moved(&done).saturating_sub(moved(&before)) as f64 / seconds / 1e6,
+                operations: done.operations.saturating_sub(before.operations) as f64 / seconds,
+                latency_p50: longest(0),
+                latency_p99: longest(2),
+                predicted_mbs: None,
+                curve: None,
+                pattern: Some(done.summary()),
+                bytes: moved(&done),
+                reason: "of its own, on this machine".to_owned(),
+            };
+            (then, before) = (now, done);
+            Ok(Picture::alone(job, ranks(&self.config.nodes)))
+        })
+    }
+}
+
 /// Says a line a second until dropped.
-pub(crate) struct Watcher {
+pub(crate) struct Lines {
     /// Dropped first: that is the end.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watcher {
-    pub(crate) fn start(counters: &'static Counters, job: &str, say: fn(&str)) -> std::io::Result<Watcher> {
+impl Lines {
+    fn start(counters: &'static Counters, job: &str, say: fn(&str)) -> std::io::Result<Lines> {
         let (end, ended) = channel::<()>();
         let job = job.to_owned();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
@@ -27,11 +121,11 @@ impl Watcher {
                 (then, before) = (now, done);
             }
         })?;
-        Ok(Watcher { end: Some(end), thread: Some(thread) })
+        Ok(Lines { end: Some(end), thread: Some(thread) })
     }
 }
 
-impl Drop for Watcher {
+impl Drop for Lines {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
@@ -68,6 +162,17 @@ impl Done {
             done.longest = done.longest.max(op.latency_ns[3]);
         }
         done
+    }
+
+    fn summary(&self) -> String {
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        format!(
+            "{:.1} MB read, {:.1} MB written, {} metadata operations, {} errors",
+            mb(self.read),
+            mb(self.written),
+            self.metadata,
+            self.errors
+        )
     }
 
     fn line(&self, before: &Done, job: &str, at: u64, seconds: f64) -> String {

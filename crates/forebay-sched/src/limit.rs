@@ -3,57 +3,20 @@
 //! only then, so others get all that a limited flow may not use.
 //!
 //! A gate limits a flow on one I/O node. What it may have on all of them together is divided among them
-//! by [`divide`].
+//! by [`divide`], and what is not used on one is given to the others by a [`Lender`].
 
+mod bucket;
 mod divide;
+mod lend;
 
-pub use divide::{Demand, divide};
+pub use divide::{Demand, divide, keep};
 pub use forebay_types::rates::{KINDS, Rates};
+pub use lend::{Lender, TICK, Word};
 
 use crate::Request;
+use bucket::Bucket;
 use forebay_types::{FlowId, Nanos, OpKind};
 use std::collections::{BTreeMap, VecDeque};
-
-/// What was not used can be used later, if not later than this: nobody is woken to the microsecond.
-const BURST: Nanos = Nanos::from_millis(20);
-
-/// A token bucket, by the time at which all that went through is paid for.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    /// A second.
-    rate: f64,
-    paid: Nanos,
-}
-
-impl Bucket {
-    fn new(rate: f64, now: Nanos) -> Bucket {
-        Bucket { rate: floored(rate), paid: now }
-    }
-
-    /// What is owed stays owed at the new rate.
-    fn set(&mut self, rate: f64, now: Nanos) {
-        let owed = self.paid.since(now).as_secs_f64() * self.rate;
-        self.rate = floored(rate);
-        if owed > 0.0 {
-            self.paid = now + span(owed, self.rate);
-        }
-    }
-
-    fn take(&mut self, now: Nanos, amount: f64) {
-        self.paid = self.paid.max(now.since(BURST)) + span(amount, self.rate);
-    }
-}
-
-/// A rate of nothing would be a wait for ever.
-fn floored(rate: f64) -> f64 {
-    if rate.is_finite() { rate.max(1e-3) } else { f64::MAX }
-}
-
-/// How long `amount` takes at `rate` a second.
-fn span(amount: f64, rate: f64) -> Nanos {
-    // A cast of what is too large saturates; half of the range leaves room for sums.
-    Nanos(((amount / rate * 1e9).ceil() as u64).min(u64::MAX / 4))
-}
 
 #[derive(Debug)]
 struct Limited {
@@ -61,6 +24,8 @@ struct Limited {
     buckets: [Option<Bucket>; KINDS],
     waiting: VecDeque<(Nanos, Request)>,
     used: Used,
+    /// What has held it back since somebody asked.
+    wants: [bool; KINDS],
 }
 
 /// What a limited flow has used since it was last asked, and whether it had to wait.
@@ -72,12 +37,23 @@ pub struct Used {
     pub held: bool,
 }
 
+/// What a request takes from.
+fn kinds(r: &Request) -> &'static [usize] {
+    if r.op == OpKind::Metadata { &[2] } else { &[0, 1] }
+}
+
 impl Limited {
     /// When the first that waits may go, as far as this flow is concerned.
     fn ready(&self, r: &Request) -> Nanos {
-        let kinds: &[usize] = if r.op == OpKind::Metadata { &[2] } else { &[0, 1] };
-        let paid = kinds.iter().filter_map(|k| self.buckets[*k]).map(|b| b.paid);
+        let paid = kinds(r).iter().filter_map(|k| self.buckets[*k]).map(|b| b.ready());
         paid.max().unwrap_or(Nanos::ZERO)
+    }
+
+    /// What a request has to wait for.
+    fn wants_for(&mut self, r: &Request) {
+        for kind in kinds(r) {
+            self.wants[*kind] |= self.buckets[*kind].is_some_and(|b| b.owes());
+        }
     }
 
     fn take(&mut self, now: Nanos, r: &Request) {
@@ -112,8 +88,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// From now on the flow has at most this.
-    pub fn set(&mut self, now: Nanos, flow: FlowId, rates: Rates) -> Vec<Request> {
+    /// From now on the flow has at most this here, and at most `whole` on all I/O nodes.
+    pub fn set(&mut self, now: Nanos, flow: FlowId, rates: Rates, whole: Rates) -> Vec<Request> {
         if rates.is_none() {
             return self.open(now, flow);
         }
@@ -122,13 +98,16 @@ impl Gate {
             buckets: [None; KINDS],
             waiting: VecDeque::new(),
             used: Used::default(),
+            wants: [false; KINDS],
         });
         limited.rates = rates;
-        for (bucket, rate) in limited.buckets.iter_mut().zip(rates.all()) {
-            match (bucket.as_mut(), rate) {
-                (Some(bucket), Some(rate)) => bucket.set(rate, now),
-                (_, rate) => *bucket = rate.map(|r| Bucket::new(r, now)),
-            }
+        for ((bucket, rate), whole) in limited.buckets.iter_mut().zip(rates.all()).zip(whole.all()) {
+            let Some(rate) = rate else {
+                *bucket = None;
+                continue;
+            };
+            let whole = whole.unwrap_or(rate);
+            bucket.get_or_insert_with(|| Bucket::new(rate, whole, now)).set(rate, whole, now);
         }
         Vec::new()
     }
@@ -161,6 +140,34 @@ impl Gate {
         self.flows.iter_mut().map(used).collect()
     }
 
+    /// What has held the flow back since this was last asked; `None` if it has no limit.
+    pub fn take_wants(&mut self, flow: FlowId) -> Option<[bool; KINDS]> {
+        let limited = self.flows.get_mut(&flow)?;
+        if let Some((_, r)) = limited.waiting.front().copied() {
+            limited.wants_for(&r);
+        }
+        Some(std::mem::take(&mut limited.wants))
+    }
+
+    /// Another I/O node leaves the flow so much of what it may have there.
+    pub fn put(&mut self, now: Nanos, flow: FlowId, amounts: [f64; KINDS]) {
+        let Some(limited) = self.flows.get_mut(&flow) else { return };
+        for (bucket, amount) in limited.buckets.iter_mut().zip(amounts) {
+            if let Some(bucket) = bucket.as_mut().filter(|_| amount.is_finite() && amount > 0.0) {
+                bucket.put(now, amount);
+            }
+        }
+    }
+
+    /// What the flow has saved here and does not need at once, for another I/O node.
+    pub fn take_spare(&mut self, now: Nanos, flow: FlowId, kind: usize) -> f64 {
+        let limited = self.flows.get_mut(&flow);
+        let Some(bucket) = limited.and_then(|l| l.buckets[kind].as_mut()) else { return 0.0 };
+        let spare = bucket.spare(now);
+        bucket.take(now, spare);
+        spare
+    }
+
     /// Those of them that have been held back since then.
     pub fn held(&self) -> impl Iterator<Item = FlowId> {
         let held = |l: &Limited| l.used.held || !l.waiting.is_empty();
@@ -183,6 +190,9 @@ impl Gate {
         if limited.waiting.is_empty() && limited.ready(&r) <= now {
             limited.take(now, &r);
             return Some(r);
+        }
+        if limited.waiting.is_empty() {
+            limited.wants_for(&r);
         }
         limited.used.held = true;
         limited.waiting.push_back((now, r));
@@ -236,7 +246,7 @@ impl Gate {
     pub fn restart(&mut self, now: Nanos) {
         for limited in self.flows.values_mut() {
             for bucket in limited.buckets.iter_mut().flatten() {
-                bucket.paid = now;
+                bucket.forgive(now);
             }
             for (since, _) in &mut limited.waiting {
                 *since = now;
@@ -247,6 +257,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use super::bucket::BURST;
     use super::*;
     use forebay_types::{FileId, RequestId, ServerId};
     use proptest::prelude::*;
@@ -271,14 +282,15 @@ mod tests {
         let mut gate = Gate::default();
         let r = request(1, 1, OpKind::Write, 1 << 20);
         assert_eq!(gate.enter(START, r), Some(r));
-        gate.set(START, FlowId(1), Rates { bandwidth: Some(1.0), ..Rates::default() });
+        let rates = Rates { bandwidth: Some(1.0), ..Rates::default() };
+        gate.set(START, FlowId(1), rates, rates);
         let other = request(2, 2, OpKind::Write, 1 << 20);
         assert_eq!(gate.enter(START, other), Some(other));
         assert_eq!(gate.enter(START, r), Some(r), "the first goes, and owes");
         assert_eq!(gate.enter(START, r), None);
         let metadata = request(3, 1, OpKind::Metadata, 0);
         assert_eq!(gate.enter(START, metadata), None, "nobody overtakes his own");
-        assert_eq!(gate.set(START, FlowId(1), Rates::default()), [r, metadata]);
+        assert_eq!(gate.set(START, FlowId(1), Rates::default(), Rates::default()), [r, metadata]);
         assert!(gate.is_open() && gate.is_empty());
     }
 
@@ -286,12 +298,12 @@ mod tests {
     fn what_is_owed_stays_owed_at_another_rate() {
         let mut gate = Gate::default();
         let rate = |r: f64| Rates { bandwidth: Some(r), ..Rates::default() };
-        gate.set(START, FlowId(1), rate(1e6));
+        gate.set(START, FlowId(1), rate(1e6), rate(1e6));
         gate.enter(START, request(1, 1, OpKind::Read, 2_000_000));
         assert_eq!(gate.enter(START, request(2, 1, OpKind::Read, 1)), None);
         let paid = gate.next().unwrap().since(START).as_secs_f64();
         assert!((1.97..2.01).contains(&paid), "{paid}");
-        gate.set(START + Nanos::from_secs(1), FlowId(1), rate(1e5));
+        gate.set(START + Nanos::from_secs(1), FlowId(1), rate(1e5), rate(1e6));
         let paid = gate.next().unwrap().since(START).as_secs_f64();
         assert!((10.5..11.1).contains(&paid), "a million is left to pay: {paid}");
     }
@@ -309,7 +321,8 @@ mod tests {
         ) {
             let mut gate = Gate::default();
             let flow = FlowId(1);
-            gate.set(START, flow, Rates { bandwidth: Some(rate), iops: Some(iops), metadata: None });
+            let rates = Rates { bandwidth: Some(rate), iops: Some(iops), metadata: None };
+            gate.set(START, flow, rates, rates);
             let mut gone: Vec<(Nanos, u64, u64)> = Vec::new();
             for (id, len) in sizes.iter().enumerate() {
                 if let Some(r) = gate.enter(START, request(id as u64, 1, OpKind::Write, *len)) {

@@ -2,10 +2,10 @@
 //! from one scheduler to another while requests wait and run.
 
 use crate::blame::{Trace, Traced};
-use crate::limit::{Gate, Rates, Throttled, Used};
+use crate::limit::{Gate, Lender, Rates, Throttled, Used, Word};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
-use forebay_types::{FlowId, Nanos, OpKind, RequestId};
+use forebay_types::{FlowId, Nanos, NodeId, OpKind, RequestId};
 use std::collections::{HashMap, VecDeque};
 
 /// A batch on its way to storage, to be given back when it is done.
@@ -24,6 +24,7 @@ const REMEMBERED: usize = 8192;
 /// The request queue of one I/O node. Every request enqueued comes out in exactly one [`Ticket`].
 pub struct DispatchQueue {
     gate: Gate,
+    lender: Lender,
     /// Metadata that came through the gate, and that the scheduler does not want to see.
     passed: VecDeque<Request>,
     /// When the gate let those go that it held back.
@@ -51,6 +52,7 @@ impl DispatchQueue {
     pub fn new(config: SchedulerConfig, site: Site) -> DispatchQueue {
         DispatchQueue {
             gate: Gate::default(),
+            lender: Lender::default(),
             passed: VecDeque::new(),
             let_go: HashMap::new(),
             trace: Trace::new(REMEMBERED),
@@ -99,12 +101,40 @@ impl DispatchQueue {
         scheduled.into_iter().chain(self.gate.next()).min()
     }
 
-    /// From now on the flow has no more than this; what it may have had before is paid for all the same.
-    pub fn set_limit(&mut self, now: Nanos, flow: FlowId, rates: Rates) {
-        for r in self.gate.set(now, flow, rates) {
+    /// From now on the flow has no more than this here, and no more than `whole` with what it has on the
+    /// `others`; what it may have had before is paid for all the same.
+    pub fn set_limit(&mut self, now: Nanos, flow: FlowId, rates: Rates, whole: Rates, others: &[NodeId]) {
+        self.lender.set(flow, others);
+        for r in self.gate.set(now, flow, rates, whole) {
             self.let_go.insert(r.id, now);
             self.admit(now, r);
         }
+    }
+
+    /// The flow has no limit any more.
+    pub fn lift_limit(&mut self, now: Nanos, flow: FlowId) {
+        self.set_limit(now, flow, Rates::default(), Rates::default(), &[]);
+    }
+
+    /// What is to be said to other I/O nodes about what limited flows need and do not need here; every
+    /// [`TICK`](crate::limit::TICK).
+    pub fn lend(&mut self, now: Nanos) -> Vec<(NodeId, Word)> {
+        self.lender.tick(now, &mut self.gate)
+    }
+
+    /// Whether any limited flow has other I/O nodes.
+    pub fn lends(&self) -> bool {
+        !self.lender.is_empty()
+    }
+
+    /// Another I/O node has said so of a flow here.
+    pub fn heard(&mut self, now: Nanos, from: NodeId, word: &Word) {
+        self.lender.heard(now, from, word, &mut self.gate);
+    }
+
+    /// What was to be said could not be: what it gave is still here.
+    pub fn unsaid(&mut self, now: Nanos, word: &Word) {
+        self.gate.put(now, word.flow, word.given);
     }
 
     /// The flows that are limited.
@@ -208,7 +238,7 @@ impl DispatchQueue {
 
     /// Drops a flow that has ended: its counters and its weight.
     pub fn forget(&mut self, now: Nanos, flow: FlowId) {
-        self.set_limit(now, flow, Rates::default());
+        self.lift_limit(now, flow);
         self.accounts.forget(flow);
         self.scheduler.forget(flow);
     }

@@ -73,6 +73,11 @@ pub fn free_address() -> String {
     free.expect("a free port").to_string()
 }
 
+/// Whether times are held against what is promised (`FOREBAY_STRICT_TIMES=1`): on a machine that does nothing else.
+pub fn strict_times() -> bool {
+    std::env::var_os("FOREBAY_STRICT_TIMES").is_some_and(|v| v != "0")
+}
+
 /// The seed of a random test: `FOREBAY_SEED`, or another one every time.
 pub fn seed() -> u64 {
     let seed = match std::env::var("FOREBAY_SEED") {

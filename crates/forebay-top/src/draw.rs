@@ -110,6 +110,20 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
     frame.render_widget(Paragraph::new(Line::styled(keys, theme.faint)), foot);
 }
 
+/// Draws the job that is looked at, and nothing else.
+pub fn draw_job(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
+    let [rule, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(frame.area());
+    let line = match (&screen.problem, &screen.picture) {
+        (Some(why), _) => Line::styled(format!("NO ANSWER: {why}"), theme.bad),
+        (None, None) => Line::styled("forebay run: its job is being looked at", theme.faint),
+        (None, Some(_)) => Line::styled("─".repeat(rule.width.into()), theme.faint),
+    };
+    frame.render_widget(Paragraph::new(line), rule);
+    if let Some(id) = screen.job() {
+        job(frame, body, id, screen, theme);
+    }
+}
+
 const HELP: &str = " 1 2 3      jobs, I/O nodes, decisions
  Enter      the job under the cursor, on its I/O nodes
  Esc        back; at the jobs: quit

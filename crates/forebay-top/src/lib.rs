@@ -8,12 +8,15 @@
 //! | [`plain`] | the same as a line, where there is no terminal |
 //! | [`text`] | jobs, I/O nodes, decisions and limits as tables |
 //! | `watch` | the terminal, the keys and the arbiter |
+//! | `panel` | one job below what a program says: `forebay run --watch` |
 
 pub mod draw;
+mod panel;
 pub mod picture;
 pub mod plain;
 pub mod screen;
 pub mod text;
 mod watch;
 
+pub use panel::{Look, Panel};
 pub use watch::{Options, WatchError, watch};

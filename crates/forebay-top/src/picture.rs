@@ -2,6 +2,7 @@
 
 use forebay_control::client::{Client, in_path};
 use forebay_control::limit::LimitView;
+use forebay_control::node::Term;
 use forebay_control::status::Unanswered;
 use forebay_control::view::{DecisionView, HealthView, HistoryRow, JobView, NodeState, NodeView};
 use forebay_types::{ClientReport, NodeId};
@@ -85,6 +86,31 @@ impl Picture {
             limits: allowed(arbiter.limits())?,
             places,
         })
+    }
+
+    /// A job of which no arbiter knows.
+    pub fn alone(job: JobView, ranks: Vec<ClientReport>) -> Picture {
+        Picture {
+            health: HealthView {
+                state: "no arbiter".to_owned(),
+                version: String::new(),
+                term: Term::default(),
+                policy: String::new(),
+                jobs: 1,
+                admitted: 0,
+                nodes: 0,
+                up_ms: 0,
+                history_dropped: 0,
+                leader: None,
+                refused: Vec::new(),
+            },
+            jobs: vec![job],
+            nodes: Vec::new(),
+            decisions: Vec::new(),
+            limits: Vec::new(),
+            places: Vec::new(),
+            ranks: together(ranks),
+        }
     }
 
     /// MB/s of all jobs.

@@ -4,7 +4,7 @@
 use forebay_client::{Client, Config, ExportId, ExportMap, OpenFlags, Path};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobGrant;
-use forebay_testkit::{ArbiterSpec, NodeProcess, Site, program, until};
+use forebay_testkit::{ArbiterSpec, NodeProcess, Site, program, strict_times, until};
 use forebay_types::{NodeId, Secret};
 use std::process::Command;
 use std::sync::Arc;
@@ -144,7 +144,9 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
         std::thread::sleep(Duration::from_secs(3));
         phase("moved to four");
         assert_eq!(pin(&[0, 1, 2, 3]).nodes.len(), 4);
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(Duration::from_millis(2500));
+        phase("on four");
+        std::thread::sleep(Duration::from_millis(2500));
         let shares = &admin.limits().expect("the limits")[0].shares;
         let sum: f64 = shares.iter().filter_map(|s| s.share.limit.bandwidth).sum();
         assert!(shares.len() == 4 && (sum / LIMIT - 1.0).abs() < 1e-6, "{shares:?}");
@@ -174,9 +176,10 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
         let (low, high) = extremes(&seen, pair[0].1, pair[1].1);
         let part = |rate: f64| (rate / LIMIT - 1.0) * 100.0;
         println!("{}: any 2 s {:+.1} % to {:+.1} % of the limit", pair[0].0, part(low), part(high));
-        // Three per cent on a machine that does nothing else; a bunch of answers may be late on one that does.
-        assert!(high <= LIMIT * 1.1, "{}: {high}", pair[0].0);
-        assert!(high >= LIMIT * 0.25, "{}: {high}", pair[0].0);
+        // Three per cent on a machine that does nothing else (and in virtual time: the arbiter's own test); on one
+        // that does, who is to send may not get to it.
+        let (least, most) = if strict_times() { (0.97, 1.03) } else { (0.5, 1.1) };
+        assert!(high <= LIMIT * most && low >= LIMIT * least, "{}: {low} to {high}", pair[0].0);
     }
     limit(&site, &url, &["remove", "--job", "limited"]);
     assert!(!limit(&site, &url, &["list"]).contains("50MB"));

@@ -9,7 +9,9 @@ mod stream;
 use browser::Browser;
 use forebay_control::client::Client as Arbiter;
 use forebay_control::view::NodeState;
-use forebay_testkit::{ArbiterSpec, Munged, NodeProcess, Signal, Site, Verifiers, needs, setting, until};
+use forebay_testkit::{
+    ArbiterSpec, Munged, NodeProcess, Signal, Site, Verifiers, needs, setting, strict_times, until,
+};
 use forebay_types::{NodeId, Secret};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -51,7 +53,8 @@ fn pictures(site: &Site) -> PathBuf {
 /// a second is what it takes at most on one that does not.
 fn told(what: &str, known: f64, seen: f64) {
     println!("{what}: on the page {:.0} ms after the arbiter knew", seen - known);
-    assert!(seen - known < 10_000.0, "{what}: {known} {seen}");
+    let most = if strict_times() { 1_000.0 } else { 10_000.0 };
+    assert!(seen - known < most, "{what}: {known} {seen}");
 }
 
 #[test]
@@ -175,6 +178,49 @@ fn screenshots(page: &mut Browser, dir: &std::path::Path) {
 
 /// Where users are told apart, the page shows nothing to whoever cannot prove to be an admin, and says so.
 #[test]
+fn the_councils_rounds_and_the_past_are_on_the_page() {
+    if !needs("the council and the history on the arbiter's page", &["chromium"]) {
+        return;
+    }
+    let site = Site::new();
+    let settings =
+        "lease-ms = 600000\n[tune]\nmode = \"on\"\n[tune.choices]\ndefault = \"twins:window=2ms\"\n\
+                    arms = [\"twins:window=2ms\", \"twins:window=4ms\"]\n"
+            .into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+    let url = arbiter.url();
+    let _node = site.node(0, url);
+    until(PATIENCE, "the node does not come", || site.nodes(url).filter(|n| n.len() == 1));
+    let grant = site.register(url, "past", None).expect("an answer").expect("a grant");
+    let load = Verifiers::start(vec![site.client(&grant, grant.secret.as_deref().expect("a secret"))]);
+    let mut page = Browser::start();
+    page.open(url);
+    page.view("council");
+    let said = "document.querySelector('main').textContent";
+    page.shows("the scheduler in force", &format!("/mode.*on.*in force.*twins/.test({said})"));
+    page.shows(
+        "a round, and why",
+        "[...document.querySelectorAll('.feed li:not(.empty)')].some((l) => /twins/.test(l.querySelector('b')?.textContent) && l.querySelector('.soft')?.textContent)",
+    );
+    // What it did is in the database, and stays there.
+    until(PATIENCE, "nothing is in the database", || {
+        let (status, body) = site.get(url, "/v1/history/jobs")?;
+        (status == 200 && body.contains("\"past\"")).then_some(())
+    });
+    assert!(load.finish() > 0);
+    let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
+    admin.end("past").expect("it ends");
+    page.view("history");
+    page.shows("the job, with what it wrote", &format!("/[1-9].* [kMG]?B$/.test({} ?? '')", row("past")));
+    page.eval("document.querySelector('.row.item').click()");
+    let detail = "document.getElementById('detail').textContent";
+    page.shows("that it has ended", &format!("/This job has ended/.test({detail})"));
+    page.shows("what it did", &format!("/Bytes a second, from the database/.test({detail})"));
+    page.shows("its curve", "document.querySelectorAll('#detail canvas').length >= 2");
+    assert_eq!(page.complaints, [""; 0], "the page complains");
+}
+
+#[test]
 fn where_users_are_told_apart_the_page_asks_for_the_secret() {
     let name = "the arbiter's page where users are told apart";
     let site = Site::new();
@@ -283,8 +329,7 @@ fn a_thousand_jobs_on_768_nodes_stay_usable() {
              tasks over 50 ms: {tasks:.0?}",
             frames.len()
         );
-        // Fifty on a machine that does nothing else.
-        assert!(half < 500.0, "a frame takes {half} ms");
+        assert!(half < 500.0 && (most < 50.0 || !strict_times()), "a frame takes {half} to {most} ms");
     }
     // Whoever looks for one finds it.
     page.view("jobs");

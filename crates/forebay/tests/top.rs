@@ -1,7 +1,7 @@
 //! `forebay top` in a terminal, and without one.
 
 use forebay_client::{ExportId, OpenFlags, Path};
-use forebay_testkit::{ArbiterSpec, NodeProcess, Site, needs, program, until};
+use forebay_testkit::{ArbiterSpec, NodeProcess, Signal, Site, needs, program, until};
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,6 +36,53 @@ impl Terminal {
     }
 }
 
+/// What is on the screen, without what is different every time: numbers, times, and how much room they take.
+fn masked(screen: &str) -> String {
+    let number = |word: &str| {
+        let digits = word.trim_end_matches(['s', 'm', 'h', 'd']);
+        !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
+    };
+    let unit = |word: &str| ["us", "ms", "s", "B", "kB", "MB", "GB"].contains(&word);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut text = String::new();
+    for line in screen.lines() {
+        // Why there is no answer differs.
+        let line = if line.starts_with("NO ANSWER") { "NO ANSWER" } else { line };
+        let mut words: Vec<&str> = Vec::new();
+        for word in line.split_whitespace() {
+            match word {
+                w if w == host => words.push("HOST"),
+                w if number(w) || w == "-" => words.push("N"),
+                w if unit(w) && words.last() == Some(&"N") => {}
+                // The curve of the bandwidth.
+                w if w.chars().all(|c| ('▁'..='█').contains(&c)) => {}
+                w => words.push(w),
+            }
+        }
+        text += &format!("{}\n", words.join(" "));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// A screen is as it was when somebody looked at it: `tests/top/NAME.txt`. After a change that is meant:
+/// `FOREBAY_BLESS=1 cargo test -p forebay --test top`, and look at the difference.
+fn golden(name: &str, take: impl Fn() -> String) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/top/{name}.txt"));
+    if std::env::var_os("FOREBAY_BLESS").is_some() {
+        // Until it is drawn.
+        std::thread::sleep(Duration::from_secs(2));
+        std::fs::write(&path, masked(&take())).expect("it can be written");
+    }
+    let expected = std::fs::read_to_string(&path).expect("a golden screen");
+    let mut last = String::new();
+    let begin = std::time::Instant::now();
+    while last != expected {
+        assert!(begin.elapsed() < PATIENCE, "{name} is\n{last}\ninstead of\n{expected}");
+        last = masked(&take());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.tmux(&["kill-server"]);
@@ -62,6 +109,8 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
     );
     let terminal = Terminal::open(&site, &command);
     println!("{}", terminal.shows(&["1 jobs", "2/2 I/O nodes", "seen", "MB/s", "q quit"]));
+    let screen = || terminal.tmux(&["capture-pane", "-p"]);
+    golden("jobs", screen);
     terminal.press("2");
     println!("{}", terminal.shows(&["admitted", "p99", "sort (node)"]));
     terminal.press("1");
@@ -78,9 +127,11 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
         (!screen.contains("failed") && screen.lines().all(|l| l.chars().count() <= 40)).then_some(screen)
     });
     println!("{narrow}");
+    golden("narrow", screen);
     terminal.tmux(&["resize-window", "-x", "100", "-y", "20"]);
     drop(arbiter);
     println!("{}", terminal.shows(&["NO ANSWER", "job seen"]));
+    golden("dead", screen);
     // No colours were asked for: bold and the like are none.
     let escaped = terminal.tmux(&["capture-pane", "-p", "-e"]);
     let coloured = |code: &str| (30..=49).any(|c| code.split(';').any(|part| part == c.to_string()));
@@ -92,6 +143,63 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
     client.leave();
     terminal.press("q");
     until(PATIENCE, "it does not end", || terminal.tmux(&["list-sessions"]).is_empty().then_some(()));
+}
+
+/// Through `forebay run --watch` in a terminal: the program's own words stay above, its job is shown below, and
+/// afterwards the terminal is whole again, however the program ended.
+#[test]
+fn a_run_shows_its_job_below_what_the_program_says() {
+    if !needs("forebay run --watch in a terminal", &["tmux"]) {
+        return;
+    }
+    for killed in [false, true] {
+        let site = Site::new();
+        let (arbiter, at) = (site.arbiter(&ArbiterSpec::default()), site.data());
+        let _node = site.node(0, arbiter.url());
+        until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+        // With an arbiter and without one.
+        let own = ["--arbiter", arbiter.url(), "--secret-file", &site.secret_file().display().to_string()]
+            .join(" ");
+        let whose = if killed {
+            format!("{own} --at {}=data", at.display())
+        } else {
+            format!("--at {}", at.display())
+        };
+        let (pid, stop) = (site.path().join("pid"), site.path().join("stop"));
+        let script = format!(
+            "echo 'the program speaks'; while [ ! -e {} ]; do dd if=/dev/zero of={}/file bs=64k count=8 status=none; \
+             sleep 0.05; done",
+            stop.display(),
+            at.display()
+        );
+        let inner = site.path().join("inner.sh");
+        std::fs::write(&inner, script).expect("a script");
+        let outer = site.path().join("outer.sh");
+        let text = format!(
+            "{} run --watch --quiet --job seen {whose} -- sh {} & echo $! > {}; wait; for i in $(seq 1 60); do echo \
+             line $i; done; sleep 600",
+            program().display(),
+            inner.display(),
+            pid.display()
+        );
+        std::fs::write(&outer, text).expect("a script");
+        let terminal = Terminal::open(&site, &format!("sh {}", outer.display()));
+        let screen = terminal.shows(&["the program speaks", "job seen", "MB/s", "requests", "rank"]);
+        println!("{screen}");
+        let line = |text: &str| screen.lines().position(|l| l.contains(text));
+        assert!(line("the program speaks") < line("job seen") && line("job seen") >= Some(10), "{screen}");
+        if killed {
+            let pid: i32 = std::fs::read_to_string(&pid).expect("a number").trim().parse().expect("a number");
+            let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+            rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+        } else {
+            std::fs::write(&stop, "").expect("a file");
+        }
+        // All of the terminal scrolls again.
+        let after = terminal.shows(&["line 60"]);
+        assert!(after.contains("line 45") && !after.contains("job seen"), "{after}");
+        assert_eq!(terminal.tmux(&["display-message", "-p", "#{cursor_flag}"]).trim(), "1", "no cursor");
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Limits and guarantees. A limit holds for all I/O nodes of its jobs together: it is divided among them by
-//! what each uses, and each is told its part; nodes enforce theirs whatever becomes of the arbiter.
+//! what each uses, and each is told its part, and who has the others. Nodes enforce theirs whatever becomes
+//! of the arbiter, and give each other what they do not use: a division is never quite what clients do.
 
 use super::{Action, Core, Refusal, unix_ms};
 use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
-use forebay_sched::limit::{Demand, KINDS, divide};
+use forebay_sched::limit::{Demand, KINDS, divide, keep};
 use forebay_sched::{Algorithm, SchedulerConfig};
 use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ const MOST_OF_A_NODE: f64 = 0.95;
 const FINE: f64 = 100.0;
 /// How much of a node's best bandwidth is remembered from one report to the next.
 const FADE: f64 = 0.995;
-/// Other nodes that a node is to share its service with, at most.
+/// Other nodes that a node is to share its service with, or a job's limit, at most.
 const PEERS: usize = 64;
 
 type At = (String, NodeId);
@@ -49,6 +50,8 @@ pub(super) struct Limits {
 struct Held {
     limit: Limit,
     shares: BTreeMap<At, [f64; KINDS]>,
+    /// An arbiter before this one divided it: nodes that have not come yet have parts of it.
+    inherited: bool,
 }
 
 struct Use {
@@ -66,7 +69,7 @@ struct Told {
 
 impl Limits {
     pub(super) fn restore(kept: &BTreeMap<String, Limit>) -> Limits {
-        let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new() };
+        let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
         Limits { all: kept.iter().map(|(id, l)| (id.clone(), held(l))).collect(), ..Limits::default() }
     }
 
@@ -118,14 +121,24 @@ impl Limits {
         *peak = (*peak * FADE).max(bytes_a_second);
     }
 
-    /// What all limits together leave to a job on a node.
-    fn leaves(&self, at: &At) -> Rates {
+    /// What all limits together leave to a job on a node, and on all its nodes.
+    fn leaves(&self, at: &At) -> (Rates, Rates) {
         let left = |held: &Held| {
             let share = held.shares.get(at)?;
             let most = held.limit.most.all();
-            Some(Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i]))))
+            let here = Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i])));
+            Some((here, held.limit.most))
         };
-        self.all.values().filter_map(left).fold(Rates::default(), |a, b| a.min(&b))
+        let strictest = |a: (Rates, Rates), b: (Rates, Rates)| (a.0.min(&b.0), a.1.min(&b.1));
+        self.all.values().filter_map(left).fold(<(Rates, Rates)>::default(), strictest)
+    }
+
+    /// The other nodes that have a part of a job's limits: those after this one, and around.
+    fn others(&self, job: &str, node: NodeId) -> BTreeSet<NodeId> {
+        let parts = self.all.values().filter(|h| !h.limit.most.is_none()).flat_map(|h| h.shares.keys());
+        let all: BTreeSet<NodeId> = parts.filter(|(id, _)| id == job).map(|(_, n)| *n).collect();
+        let after = all.iter().filter(|n| **n > node);
+        after.chain(all.iter().filter(|n| **n < node)).take(PEERS).copied().collect()
     }
 }
 
@@ -138,7 +151,7 @@ impl Core {
             return Err(Refusal::Full(format!("there are {MOST} limits already: remove some")));
         }
         self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
-        self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new() });
+        self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new(), inherited: false });
         self.divide_limits(now);
         self.limits()
             .into_iter()
@@ -163,7 +176,7 @@ impl Core {
         let place = |((job, node), share): (&At, &[f64; KINDS]), held: &Held| {
             let most = held.limit.most.all();
             let limit = Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i])));
-            PlaceView { node: *node, share: JobShare { job: job.clone(), limit, weight: None } }
+            PlaceView { node: *node, share: JobShare { job: job.clone(), limit, ..JobShare::default() } }
         };
         let view = |(id, held): (&String, &Held)| LimitView {
             id: id.clone(),
@@ -210,7 +223,14 @@ impl Core {
     }
 
     fn divide_one(&self, held: &mut Held) {
-        let at: Vec<At> = self.places_of(&held.limit.subject).into_iter().collect();
+        let mut places = self.places_of(&held.limit.subject);
+        // Those that may still come have parts of which nothing is known.
+        held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
+        if held.inherited {
+            places.extend(held.shares.keys().cloned());
+            places.retain(|(_, node)| self.nodes.get(node).is_some_and(|n| n.hello.is_some()));
+        }
+        let at: Vec<At> = places.into_iter().collect();
         let mut shares = vec![[0.0; KINDS]; at.len()];
         for (kind, most) in held.limit.most.all().into_iter().enumerate() {
             let Some(most) = most else { continue };
@@ -222,30 +242,53 @@ impl Core {
                     held: of_late.and_then(|u| u.held),
                 }
             };
-            let demands: Vec<Demand> = at.iter().map(demand).collect();
-            for (share, part) in shares.iter_mut().zip(divide(most, &demands)) {
+            let parts = if held.inherited {
+                let part = |at: &At| held.shares.get(at).map(|s| s[kind]);
+                keep(most, &at.iter().map(part).collect::<Vec<_>>())
+            } else {
+                divide(most, &at.iter().map(demand).collect::<Vec<_>>())
+            };
+            for (share, part) in shares.iter_mut().zip(parts) {
                 share[kind] = part;
             }
         }
         held.shares = at.into_iter().zip(shares).collect();
     }
 
+    /// What a node that comes was told by an arbiter before this one: it holds until all of them are here.
+    pub(super) fn adopt_shares(&mut self, node: NodeId, shares: &[JobShare]) {
+        let mut all = std::mem::take(&mut self.limits.all);
+        for share in shares {
+            let rates = share.limit.all().map(|r| r.filter(|r| r.is_finite()).unwrap_or(0.0).max(0.0));
+            for held in all.values_mut().filter(|h| self.is_of(&share.job, &h.limit.subject)) {
+                held.shares.entry((share.job.clone(), node)).or_insert(rates);
+            }
+        }
+        self.limits.all = all;
+        // What it is to have no more has to be said, too.
+        if !shares.is_empty() {
+            self.limits.told.insert(node, Told { jobs: shares.to_vec(), peers: Vec::new() });
+        }
+    }
+
+    fn is_of(&self, job: &str, subject: &Subject) -> bool {
+        let Some(job) = self.jobs.get(job) else { return false };
+        let r = &job.stored.request;
+        match subject {
+            Subject::Job(id) => r.id == *id,
+            Subject::User(user) => r.user == *user,
+            Subject::App(app) => r.app == *app,
+        }
+    }
+
     /// Where the subject's jobs are, and where they were a moment ago: clients take their time to move.
     fn places_of(&self, subject: &Subject) -> BTreeSet<At> {
-        let is = |job: &super::Job| {
-            let r = &job.stored.request;
-            match subject {
-                Subject::Job(id) => r.id == *id,
-                Subject::User(user) => r.user == *user,
-                Subject::App(app) => r.app == *app,
-            }
-        };
         let there = |n: &NodeId| self.nodes.get(n).is_some_and(|n| !n.lost());
         let mut places = BTreeSet::new();
-        for (id, job) in self.jobs.iter().filter(|(_, j)| is(j)) {
+        for (id, job) in self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)) {
             places.extend(job.nodes().iter().filter(|n| there(n)).map(|n| (id.clone(), *n)));
         }
-        let recent = self.limits.uses.keys().filter(|(id, n)| there(n) && self.jobs.get(id).is_some_and(is));
+        let recent = self.limits.uses.keys().filter(|(id, n)| there(n) && self.is_of(id, subject));
         places.extend(recent.cloned());
         places
     }
@@ -256,7 +299,7 @@ impl Core {
         let weights = self.weights_on(node);
         let mut shares = Vec::new();
         for (id, job) in &self.jobs {
-            let limit = self.limits.leaves(&(id.clone(), node));
+            let (limit, whole) = self.limits.leaves(&(id.clone(), node));
             let base = job.stored.request.weight;
             let before = told.iter().find(|s| s.job == *id);
             let weight = match weights.get(id) {
@@ -265,7 +308,12 @@ impl Core {
                 None => None,
             };
             if !limit.is_none() || weight.is_some() {
-                shares.push(JobShare { job: id.clone(), limit, weight });
+                let address = |n: NodeId| Some((n, self.nodes.get(&n)?.stored.addresses.first()?.clone()));
+                let others = match limit.is_none() {
+                    true => Vec::new(),
+                    false => self.limits.others(id, node).into_iter().filter_map(address).collect(),
+                };
+                shares.push(JobShare { job: id.clone(), limit, whole, others, weight });
             }
         }
         shares

@@ -24,7 +24,7 @@ impl Core {
         &mut self,
         now: Nanos,
         connection: ConnectionId,
-        hello: NodeHello,
+        mut hello: NodeHello,
     ) -> Result<(), Refusal> {
         let id = hello.node;
         check(&hello)?;
@@ -53,6 +53,7 @@ impl Core {
         self.screening.joined(id, now);
         // What it was screened for stays until whoever screened it says otherwise.
         let screened = known.and_then(|n| n.screened.clone());
+        let shares = std::mem::take(&mut hello.shares);
         let (scheduler, interval) = (hello.scheduler.clone(), hello.interval);
         let node = Node {
             stored,
@@ -68,6 +69,7 @@ impl Core {
         };
         self.nodes.insert(id, node);
         self.limits.forget(id);
+        self.adopt_shares(id, &shares);
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
         let message = self.all_mappings();
         self.actions.push(Action::Send { to: id, message });

@@ -30,6 +30,7 @@ pub(super) fn hello(node: u32) -> NodeHello {
         scheduler: "fifo".parse().unwrap(),
         interval: Nanos::from_secs(1),
         term: Term(0),
+        shares: Vec::new(),
     }
 }
 

@@ -119,6 +119,7 @@ pub(crate) fn hello(id: u32) -> NodeHello {
         scheduler: "fifo".parse().unwrap(),
         interval: Nanos::from_secs(1),
         term: Term(0),
+        shares: Vec::new(),
     }
 }
 

@@ -41,6 +41,13 @@ pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
     shares
 }
 
+/// Divides `total` while some who have a part of it are not there to say so: who has one keeps it, and who has
+/// none can begin.
+pub fn keep(total: f64, parts: &[Option<f64>]) -> Vec<f64> {
+    let least = total / parts.len().max(1) as f64 * LEAST;
+    parts.iter().map(|p| p.unwrap_or(least)).collect()
+}
+
 /// Everybody gets what he wants, those who want much the same: nobody more than he wants, nobody less than
 /// `least`, all together `total` at most.
 fn fill(total: f64, wants: &[f64], least: f64) -> Vec<f64> {
@@ -81,6 +88,12 @@ mod tests {
         assert!(used > 90.0, "{used}");
         let used = settle(100.0, &[1e9, 20.0, 1e9], 4);
         assert!(used[1] > 19.9 && used[0] > 36.0 && (used[0] - used[2]).abs() < 1e-6, "{used:?}");
+    }
+
+    #[test]
+    fn who_has_a_part_keeps_it_while_others_are_missing() {
+        assert_eq!(keep(100.0, &[Some(60.0), None]), [60.0, 0.5]);
+        assert!(keep(100.0, &[]).is_empty());
     }
 
     proptest! {

@@ -113,7 +113,7 @@ pub(crate) struct Run {
     /// Write what is done with each file to this file, as a log of Darshan's POSIX module.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     darshan: Option<PathBuf>,
-    /// Say every second on standard error what the program does.
+    /// Show what the program does below what it says; without a terminal, say it every second on standard error.
     #[arg(long)]
     watch: bool,
     /// Do not print the report.

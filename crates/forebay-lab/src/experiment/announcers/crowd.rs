@@ -166,6 +166,7 @@ fn connect(arbiter: &Arbiter, node: u32) -> Result<Announcer> {
         scheduler: scheduler.clone(),
         interval: Nanos::from(SECOND),
         term: Term(0),
+        shares: Vec::new(),
     };
     socket.send(Message::text(serde_json::to_string(&ToArbiter::Hello(hello))?))?;
     // The welcome, so that nobody reports before all are known.
