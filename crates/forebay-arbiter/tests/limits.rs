@@ -43,6 +43,8 @@ fn job() -> JobRequest {
         id: "limited".into(),
         app: "app".into(),
         user: "me".into(),
+        account: String::new(),
+        hosts: Vec::new(),
         compute_nodes: 8,
         processes: 8,
         weight: 1,

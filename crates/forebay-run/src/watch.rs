@@ -77,6 +77,8 @@ impl Watched {
                 id: self.config.job.clone(),
                 app: self.app.clone(),
                 user: String::new(),
+                account: String::new(),
+                hosts: Vec::new(),
                 compute_nodes: 1,
                 processes: self.processes,
                 weight: 1,

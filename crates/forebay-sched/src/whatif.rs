@@ -232,7 +232,7 @@ mod tests {
     }
     /// Processes that wait for every answer (flow, how many, bytes, and what they do between two requests) on a
     /// node whose only server takes 300 µs and a microsecond for 40 bytes: what the queue saw in four seconds.
-    fn lived(spec: &str, slots: usize, flows: &[(u32, usize, u64, Nanos)]) -> Vec<Seen> {
+    fn lived(spec: &str, slots: usize, flows: &[(u32, usize, u64, Nanos)]) -> Vec<Traced> {
         let mut queue = DispatchQueue::new(spec.parse().unwrap(), Site::default());
         let processes: Vec<(u32, u64, Nanos)> =
             flows.iter().flat_map(|(flow, n, len, rest)| vec![(*flow, *len, *rest); *n]).collect();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_prediction_is_within_fifteen_per_cent_of_the_rerun() {
-        let mean = |seen: &[Seen]| {
+        let mean = |seen: &[Traced]| {
             let times = seen.iter().filter(|s| s.request.flow == FlowId(2));
             let times: Vec<f64> = times.map(|s| s.done.since(s.request.arrival).as_secs_f64()).collect();
             times.iter().sum::<f64>() / times.len() as f64
