@@ -123,10 +123,8 @@ impl Client {
             place.node = self.node_at(place.address);
         }
         let ours = place.session == self.session;
-        // What other processes have open too is one open file, with one set of locks, as long as nobody
-        // moves it.
-        let stays = file.is_bound() || file.is_shared() && self.nodes.serves_job(place.node, sys::now());
-        (place, FileAt { node: place.node, ours, lost: place.lost, stays })
+        let at = FileAt::new(place.node, ours, place.lost, file.ties(), &self.nodes, sys::now());
+        (place, at)
     }
 
     /// Carries a call to its end, from wherever it stands.
@@ -357,6 +355,17 @@ impl Client {
         op: &Meta<'_>,
         until: Nanos,
     ) -> Result<(Process, Header, Vec<u8>), Failure> {
+        self.exchange_as(node, op, until, false)
+    }
+
+    /// The same; `linger`: what it closes may be wanted by a child process.
+    pub(crate) fn exchange_as(
+        &self,
+        node: usize,
+        op: &Meta<'_>,
+        until: Nanos,
+        linger: bool,
+    ) -> Result<(Process, Header, Vec<u8>), Failure> {
         let (mut taken, fresh) = self.connected(node, until)?;
         let conn = taken.conn().expect("just made sure of it");
         let mut body = Vec::with_capacity(64);
@@ -365,6 +374,9 @@ impl Client {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
         header.stamp = now.0.into();
+        if linger {
+            header.set(flag::LINGER);
+        }
         let process = conn.process;
         let ahead = self.take_pending(node);
         let answered = conn

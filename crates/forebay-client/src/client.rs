@@ -16,6 +16,7 @@ use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
 use forebay_wire::session::call::Kind;
+use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,10 +48,7 @@ pub struct Client {
     pub(crate) unshared: AtomicBool,
     /// The process that the newest connection leads to, by a part of its incarnation.
     pub(crate) serving: AtomicU64,
-    /// The newest mapping a node has told of.
-    pub(crate) newest: AtomicU64,
-    /// A thread is asking for that mapping.
-    pub(crate) following: AtomicBool,
+    pub(crate) news: News,
     pub(crate) counters: Option<&'static Counters>,
     files: Option<&'static FileCounters>,
 }
@@ -110,8 +108,7 @@ impl Client {
             foreign: AtomicBool::new(false),
             unshared: AtomicBool::new(false),
             serving: AtomicU64::new(0),
-            newest: AtomicU64::new(0),
-            following: AtomicBool::new(false),
+            news: News::default(),
             counters,
             files,
             config,

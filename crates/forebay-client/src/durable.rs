@@ -6,7 +6,8 @@ use crate::client::Client;
 use crate::conn::Failure;
 use crate::counters::OpIndex;
 use crate::error::Error;
-use crate::file::File;
+use crate::file::{File, FileRecord};
+use crate::hosts::HostSet;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
@@ -15,6 +16,24 @@ use forebay_wire::message::{Answer, ExportId, Meta, Path};
 use forebay_wire::session::duty::{Duty, Step};
 
 impl Client {
+    /// What another process needs to go on with the file.
+    pub fn record(&self, file: &File) -> FileRecord {
+        let (_, at) = self.at(file);
+        let here = self.nodes.host(at.node).into_iter();
+        file.record(HostSet::all(here, false))
+    }
+
+    /// The record of the file goes to another program, and cannot be changed any more: it is right, or what
+    /// it does not know of is synced now. False: neither.
+    pub fn settle_record(&self, file: &File) -> bool {
+        let right = !file.is_record_old() || self.settle(file).is_ok() && self.sync(file, true).is_ok();
+        if !right {
+            // Whoever goes on with it is told.
+            file.mark_unsynced(HostSet::all(std::iter::empty(), true));
+        }
+        right
+    }
+
     pub(crate) fn sync(&self, file: &File, data_only: bool) -> Result<(), Error> {
         let started = sys::now();
         let end = started + self.limit();

@@ -8,8 +8,10 @@ use crate::stream::Streams;
 use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::hello::SessionId;
+use forebay_wire::hello::{HostBoot, SessionId};
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
+use forebay_wire::session::locks::Locks;
+use forebay_wire::session::place::Ties;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -34,6 +36,10 @@ pub struct FileRecord {
     pub handle: u64,
     /// The session that opened it there.
     pub session: SessionId,
+    /// Hosts that may have data which was not synced.
+    pub unsynced: Vec<HostBoot>,
+    /// There are further ones, which nobody knows.
+    pub more_unsynced: bool,
 }
 
 /// An open file. Dropping it does not close it on the node: [`crate::Client::close`] does.
@@ -55,11 +61,11 @@ pub struct File {
     dirty: AtomicBool,
     /// The hosts whose kernels have taken data that was not synced since, as a [`HostSet`].
     unsynced: AtomicU64,
-    locks: Guarded<Vec<(LockOwner, LockRange)>>,
+    /// What a process that comes by `exec` would take those to be.
+    recorded: AtomicU64,
+    locks: Guarded<Locks>,
     /// How many those are.
     lock_count: AtomicUsize,
-    /// The `flock` held: 0 none, 1 shared, 2 exclusive.
-    flock: AtomicU32,
     /// It can be opened nowhere else (unlinked, replaced): it stays until it is closed.
     stays: AtomicBool,
     /// A forked process may hold it too.
@@ -106,9 +112,9 @@ impl File {
             end: AtomicU64::new(attr.size),
             dirty: AtomicBool::new(false),
             unsynced: AtomicU64::new(0),
-            locks: Guarded::new(Vec::new()),
+            recorded: AtomicU64::new(0),
+            locks: Guarded::new(Locks::default()),
             lock_count: AtomicUsize::new(0),
-            flock: AtomicU32::new(0),
             stays: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -130,12 +136,18 @@ impl File {
         let place = RemoteHandle { node: usize::MAX, address, handle, session, lost: false };
         let file = File::new(path, record.flags, &attr, identity, place);
         file.set_shared(true);
+        let owed = HostSet::all(record.unsynced.iter().copied(), record.more_unsynced);
+        file.mark_unsynced(owed);
+        file.recorded.store(owed.0, Ordering::Relaxed);
         file
     }
 
-    /// What a child process needs.
-    pub fn record(&self) -> FileRecord {
+    /// What a child process needs; `here` is the host of the node that holds it. What is written through
+    /// that later may not be synced when the child goes on.
+    pub(crate) fn record(&self, here: HostSet) -> FileRecord {
         let place = self.place();
+        let owed = HostSet(self.unsynced.load(Ordering::Relaxed) | here.0);
+        self.recorded.store(owed.0, Ordering::Relaxed);
         FileRecord {
             export: self.export,
             rel: self.rel(),
@@ -146,7 +158,14 @@ impl File {
             node: place.address.clone(),
             handle: place.handle,
             session: place.session,
+            unsynced: owed.iter().flatten().collect(),
+            more_unsynced: owed.iter().any(|host| host.is_none()),
         }
+    }
+
+    /// Whether hosts have its data of which its record says nothing.
+    pub(crate) fn is_record_old(&self) -> bool {
+        self.unsynced.load(Ordering::Relaxed) & !self.recorded.load(Ordering::Relaxed) != 0
     }
 
     /// The path below the export, as it was last known.
@@ -201,7 +220,7 @@ impl File {
 
     /// A host's kernel has taken data.
     pub(crate) fn mark_unsynced(&self, host: HostSet) {
-        if self.unsynced.load(Ordering::Relaxed) & host.0 == 0 {
+        if host.0 & !self.unsynced.load(Ordering::Relaxed) != 0 {
             self.unsynced.fetch_or(host.0, Ordering::Relaxed);
         }
     }
@@ -249,11 +268,13 @@ impl File {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 
-    /// The locks held through this file are lost; whether there were any.
-    pub(crate) fn forget_locks(&self) -> bool {
-        let any = self.lock_count.swap(0, Ordering::Relaxed) > 0;
-        self.locks.with(Vec::clear);
-        self.flock.swap(0, Ordering::Relaxed) != 0 || any
+    /// What `decide` makes of the locks that are held through this file.
+    pub(crate) fn with_locks<T>(&self, decide: impl FnOnce(&mut Locks) -> T) -> Option<T> {
+        self.locks.with(|locks| {
+            let decided = decide(locks);
+            self.lock_count.store(locks.len(), Ordering::Relaxed);
+            decided
+        })
     }
 
     /// A forked process may hold it too: its close here does not close it there.
@@ -271,21 +292,24 @@ impl File {
         self.stays.store(true, Ordering::Relaxed);
     }
 
+    /// What it has besides its place.
+    pub(crate) fn ties(&self) -> Ties {
+        Ties {
+            locked: self.lock_count.load(Ordering::Relaxed) != 0,
+            nameless: self.stays.load(Ordering::Relaxed),
+            shared: self.is_shared(),
+        }
+    }
+
     /// Whether it must not move while its node lives: locks are held there, or it has no name.
     pub(crate) fn is_bound(&self) -> bool {
-        self.stays.load(Ordering::Relaxed)
-            || self.flock.load(Ordering::Relaxed) != 0
-            || self.lock_count.load(Ordering::Relaxed) != 0
+        let ties = self.ties();
+        ties.locked || ties.nameless
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {
         self.streams.look_again();
-        let n = match kind {
-            LockKind::Unlock => 0,
-            LockKind::Read => 1,
-            LockKind::Write => 2,
-        };
-        self.flock.store(n, Ordering::Relaxed);
+        self.with_locks(|locks| locks.note_flock(kind));
     }
 
     /// In a forked child: byte-range locks are the parent's, and so is whatever was under way.
@@ -295,15 +319,15 @@ impl File {
         self.streams.after_fork();
         self.lanes.open().for_each(File::forget_process_locks);
         // What another thread of the parent was just changing is not known here.
-        self.locks.take_over(Vec::new());
+        self.locks.take_over(Locks::default());
         self.rel.take_over(Vec::new());
         self.place.take_over();
-        self.change_locks(|locks| locks.retain(|(o, _)| *o == LockOwner::Handle));
+        self.with_locks(Locks::fork);
     }
 
     /// Whether the open file itself holds locks (`flock`, open-file byte ranges).
     pub fn holds_locks(&self) -> bool {
-        self.flock.load(Ordering::Relaxed) != 0 || self.locks_of(LockOwner::Handle)
+        self.locks_of(LockOwner::Handle)
     }
 
     /// Whether this process holds byte-range locks of its own through this file.
@@ -313,81 +337,20 @@ impl File {
 
     fn locks_of(&self, owner: LockOwner) -> bool {
         self.lock_count.load(Ordering::Relaxed) != 0
-            && self.locks.with(|locks| locks.iter().any(|(o, _)| *o == owner)).unwrap_or(true)
+            && self.locks.with(|locks| locks.has(owner)).unwrap_or(true)
     }
 
-    /// The locks held through this file.
-    pub(crate) fn locks(&self) -> Vec<(LockOwner, LockRange)> {
-        self.locks.with(|locks| locks.clone()).unwrap_or_default()
-    }
-
-    fn change_locks(&self, change: impl FnOnce(&mut Vec<(LockOwner, LockRange)>)) {
-        self.locks.with(|locks| {
-            change(locks);
-            self.lock_count.store(locks.len(), Ordering::Relaxed);
-        });
+    /// The byte ranges locked through this file.
+    pub(crate) fn ranges(&self) -> Vec<(LockOwner, LockRange)> {
+        self.locks.with(|locks| locks.ranges().to_vec()).unwrap_or_default()
     }
 
     /// A lock was changed as `range` says.
     pub(crate) fn note_lock(&self, owner: LockOwner, range: LockRange) {
-        let (from, to) = (range.start, range.end());
         self.streams.look_again();
-        self.change_locks(|locks| {
-            let mut now = Vec::with_capacity(locks.len() + 1);
-            for &(o, held) in locks.iter() {
-                let (a, b) = (held.start, held.end());
-                if o != owner || b <= from || a >= to {
-                    now.push((o, held));
-                    continue;
-                }
-                if a < from {
-                    now.push((o, LockRange { kind: held.kind, start: a, len: from - a }));
-                }
-                if b > to {
-                    let len = if b == u64::MAX { 0 } else { b - to };
-                    now.push((o, LockRange { kind: held.kind, start: to, len }));
-                }
-            }
-            if range.kind != LockKind::Unlock {
-                now.push((owner, range));
-            }
-            *locks = now;
-        });
+        self.with_locks(|locks| locks.note(owner, range));
     }
 }
 
 /// The address of a place that a signal handler found being changed.
 static NOWHERE: std::sync::OnceLock<Address> = std::sync::OnceLock::new();
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lock_ranges_split() {
-        let record = FileRecord {
-            export: 0,
-            rel: b"x".to_vec(),
-            flags: OpenFlags::READ,
-            ino: 1,
-            identity: 1,
-            mode: 0o100644,
-            node: Address::Unix("/n".into()),
-            handle: 1,
-            session: SessionId([0; 16]),
-        };
-        let f = File::inherited(record);
-        let r = |kind, start, len| LockRange { kind, start, len };
-        f.note_lock(LockOwner::Process, r(LockKind::Write, 10, 0));
-        f.note_lock(LockOwner::Process, r(LockKind::Unlock, 20, 10));
-        assert_eq!(
-            f.locks(),
-            [
-                (LockOwner::Process, r(LockKind::Write, 10, 10)),
-                (LockOwner::Process, r(LockKind::Write, 30, 0))
-            ]
-        );
-        f.note_lock(LockOwner::Process, r(LockKind::Unlock, 0, 0));
-        assert!(f.locks().is_empty());
-    }
-}

@@ -20,6 +20,12 @@ impl HostSet {
         HostSet(1 << found.unwrap_or(NUMBERED))
     }
 
+    /// All of these; `more`: and others, which nobody knows.
+    pub(crate) fn all(hosts: impl Iterator<Item = HostBoot>, more: bool) -> HostSet {
+        let more = HostSet(u64::from(more) << NUMBERED);
+        hosts.fold(more, |all, host| HostSet(all.0 | HostSet::of(host).0))
+    }
+
     /// Those that have no number stay: another one of them is not the same.
     pub(crate) fn without(self, other: HostSet) -> HostSet {
         HostSet(self.0 & !(other.0 & !(1 << NUMBERED)))

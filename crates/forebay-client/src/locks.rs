@@ -101,7 +101,7 @@ impl LockWait {
             return Ok(());
         }
         let records: Vec<LockRecord> = held
-            .flat_map(|f| f.locks().into_iter().map(|(owner, range)| (owner, f.identity, range)))
+            .flat_map(|f| f.ranges().into_iter().map(|(owner, range)| (owner, f.identity, range)))
             .filter(|(owner, ..)| *owner == LockOwner::Process)
             .map(|(_, identity, range)| LockRecord { identity, range })
             .take(1000)

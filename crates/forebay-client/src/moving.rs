@@ -13,6 +13,8 @@ use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, ExportId, Meta, Path, Target};
 use forebay_wire::session::call::{Call, Process, Verdict};
+use forebay_wire::session::locks::Locks;
+use forebay_wire::session::place::{Adopted, Moved, Moving, Said};
 use std::sync::atomic::Ordering;
 
 /// The end of a step: it went as it should, or its node failed. `Err` of the outer kind ends the call.
@@ -27,14 +29,12 @@ impl Client {
 
     /// A node told the version of its mapping.
     pub(crate) fn heard_epoch(&self, epoch: Epoch) {
-        if epoch.0 > self.newest.load(Ordering::Relaxed) {
-            self.newest.store(epoch.0, Ordering::Relaxed);
-        }
+        self.news.heard(epoch);
     }
 
     /// Whether a node told of a newer mapping, and nobody is asking for it.
     pub(crate) fn has_news(&self) -> bool {
-        self.newest.load(Ordering::Relaxed) > self.nodes.epoch().0 && !self.following.load(Ordering::Relaxed)
+        self.news.is_due(self.nodes.epoch())
     }
 
     /// The index of the node at `address`.
@@ -47,24 +47,22 @@ impl Client {
 
     /// Asks `node` for the mapping, and goes by it.
     pub(crate) fn follow(&self, node: usize, call: &mut Call) -> Result<(), Failure> {
-        if self.following.swap(true, Ordering::Acquire) {
+        if !self.news.ask() {
             return Ok(());
         }
         let asked = self.exchange(node, &Meta::Mapping, call.deadline());
-        let known = self.nodes.epoch();
-        match asked.as_ref().map(|(_, _, body)| Answer::decode(body)) {
-            Ok(Ok(Answer::Mapping { epoch, nodes })) if epoch > known => {
-                let nodes: Vec<&'static Address> = nodes
-                    .iter()
-                    .filter_map(|n| n.parse().ok())
-                    .map(|address| *self.nodes.address(self.node_at(&address)))
-                    .collect();
-                self.nodes.remap(epoch, &nodes);
-            }
-            // The node is gone, or knows less than another one: heard again, it is asked for again.
-            _ => self.newest.store(known.0, Ordering::Relaxed),
-        }
-        self.following.store(false, Ordering::Release);
+        let (said, nodes) = match asked.as_ref().map(|(_, _, body)| Answer::decode(body)) {
+            Ok(Ok(Answer::Mapping { epoch, nodes })) => (Some(epoch), nodes),
+            _ => (None, Vec::new()),
+        };
+        self.news.answered(said, self.nodes.epoch(), |epoch| {
+            let nodes: Vec<&'static Address> = nodes
+                .iter()
+                .filter_map(|n| n.parse().ok())
+                .map(|address| *self.nodes.address(self.node_at(&address)))
+                .collect();
+            self.nodes.remap(epoch, &nodes);
+        });
         asked.map(|_| ())
     }
 
@@ -72,15 +70,14 @@ impl Client {
     /// silent for so long that all it knew are gone.
     pub fn moved(&self, epoch: Epoch, nodes: &[Address]) {
         // Whoever is asking a node hears as much.
-        if nodes.is_empty() || self.following.swap(true, Ordering::Acquire) {
+        if nodes.is_empty() || !self.news.ask() {
             return;
         }
-        if epoch > self.nodes.epoch() {
+        self.news.answered(Some(epoch), self.nodes.epoch(), |epoch| {
             let nodes: Vec<&'static Address> =
                 nodes.iter().map(|address| *self.nodes.address(self.node_at(address))).collect();
             self.nodes.remap(epoch, &nodes);
-        }
-        self.following.store(false, Ordering::Release);
+        });
     }
 
     /// Asks `via` what became of a process that has a request of ours.
@@ -117,18 +114,18 @@ impl Client {
         }
         let op = Meta::Adopt { session: place.session, handle: place.handle };
         match self.exchange(node, &op, call.deadline()) {
-            Ok((_, header, body)) => match Answer::decode(&body) {
-                Ok(Answer::Opened { handle, attr, .. }) if header.status.get() == 0 => {
-                    file.end.store(attr.size, Ordering::Relaxed);
-                    file.set_place(self.place(node, handle));
-                    Ok(Ok(()))
+            Ok((_, header, body)) => {
+                let got = opened(&header, &body);
+                match Adopted::of(got.map(|(handle, _)| handle), header.has(flag::STALE_HANDLE)) {
+                    Adopted::Ours(handle) => {
+                        file.end.store(got.map_or(0, |(_, size)| size), Ordering::Relaxed);
+                        file.set_place(self.place(node, handle));
+                    }
+                    Adopted::Gone => file.set_place(RemoteHandle { lost: true, ..place }),
+                    Adopted::Refused => return Err(refused(&header, &body)),
                 }
-                _ if header.has(flag::STALE_HANDLE) => {
-                    file.set_place(RemoteHandle { lost: true, ..place });
-                    Ok(Ok(()))
-                }
-                _ => Err(refused(&header, &body)),
-            },
+                Ok(Ok(()))
+            }
             Err(failure) => {
                 call.step_failed();
                 Ok(Err(failure))
@@ -170,39 +167,64 @@ impl Client {
                 return Ok(Err(failure));
             }
         };
-        let known = !at.lost && at.ours;
-        let usable = known && !self.nodes.is_down(at.node, sys::now());
-        if header.status.get() == 0
-            && let Ok(Answer::Opened { handle, .. }) = Answer::decode(&body)
-        {
-            file.set_place(self.place(node, handle));
-            if usable {
-                // If it fails, the node is gone, and the handle with it.
-                let _ = self.exchange(at.node, &Meta::Close { handle: old.handle }, call.deadline());
-            }
-            // Said once; from here on the file has no locks.
-            if file.forget_locks() {
-                return Err(Error::LockLost(old.address.clone()));
-            }
-            return Ok(Ok(()));
+        let handle = opened(&header, &body).map(|(handle, _)| handle);
+        let errno = refused(&header, &body).errno();
+        let said = handle.map_or(Said::Refused(errno), |_| Said::Opened);
+        let moving = Moving::new(at, file.is_shared());
+        let decide = |locks: &mut Locks| moving.answered(said, sys::now(), &self.nodes, locks);
+        // Only this thread itself, by a signal handler, can be at the locks for so long.
+        let mut moved = file.with_locks(decide).ok_or_else(|| Error::local(libc::EIO))?;
+        if let Moved::Ask(node) = moved {
+            moved = moving.held(errno, self.holds(node, old.handle, call.deadline()));
         }
-        // It has no name any more, or may not be opened by it: it stays where it is open.
-        if usable || known && self.holds(at.node, old.handle, call.deadline()) {
-            self.nodes.mark_up(at.node, false);
-            file.set_stays();
-            return Ok(Ok(()));
-        }
-        match refused(&header, &body) {
-            Error::Refused { errno: libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP, .. } => {
-                Err(Error::Lost(old.address.clone()))
+        match (moved, handle) {
+            (Moved::There { close, linger, lock_lost }, Some(handle)) => {
+                file.set_place(self.place(node, handle));
+                if close {
+                    let said = self.exchange_as(
+                        at.node,
+                        &Meta::Close { handle: old.handle },
+                        call.deadline(),
+                        linger,
+                    );
+                    note_close(file, said);
+                }
+                if lock_lost {
+                    return Err(Error::LockLost(old.address.clone()));
+                }
             }
-            e => Err(e),
+            (Moved::Stays, _) => {
+                self.nodes.mark_up(at.node, false);
+                file.set_stays();
+            }
+            (Moved::Lost, _) => return Err(Error::Lost(old.address.clone())),
+            _ => return Err(refused(&header, &body)),
         }
+        Ok(Ok(()))
     }
 
     /// Whether a node that seemed to be down still has the file open for us.
     fn holds(&self, node: usize, handle: u64, until: Nanos) -> bool {
         let stat = Meta::Stat { target: Target::Handle(handle) };
         self.exchange(node, &stat, until).is_ok_and(|(_, header, _)| header.status.get() == 0)
+    }
+}
+
+/// The handle and size of a file that was opened.
+fn opened(header: &Header, body: &[u8]) -> Option<(u64, u64)> {
+    match Answer::decode(body) {
+        Ok(Answer::Opened { handle, attr, .. }) if header.status.get() == 0 => Some((handle, attr.size)),
+        _ => None,
+    }
+}
+
+/// A file was closed on a node that it has left. What that says of what was written is told later; if the node
+/// is gone, the handle is with it.
+fn note_close(file: &File, said: Result<(Process, Header, Vec<u8>), Failure>) {
+    if let Ok((_, header, _)) = said
+        && header.status.get() != 0
+        && !header.has(flag::STALE_HANDLE)
+    {
+        file.note_late(i32::try_from(header.status.get()).unwrap_or(libc::EIO));
     }
 }

@@ -372,7 +372,7 @@ impl Client {
     /// As the end of a stream, for somebody who has no way to be told an error: the next call is.
     pub fn settle_later(&self, file: &File) {
         if let Err(e) = self.settle(file) {
-            file.streams.late.store(e.errno(), Ordering::Relaxed);
+            file.note_late(e.errno());
         }
     }
 
@@ -396,6 +396,11 @@ impl Client {
 }
 
 impl File {
+    /// Something that was written was not, as is known too late: the next call is told.
+    pub(crate) fn note_late(&self, errno: i32) {
+        self.streams.late.store(errno, Ordering::Relaxed);
+    }
+
     /// An error of a write that was acknowledged, if one has not been told yet.
     fn late(&self) -> Result<(), Error> {
         match self.streams.late.load(Ordering::Relaxed) {

@@ -264,6 +264,7 @@ impl Node {
             let (first, second) = places(pending.clone());
             let parts = [IoSlice::new(area.memory.ring(first)), IoSlice::new(area.memory.ring(second))];
             let target = self.target(&area.file, pending.start);
+            area.file.mark_written();
             match self.at_storage(&area.session, |s| s.write(target, &parts)) {
                 Ok(0) => cells.fail(libc::EIO as u32),
                 Ok(n) => {

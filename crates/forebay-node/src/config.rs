@@ -6,6 +6,7 @@ pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, Identity, NodeId, Secret, SecretError};
+use forebay_wire::session::presence::GRACE;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,8 @@ pub struct NodeConfig {
     /// For tests: note here what was written and not made durable, so that [`forget`] can undo it once the
     /// node was killed, as the crash of its machine would.
     pub forgetful: Option<PathBuf>,
-    /// For tests: this file says how many milliseconds each call to the storage waits before it is made.
+    /// For tests: this file says how many milliseconds each call to the storage waits before it is made, and
+    /// behind that, if anything, with which errno `fsync` and `close` fail.
     pub slow: Option<PathBuf>,
     /// For tests: the node is as if on a host of this name (of which 16 bytes count): clients are told
     /// that host instead of this machine's boot, and only nodes of the same name vouch for it.
@@ -154,7 +156,7 @@ impl Default for NodeConfig {
             max_handles: 1 << 20,
             memory: 256 << 20,
             lease: Duration::from_secs(2),
-            grace: Duration::from_secs(1),
+            grace: GRACE.into(),
             stall_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(5),

@@ -7,12 +7,12 @@ use forebay_sched::layout::Layout;
 use forebay_types::{FileId, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Attr, LockRange};
+use forebay_wire::session::held::Files;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// One open file (an open file description), shared by the sessions that hold its handle.
@@ -29,6 +29,8 @@ pub(crate) struct OpenFile {
     pub(crate) layout: OnceLock<Option<Layout>>,
     /// The descriptor's position: appends and directory reading use it.
     position: Mutex<Position>,
+    /// Something was written through it.
+    written: AtomicBool,
 }
 
 /// What the descriptor's position is known to be.
@@ -49,6 +51,7 @@ impl OpenFile {
             flags: AtomicU32::new(flags.0),
             layout: OnceLock::new(),
             position: Mutex::default(),
+            written: AtomicBool::new(false),
         }
     }
 
@@ -58,6 +61,17 @@ impl OpenFile {
 
     pub(crate) fn flags(&self) -> OpenFlags {
         OpenFlags(self.flags.load(Relaxed))
+    }
+
+    /// Something is about to be written through it.
+    pub(crate) fn mark_written(&self) {
+        if !self.written.load(Relaxed) {
+            self.written.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_written(&self) -> bool {
+        self.written.load(Relaxed)
     }
 
     /// Takes over what `F_SETFL` can change.
@@ -147,17 +161,9 @@ pub(crate) struct Handles {
 
 #[derive(Debug, Default)]
 struct Table {
-    files: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    files: Files<Arc<OpenFile>, foldhash::fast::RandomState>,
     issued: u64,
     key: RandomState,
-}
-
-#[derive(Debug)]
-struct Entry {
-    file: Arc<OpenFile>,
-    references: u32,
-    /// With no reference left: when to close.
-    until: Nanos,
 }
 
 impl Handles {
@@ -175,46 +181,28 @@ impl Handles {
         loop {
             t.issued += 1;
             let handle = t.key.hash_one(t.issued);
-            if handle == 0 || t.files.contains_key(&handle) {
+            if handle == 0 || t.files.contains(handle) {
                 continue;
             }
-            t.files.insert(handle, Entry { file: Arc::clone(file), references: 1, until: Nanos::ZERO });
+            t.files.enter(handle, Arc::clone(file));
             return Some(handle);
         }
     }
 
     /// One more reference to a file that is still open.
     pub(crate) fn adopt(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        let mut t = self.lock();
-        let entry = t.files.get_mut(&handle)?;
-        entry.references += 1;
-        Some(Arc::clone(&entry.file))
+        self.lock().files.adopt(handle)
     }
 
     /// One reference less. Without `linger` the last one takes the file out of the table; the caller
     /// drops what it gets outside of any lock, since closing can take its time.
     pub(crate) fn release(&self, handle: u64, linger: Option<Nanos>) -> Option<Arc<OpenFile>> {
-        let mut t = self.lock();
-        let entry = t.files.get_mut(&handle)?;
-        entry.references = entry.references.saturating_sub(1);
-        if entry.references > 0 {
-            return None;
-        }
-        match linger {
-            Some(until) => {
-                entry.until = until;
-                None
-            }
-            None => t.files.remove(&handle).map(|e| e.file),
-        }
+        self.lock().files.release(handle, linger)
     }
 
     /// Takes out the files that nobody asked for in time.
     pub(crate) fn expire(&self, now: Nanos) -> Vec<Arc<OpenFile>> {
-        let mut t = self.lock();
-        let due: Vec<u64> =
-            t.files.iter().filter(|(_, e)| e.references == 0 && e.until <= now).map(|(h, _)| *h).collect();
-        due.iter().filter_map(|h| t.files.remove(h)).map(|e| e.file).collect()
+        self.lock().files.expire(now)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -239,19 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn references_are_counted() {
+    fn no_more_files_than_allowed() {
         let handles = Handles::default();
-        let h = handles.enter(&file(), 2).unwrap();
-        assert!(handles.adopt(h).is_some());
-        assert!(handles.release(h, None).is_none(), "one is left");
-        assert!(handles.release(h, Some(Nanos(5))).is_none(), "it lingers");
-        assert!(handles.expire(Nanos(4)).is_empty());
-        assert!(handles.adopt(h).is_some());
-        assert!(handles.expire(Nanos(9)).is_empty(), "adopted in time");
-        assert!(handles.release(h, None).is_some());
-        assert!(handles.adopt(h).is_none());
-        handles.enter(&file(), 1).unwrap();
+        let h = handles.enter(&file(), 1).unwrap();
         assert!(handles.enter(&file(), 1).is_none(), "the limit");
+        assert!(handles.release(h, None).is_some());
+        assert!(handles.enter(&file(), 1).is_some_and(|other| other != h));
     }
 
     #[test]

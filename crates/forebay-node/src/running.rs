@@ -6,6 +6,7 @@ use crate::link::Link;
 use crate::node::{Node, StartError, spawn};
 use crate::{scrape, sys};
 use forebay_types::{Address, Nanos};
+use forebay_wire::session::presence::{Drain, Left, Step, may_close};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::net::{SocketAddr, TcpListener};
@@ -13,10 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::{Duration, Instant};
-
-/// While draining, a connection that has been quiet for so long is closed.
-const QUIET: Nanos = Nanos::from_millis(250);
+use std::time::Duration;
 
 /// A node that listens.
 pub struct Running {
@@ -111,20 +109,18 @@ impl Node {
         }
     }
 
-    /// Whether every request was answered, and every client that may want an answer has come for it.
-    fn settled(&self) -> bool {
-        self.connection_count() == 0 && self.engine.is_idle() && !self.sessions.owe()
+    /// What there still is, of which a drain must see the end.
+    fn left(&self) -> Left {
+        Left { connections: self.connection_count(), busy: !self.engine.is_idle(), owed: self.sessions.owe() }
     }
 
     /// Closes the connections of clients that say nothing and need nothing that only this node has.
     fn release_quiet(&self, now: Nanos) {
-        let quiet = |link: &&Arc<Link>| {
-            link.unanswered.load(Relaxed) == 0 && now.since(Nanos(link.heard.load(Relaxed))) >= QUIET
-        };
-        let quiet: Vec<Arc<Link>> = self.connections().iter().filter(quiet).cloned().collect();
-        for link in quiet {
-            let session = link.session.get().and_then(Weak::upgrade);
-            if !session.is_some_and(|s| s.holds_on()) {
+        let links: Vec<Arc<Link>> = self.connections().clone();
+        for link in links {
+            let quiet_for = now.since(Nanos(link.heard.load(Relaxed)));
+            let holds_on = || link.session.get().and_then(Weak::upgrade).is_some_and(|s| s.holds_on());
+            if may_close(quiet_for, link.unanswered.load(Relaxed) > 0, holds_on) {
                 link.stop_receiving();
             }
         }
@@ -159,12 +155,16 @@ impl Running {
     pub fn drain(self) -> bool {
         let node = &self.node;
         node.begin_drain();
-        let deadline = Instant::now() + node.config.drain_timeout;
-        while !node.settled() && Instant::now() < deadline {
-            node.release_quiet(sys::now());
+        let drain = Drain::new(sys::now(), node.config.drain_timeout.into());
+        let settled = loop {
+            let now = sys::now();
+            if let Step::End { settled } = drain.next(now, node.left()) {
+                break settled;
+            }
+            node.release_quiet(now);
             std::thread::sleep(Duration::from_millis(5));
-        }
-        let (settled, left) = (node.settled(), node.connection_count());
+        };
+        let left = node.connection_count();
         match settled {
             true => tracing::info!("node {} has drained", node.config.id),
             false => tracing::warn!(

@@ -149,6 +149,7 @@ impl Node {
             if let Some(done) = session.begin_write(link, header, sys::now(), ended)? {
                 return Ok((done?, offset));
             }
+            file.mark_written();
             let written =
                 self.at_storage(session, |s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
             // Whoever waits for its end looks there.
@@ -165,6 +166,7 @@ impl Node {
             self.ledgers.withdraw(begun);
             return Err(expired);
         }
+        file.mark_written();
         let appended = self.at_storage(session, |s| s.append(self.target(file, offset), data));
         let (errno, at, n) = match &appended {
             Ok((n, end)) => (0, end.saturating_sub(*n as u64), *n as u64),
@@ -236,6 +238,7 @@ impl Node {
         let _changing = self.areas.change(&file);
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
+        batch.iter().flat_map(|w| &w.file).for_each(|file| file.mark_written());
         let written =
             self.at_storage(&session, |s| s.write(self.target(&file, ticket.batch.offset()), &vector));
         // Nothing ends before the first byte.

@@ -12,19 +12,19 @@ use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::LockRange;
+use forebay_wire::session::held::Share;
 use forebay_wire::session::lease::Lease;
+use forebay_wire::session::presence::Presence;
 use forebay_wire::session::replies::{Replies, RequestState};
+use forebay_wire::session::writes::{Turn, Writes};
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often a repeated request that waits for the first one's answer looks whether its client does, too.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// How many repeated writes a session remembers: more than a client can have unanswered at once.
-const KEPT_TRIES: usize = 256;
 
 /// One client process.
 pub(crate) struct Session {
@@ -43,26 +43,16 @@ pub(crate) struct Session {
 
 struct State {
     lease: Lease,
-    files: HashMap<u64, Arc<OpenFile>, foldhash::fast::RandomState>,
+    files: Share<Arc<OpenFile>, foldhash::fast::RandomState>,
     locks: HashMap<(u64, u64), Arc<LockFile>>,
     replies: Replies,
     /// Requests noted in `replies` that are being carried out.
     running: u32,
-    /// Writes that are being carried out, by request id.
-    writing: Vec<u64>,
-    /// Writes that were sent more than once: the newest try of each.
-    tries: VecDeque<(u64, u64)>,
+    writes: Writes,
     /// How many threads wait on `answered`: waking nobody would cost a system call, too.
     waiting: u32,
     connections: Vec<Weak<Link>>,
-    /// When the last connection broke.
-    alone_since: Option<Nanos>,
-    /// A connection broke by which the client may not have got all its answers, and it has not come back.
-    owed: bool,
-    /// Connections that the processes forked from this one hold.
-    lifelines: u32,
-    /// Files that were closed here, and which those processes may still adopt.
-    kept: Vec<(u64, Arc<OpenFile>)>,
+    presence: Presence,
     gone: bool,
 }
 
@@ -87,18 +77,14 @@ impl Session {
             admin: who.admin,
             state: Mutex::new(State {
                 lease: Lease::new(who.lease, now, Nanos(who.stamp)),
-                files: HashMap::default(),
+                files: Share::default(),
                 locks: HashMap::default(),
                 replies: Replies::default(),
                 running: 0,
                 waiting: 0,
-                writing: Vec::new(),
-                tries: VecDeque::new(),
+                writes: Writes::default(),
                 connections: Vec::new(),
-                alone_since: Some(now),
-                owed: false,
-                lifelines: 0,
-                kept: Vec::new(),
+                presence: Presence::new(now),
                 gone: false,
             }),
             answered: Condvar::new(),
@@ -128,12 +114,12 @@ impl Session {
     pub(crate) fn observe_and_find(&self, now: Nanos, stamp: u64, handle: u64) -> Outcome<Arc<OpenFile>> {
         let mut s = self.lock();
         s.lease.observe(now, Nanos(stamp));
-        s.files.get(&handle).cloned().ok_or(Failure::STALE)
+        s.files.get(handle).cloned().ok_or(Failure::STALE)
     }
 
     /// The open file of `handle`.
     pub(crate) fn find(&self, handle: u64) -> Outcome<Arc<OpenFile>> {
-        self.lock().files.get(&handle).cloned().ok_or(Failure::STALE)
+        self.lock().files.get(handle).cloned().ok_or(Failure::STALE)
     }
 
     /// Says that a change that came by `link` may be made now, or why not. To be asked right before
@@ -155,27 +141,20 @@ impl Session {
         ended: impl FnOnce() -> Option<T>,
     ) -> Outcome<Option<T>> {
         let id = header.id.get();
-        // Later tries are older requests; the first one has no age.
-        let this = if header.has(flag::REPLAY) { u64::from(header.age_ms.get()) + 1 } else { 0 };
+        let age = header.has(flag::REPLAY).then(|| header.age_ms.get());
         let mut s = self.lock();
         if !s.lease.holds(now, link.newest_stamp()) {
             return Err(Failure::EXPIRED);
         }
-        if s.tries.iter().any(|&(other, newest)| other == id && newest > this) {
+        let mut turn = s.writes.arrive(id, age);
+        while turn == Turn::Later {
+            s = self.wait_while(s, link, |s| s.writes.is_running(id))?;
+            turn = s.writes.arrive(id, age);
+        }
+        if turn == Turn::Never {
             return Err(Failure::EXPIRED);
         }
-        if this > 0 {
-            s.tries.retain(|&(other, _)| other != id);
-            if s.tries.len() == KEPT_TRIES {
-                s.tries.pop_front();
-            }
-            s.tries.push_back((id, this));
-            if s.writing.contains(&id) {
-                s = self.wait_while(s, link, |s| s.writing.contains(&id))?;
-                if s.tries.iter().any(|&(other, newest)| other == id && newest > this) {
-                    return Err(Failure::EXPIRED);
-                }
-            }
+        if age.is_some() {
             if let Some(how) = ended() {
                 return Ok(Some(how));
             }
@@ -184,7 +163,7 @@ impl Session {
                 return Err(Failure::EXPIRED);
             }
         }
-        s.writing.push(id);
+        s.writes.begin(id);
         Ok(None)
     }
 
@@ -214,9 +193,7 @@ impl Session {
     /// A write that [`Session::begin_write`] let through is over, and the ledger says how.
     pub(crate) fn end_write(&self, header: &Header) {
         let mut s = self.lock();
-        if let Some(at) = s.writing.iter().position(|&id| id == header.id.get()) {
-            s.writing.swap_remove(at);
-        }
+        s.writes.end(header.id.get());
         let waiting = s.waiting;
         drop(s);
         if waiting > 0 {
@@ -232,38 +209,33 @@ impl Session {
             return Err(Failure::new(Errno::MFILE, FULL));
         }
         let handle = self.job.handles.enter(&file, per_job).ok_or(Failure::new(Errno::NFILE, FULL))?;
-        s.files.insert(handle, file);
+        s.files.enter(handle, file);
         Ok(handle)
     }
 
     /// Takes a reference to a file of another session of the job.
     pub(crate) fn adopt(&self, handle: u64, per_session: usize) -> Outcome<Arc<OpenFile>> {
         let mut s = self.lock();
-        if let Some(file) = s.files.get(&handle) {
+        if let Some(file) = s.files.get(handle) {
             return Ok(Arc::clone(file));
         }
         if s.gone || s.files.len() >= per_session {
             return Err(Failure::new(Errno::MFILE, "too many open files on this I/O node"));
         }
         let file = self.job.handles.adopt(handle).ok_or(Failure::STALE)?;
-        s.files.insert(handle, Arc::clone(&file));
+        s.files.enter(handle, Arc::clone(&file));
         Ok(file)
     }
 
     /// Drops the session's reference, and as `close(2)` does the process's locks on the file.
     pub(crate) fn close(&self, handle: u64, linger: Option<Nanos>) -> Outcome<()> {
         let mut s = self.lock();
-        let file = s.files.remove(&handle).ok_or(Failure::STALE)?;
-        let locks = if s.locks.is_empty() { None } else { s.locks.remove(&(file.dev, file.ino)) };
-        if linger.is_some() && s.lifelines > 0 {
-            s.kept.push((handle, file));
-            drop(s);
-            drop(locks);
-            return Ok(());
-        }
-        let last = self.job.handles.release(handle, linger);
+        let release = |handle, linger| self.job.handles.release(handle, linger);
+        let left = s.files.close(handle, linger, release).ok_or(Failure::STALE)?;
+        let key = left.first().filter(|_| !s.locks.is_empty()).map(|file| (file.dev, file.ino));
+        let locks = key.and_then(|key| s.locks.remove(&key));
         drop(s);
-        drop((file, locks, last));
+        drop((left, locks));
         Ok(())
     }
 
@@ -323,53 +295,37 @@ impl Session {
     pub(crate) fn disconnected(&self, link: &Arc<Link>, now: Nanos, owed: bool) {
         let mut s = self.lock();
         s.connections.retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(link)));
-        s.owed |= owed;
-        if s.connections.is_empty() {
-            s.alone_since = Some(now);
-        }
+        s.presence.left(now, owed);
     }
 
     /// A connection that only keeps files open has ended.
     pub(crate) fn lifeline_ended(&self, linger: Nanos) {
-        let mut s = self.lock();
-        s.lifelines = s.lifelines.saturating_sub(1);
-        let kept = if s.lifelines == 0 { std::mem::take(&mut s.kept) } else { Vec::new() };
-        let last: Vec<_> = kept.iter().map(|(h, _)| self.job.handles.release(*h, Some(linger))).collect();
-        drop(s);
-        drop((kept, last));
+        let left =
+            self.lock().files.untied(linger, |handle, linger| self.job.handles.release(handle, linger));
+        // Closed outside of any lock: that can take its time.
+        drop(left);
     }
 
     fn owes(&self) -> bool {
         let s = self.lock();
-        // Who is still connected has another way to ask.
-        s.owed && s.connections.is_empty() || s.busy()
+        s.presence.is_owed(s.busy())
     }
 
     /// Whether a node that drains should wait for a client that says nothing: it holds what cannot be
     /// moved, or something of it is being carried out.
     pub(crate) fn holds_on(&self) -> bool {
         let s = self.lock();
-        let unlinked = |file: &Arc<OpenFile>| path::is_unlinked(file.fd());
         s.busy()
             || s.locks.values().any(|l| !l.is_idle())
-            || s.files.values().any(unlinked)
-            || s.kept.iter().any(|(_, file)| unlinked(file))
+            || s.files.all().any(|file| path::is_unlinked(file.fd()))
     }
 
     /// Gives up all it holds; `keep`: but for its files, while forked processes may adopt them.
     fn leave(&self, linger: Option<Nanos>, keep: bool) -> Holdings {
         let mut s = self.lock();
         s.gone = true;
-        let mut files: Vec<Arc<OpenFile>> = Vec::new();
-        let held: Vec<_> = s.files.drain().collect();
-        if keep && s.lifelines > 0 {
-            s.kept.extend(held);
-        } else {
-            for (handle, file) in held {
-                files.push(file);
-                files.extend(self.job.handles.release(handle, linger));
-            }
-        }
+        let release = |handle, linger| self.job.handles.release(handle, linger);
+        let files = s.files.leave(linger, keep, release);
         Holdings {
             _files: files,
             _locks: s.locks.drain().map(|(_, l)| l).collect(),
@@ -382,7 +338,7 @@ impl Session {
 impl State {
     /// Whether something of it is being carried out.
     fn busy(&self) -> bool {
-        self.running > 0 || !self.writing.is_empty()
+        self.running > 0 || self.writes.are_running()
     }
 }
 
@@ -420,10 +376,10 @@ impl Sessions {
         let mut s = session.lock();
         s.lease.observe(now, Nanos(who.stamp));
         if who.lifeline {
-            s.lifelines += 1;
+            s.files.tied();
         } else {
             s.connections.push(Arc::downgrade(link));
-            (s.alone_since, s.owed) = (None, false);
+            s.presence.joined();
         }
         drop(s);
         if !resumed {
@@ -445,7 +401,7 @@ impl Sessions {
         let mut table = self.lock();
         let away = |s: &Session| {
             let s = s.lock();
-            s.alone_since.is_some_and(|since| now.since(since) >= grace) && !s.busy()
+            s.presence.is_over(now, grace, s.busy())
         };
         let due: Vec<_> = table.extract_if(|_, s| away(s)).map(|(_, s)| s).collect();
         drop(table);

@@ -44,7 +44,8 @@ fn who_takes_answers_slowly_leaves_other_jobs_their_memory() {
     std::fs::write(node.path("large"), vec![1; 4 << 20]).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
-        let slow: Vec<_> = (0..16).map(|_| s.spawn(|| sip(&node, "slow", 4 << 20, &stop))).collect();
+        // 32 KB/s each.
+        let slow: Vec<_> = (0..64).map(|_| s.spawn(|| sip(&node, "slow", 4 << 20, &stop))).collect();
         eventually("they hold what they can", || node.report().payload_memory >= 24 << 20);
         for job in ["one", "another"] {
             let (mut c, _) = connect(&node, job);
@@ -71,4 +72,23 @@ fn who_takes_an_answer_too_slowly_is_cut_off() {
     let taken = sip(&node, "slow", 1 << 20, &AtomicBool::new(false));
     assert!(taken < 1 << 20, "{taken}");
     eventually("its memory is free", || node.report().payload_memory == 0);
+}
+
+/// Jobs come and go: neither the node's table nor its queue keeps more than the last of them.
+#[test]
+fn flows_of_ended_jobs_are_dropped_by_the_queue_too() {
+    let node = TestNode::start();
+    let mut most = 0;
+    for n in 0..200 {
+        let mut c = Client::connect(node.address, &SECRET, &format!("job{n}"), new_session()).unwrap();
+        let h = c.create("file");
+        assert_eq!(c.write(h, 0, b"data"), Ok(4));
+        most = most.max(node.report().service.len());
+        c.goodbye(false);
+    }
+    assert!(most > 0, "the queue counts flows");
+    eventually("ended jobs stay", || {
+        let report = node.report();
+        report.service.len() <= 64 && report.flows.len() <= 64
+    });
 }

@@ -65,7 +65,7 @@ pub(crate) fn settle_all() {
         let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
         if let Some((_, first)) = done.iter().find(|(o, _)| *o == this) {
             sys!(dup3, *first, fd, flags);
-        } else if open.unsettled.swap(false, Ordering::Relaxed) {
+        } else if open.unsettled.swap(false, Ordering::Relaxed) || is_wrong(&open) {
             open.with_offset(|| {
                 let at = sys!(lseek, fd, 0, libc::SEEK_CUR);
                 let own = create_own(&open, true);
@@ -81,9 +81,15 @@ pub(crate) fn settle_all() {
     }
 }
 
+/// Whether a placeholder's record is wrong in what matters, and can be mended by nothing but another placeholder.
+/// That one shares its offset with nobody who has the old one.
+fn is_wrong(open: &Open) -> bool {
+    open.remote().is_some_and(|file| !state().client().settle_record(file))
+}
+
 fn create_own(open: &Open, cloexec: bool) -> isize {
     let record = match &open.kind {
-        Kind::Remote(f) => Record::Remote(f.record()),
+        Kind::Remote(f) => Record::Remote(state().client().record(f)),
         Kind::Above(p) | Kind::LocalAbove(p) => Record::Above(p.clone()),
     };
     let Ok(bytes) = postcard::to_allocvec(&record) else { return -(libc::EINVAL as isize) };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,9 @@ static int count(const char *dir) {
     return fd < 0;
 }
 
-// Locks one file, and when told to waits for the other.
+static void nothing(int signal) { (void)signal; }
+
+// Locks one file, and when told to waits for the other, but not for ever.
 static int cross(const char *dir, const char *mine, const char *other) {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int a = open(at(dir, mine), O_RDWR | O_CREAT, 0644), b = open(at(dir, other), O_RDWR | O_CREAT, 0644);
@@ -81,6 +84,9 @@ static int cross(const char *dir, const char *mine, const char *other) {
     puts("ready");
     fflush(stdout);
     wait_for_line();
+    struct sigaction wake = {.sa_handler = nothing};
+    sigaction(SIGALRM, &wake, NULL);
+    alarm(20);
     int r = fcntl(b, F_SETLKW, &l);
     printf("%d %d\n", r, r < 0 ? errno : 0);
     fflush(stdout);
@@ -192,7 +198,34 @@ static int closes(const char *dir, int count) {
     return 0;
 }
 
+// Writes, and becomes a program that syncs that, twice.
+static int exec_(const char *dir, char *self) {
+    int fd = open(at(dir, "file"), O_RDWR);
+    if (fd < 0 || pwrite(fd, "data", 4, 0) != 4) return 1;
+    puts("written");
+    fflush(stdout);
+    // Nothing of what follows may be read by this one.
+    char byte;
+    if (read(0, &byte, 1) != 1) return 1;
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    execl("/proc/self/exe", self, "sync", number, (char *)NULL);
+    return 1;
+}
+
+static int sync_(int fd) {
+    for (int i = 0; i < 2; i++) {
+        int r = fsync(fd);
+        printf("%d %d\n", r, r < 0 ? errno : 0);
+    }
+    fflush(stdout);
+    wait_for_line();
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "exec")) return exec_(argv[2], argv[0]);
+    if (argc > 2 && !strcmp(argv[1], "sync")) return sync_(atoi(argv[2]));
     if (argc > 2 && !strcmp(argv[1], "orphan")) return orphan(argv[2]);
     if (argc > 4 && !strcmp(argv[1], "cross")) return cross(argv[2], argv[3], argv[4]);
     if (argc > 3 && !strcmp(argv[1], "holder")) return holder(argv[2], argv[3]);

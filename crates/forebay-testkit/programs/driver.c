@@ -130,9 +130,9 @@ static long run(char **a) {
     if (IS("ftruncate")) return ftruncate(fd, n[2]);
     if (IS("fsync")) return fsync(fd);
     if (IS("flock")) return flock(fd, n[2]);
-    if (IS("lock")) {
+    if (IS("lock") || IS("ofd")) {
         struct flock l = {.l_type = n[2], .l_whence = SEEK_SET, .l_start = n[3], .l_len = n[4]};
-        return fcntl(fd, F_SETLK, &l);
+        return fcntl(fd, IS("lock") ? F_SETLK : F_OFD_SETLK, &l);
     }
     if (IS("fstat")) {
         long r = fstat(fd, &s);

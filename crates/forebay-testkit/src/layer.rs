@@ -118,6 +118,12 @@ impl Layer {
         std::fs::write(self.dir.path().join(file), milliseconds.to_string()).expect("a file");
     }
 
+    /// From now on what was written through a node whose `slow-storage` is this file turns out not to have been,
+    /// at `fsync` and `close`.
+    pub fn fail(&self, file: &str, errno: i32) {
+        std::fs::write(self.dir.path().join(file), format!("0 {errno}")).expect("a file");
+    }
+
     /// Starts node `n` where it was before. Waits until it listens.
     pub fn restart(&mut self, n: usize) {
         self.kill(n);

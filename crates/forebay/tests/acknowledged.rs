@@ -2,7 +2,7 @@
 //! moments at which a client could be led to believe something that is not so. The schedules that
 //! cannot be had from outside are in `forebay-wire`'s `schedules`.
 
-use forebay_testkit::{AT, ClientOptions, Layer, Proxy, Talker, skipped, until};
+use forebay_testkit::{AT, ClientOptions, Layer, Proxy, Talker, setting, skipped, until};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -48,39 +48,54 @@ fn a_stopped_node_writes_nothing_over_what_came_later() {
     }
 }
 
-/// A process is idle while its node dies and another process does the same: each does its own.
-#[test]
-fn nothing_succeeds_by_somebody_elses_doing() {
+/// A process is idle while its node dies, and another process does the same as it: each does its own.
+fn after_somebody_else(call: &str, first: &str, second: &str) -> Layer {
     let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    for name in ["gone", "from"] {
+        std::fs::write(layer.export().join(name), "").expect("a file");
+    }
+    std::fs::create_dir(layer.export().join("empty")).expect("a directory");
     let (mut a, mut b) = (driver(&layer, 0), driver(&layer, 1));
     for d in [&mut a, &mut b] {
         // Create, append.
         assert_eq!(d.ask("open 0 log 1090"), "0 0");
     }
-    for name in ["gone", "from"] {
-        assert_eq!(a.ask(&format!("open 1 {name} 66")), "0 0");
-        assert_eq!(a.ask("close 1"), "0 0");
-    }
-    for (call, first, second) in [
-        ("say 0 record-12345", "12 0", "12 0"),
-        ("mkdir dir", "0 0", "-1 17"),
-        ("open 2 made 194", "0 0", "-1 17"),
-        ("unlink gone", "0 0", "-1 2"),
-        ("rename from to", "0 0", "-1 2"),
-        ("rmdir dir", "0 0", "-1 2"),
-    ] {
-        layer.kill(0);
-        assert_eq!(b.ask(call), first, "{call}");
-        assert_eq!(a.ask(call), second, "{call}, by the one whose node died");
-        layer.restart(0);
-        // Back on the node that is to die, with a connection that is then idle.
-        drop(a);
-        a = driver(&layer, 0);
-        assert_eq!(a.ask("open 0 log 1090"), "0 0");
-        assert_eq!(a.ask("stat log").split(' ').next(), Some("0"));
-    }
+    layer.kill(0);
+    assert_eq!(b.ask(call), first, "{call}");
+    assert_eq!(a.ask(call), second, "{call}, by the one whose node died");
+    layer
+}
+
+#[test]
+fn nobody_elses_append_is_taken_for_ones_own() {
+    let layer = after_somebody_else("say 0 record-12345", "12 0", "12 0");
     let log = std::fs::read_to_string(layer.export().join("log")).expect("the log");
     assert_eq!(log, "record-12345".repeat(2), "both appended");
+}
+
+#[test]
+fn nobody_elses_mkdir_is_taken_for_ones_own() {
+    after_somebody_else("mkdir dir", "0 0", "-1 17");
+}
+
+#[test]
+fn nobody_elses_exclusive_create_is_taken_for_ones_own() {
+    after_somebody_else("open 2 made 194", "0 0", "-1 17");
+}
+
+#[test]
+fn nobody_elses_unlink_is_taken_for_ones_own() {
+    after_somebody_else("unlink gone", "0 0", "-1 2");
+}
+
+#[test]
+fn nobody_elses_rename_is_taken_for_ones_own() {
+    after_somebody_else("rename from to", "0 0", "-1 2");
+}
+
+#[test]
+fn nobody_elses_rmdir_is_taken_for_ones_own() {
+    after_somebody_else("rmdir empty", "0 0", "-1 2");
 }
 
 /// Answers are lost, and the sessions too, before their clients reach the node again: each is told what became
@@ -126,26 +141,38 @@ fn what_was_done_is_known_when_its_session_is_gone() {
 }
 
 /// The node of a lock's holder dies, and another process has the lock for a while: the holder is told.
-#[test]
-fn a_lock_is_held_without_a_gap_or_its_loss_is_told() {
-    for (take, release) in [("lock 0 1 0 10", "lock 0 2 0 10"), ("flock 0 6", "flock 0 8")] {
-        let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
-        let (mut a, mut b) = (driver(&layer, 0), driver(&layer, 1));
-        for d in [&mut a, &mut b] {
-            assert_eq!(d.ask("open 0 file 66"), "0 0");
-        }
-        assert_eq!(a.ask(take), "0 0");
-        assert_eq!(b.ask(take), "-1 11");
-        layer.kill(0);
-        assert_eq!(b.ask(take), "0 0", "the lock went with its node");
-        assert_eq!(b.ask("pwrite 0 10 0 7"), "10 0");
-        assert_eq!(b.ask(release), "0 0");
-        assert_eq!(a.ask("pwrite 0 10 0 8"), "-1 5", "{take}: the holder is told");
-        assert_eq!(a.ask("pwrite 0 10 0 8"), "10 0", "once");
-        assert_eq!(a.ask(take), "0 0");
-        a.finish();
-        b.finish();
+fn the_loss_is_told(take: &str, release: &str) {
+    let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let (mut a, mut b) = (driver(&layer, 0), driver(&layer, 1));
+    for d in [&mut a, &mut b] {
+        assert_eq!(d.ask("open 0 file 66"), "0 0");
     }
+    assert_eq!(a.ask(take), "0 0");
+    assert_eq!(b.ask(take), "-1 11");
+    layer.kill(0);
+    assert_eq!(b.ask(take), "0 0", "the lock went with its node");
+    assert_eq!(b.ask("pwrite 0 10 0 7"), "10 0");
+    assert_eq!(b.ask(release), "0 0");
+    assert_eq!(a.ask("pwrite 0 10 0 8"), "-1 5", "{take}: the holder is told");
+    assert_eq!(a.ask("pwrite 0 10 0 8"), "10 0", "once");
+    assert_eq!(a.ask(take), "0 0");
+    a.finish();
+    b.finish();
+}
+
+#[test]
+fn the_loss_of_a_process_lock_is_told() {
+    the_loss_is_told("lock 0 1 0 10", "lock 0 2 0 10");
+}
+
+#[test]
+fn the_loss_of_an_open_file_lock_is_told() {
+    the_loss_is_told("ofd 0 1 0 10", "ofd 0 2 0 10");
+}
+
+#[test]
+fn the_loss_of_a_flock_is_told() {
+    the_loss_is_told("flock 0 6", "flock 0 8");
 }
 
 /// Locks that two threads took at the same moment are all known when their node dies.
@@ -159,18 +186,29 @@ fn no_threads_lock_is_forgotten() {
     lockers.finish();
 }
 
+/// Two processes on two nodes, each of which has a lock that the other one is going to wait for.
+fn crossed(layer: &Layer) -> [Talker; 2] {
+    let mut both = [("one", "two"), ("two", "one")]
+        .map(|(mine, other)| program(layer, usize::from(mine == "two"), &["cross", AT, mine, other]));
+    both.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
+    both
+}
+
+#[test]
+fn the_holder_of_a_lock_is_named_whichever_node_serves_it() {
+    let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    let both = crossed(&layer);
+    let holder = program(&layer, 1, &["holder", AT, "one"]).finish();
+    assert_eq!(holder.trim(), format!("1 {}", both[0].id()), "F_GETLK");
+}
+
 #[test]
 fn processes_that_wait_for_each_others_locks_are_told() {
     let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
-    let mut a = program(&layer, 0, &["cross", AT, "one", "two"]);
-    let mut b = program(&layer, 1, &["cross", AT, "two", "one"]);
-    assert_eq!((a.receive().as_str(), b.receive().as_str()), ("ready", "ready"));
-    let holder = program(&layer, 1, &["holder", AT, "one"]).finish();
-    assert_eq!(holder.trim(), format!("1 {}", a.id()), "F_GETLK names the process, whichever node serves it");
-    a.send("");
-    b.send("");
+    let mut both = crossed(&layer);
+    both.iter_mut().for_each(|p| p.send(""));
     // One of them is told, and with its end the other one has its lock.
-    let mut said = [a.finish_saying(), b.finish_saying()];
+    let mut said = both.map(Talker::finish_saying);
     said.sort();
     assert_eq!(said, [format!("-1 {}", libc::EDEADLK), "0 0".to_owned()]);
 }
@@ -209,11 +247,11 @@ fn a_child_keeps_what_it_inherited_however_late() {
 }
 
 /// Locks, changes of the directory, and files that one thread closes while another reads: they take no memory
-/// of the client, and leave nothing on the node. `FOREBAY_CHANGES`: how many, instead of 100,000 (of closes, which
-/// take longer, a fiftieth).
+/// of the client, and leave nothing on the node. `FOREBAY_CHANGES`: how many of each, instead of 100,000 (and of
+/// closes, which take longer, 2,000).
 #[test]
 fn nothing_is_left_over_by_locks_and_closes() {
-    let asked: i64 = std::env::var("FOREBAY_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
+    let asked = |usual| setting("FOREBAY_CHANGES", usual);
     let layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
     // Its own memory: a ledger has one size for ever, of which more and more is used at first.
     let resident = || {
@@ -221,7 +259,7 @@ fn nothing_is_left_over_by_locks_and_closes() {
         let own = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).expect("its own memory");
         own.trim().trim_end_matches(" kB").parse::<i64>().expect("a number")
     };
-    for (what, count) in [("changes", asked), ("moves", asked), ("closes", asked / 50)] {
+    for (what, count) in [("changes", asked(100_000)), ("moves", asked(100_000)), ("closes", asked(2_000))] {
         // The node's own memory has settled by then.
         program(&layer, 0, &[what, AT, &(count / 20).to_string()]).finish_saying();
         let before = resident();

@@ -172,6 +172,67 @@ fn a_sync_says_that_a_host_is_gone() {
     a.finish();
 }
 
+/// What the host of a node that was left could not write back is told at the next `fsync`, once.
+#[test]
+fn a_write_back_error_is_told_through_whichever_node() {
+    let mut layer = Layer::start(3, LEASE_MS, &ClientOptions::default());
+    for n in [0, 2] {
+        layer.configure(n, "emulated-host = \"host0\"\nslow-storage = \"failing\"\n");
+    }
+    layer.configure(1, "emulated-host = \"host1\"\n");
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 file 66"), "0 0");
+    assert_eq!(a.ask("pwrite 0 64 0 1"), "64 0");
+    layer.fail("failing", libc::EIO);
+    layer.drain(0);
+    assert_eq!(a.ask("fsync 0"), format!("-1 {}", libc::EIO));
+    assert_eq!(a.ask("fsync 0"), "0 0", "once");
+    a.finish();
+}
+
+/// `close` returns what the file system says of it, on the node that the file is on and on one that it has left.
+#[test]
+fn a_close_says_what_it_learns() {
+    for moves in [false, true] {
+        let mut layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+        layer.configure(0, "slow-storage = \"failing\"\n");
+        let mut a = driver(&layer, 0);
+        assert_eq!(a.ask("open 0 file 66"), "0 0");
+        assert_eq!(a.ask("pwrite 0 64 0 1"), "64 0");
+        layer.fail("failing", libc::EDQUOT);
+        if moves {
+            layer.begin_drain(0);
+            // The first one is told to move, the second has.
+            (0..2).for_each(|_| assert!(a.ask("pread 0 64 0").starts_with("64 0")));
+        }
+        assert_eq!(a.ask("close 0"), format!("-1 {}", libc::EDQUOT), "moves: {moves}");
+        a.finish();
+    }
+}
+
+/// A program that comes by `exec` syncs what the one before it has written, or says that it cannot.
+#[test]
+fn a_sync_after_exec_covers_what_was_written_before() {
+    for gone in [false, true] {
+        let (mut layer, journal) = two_hosts();
+        std::fs::write(layer.export().join("file"), [b'.'; 64]).expect("a file");
+        let mut command = layer.command(&layer.compile("acknowledged"), 0);
+        command.args(["exec", AT]);
+        let mut program = Talker::start(command);
+        assert_eq!(program.receive(), "written");
+        layer.kill(0);
+        if gone {
+            layer.kill(2);
+        }
+        let told = if gone { format!("-1 {}", libc::EIO) } else { "0 0".to_owned() };
+        assert_eq!(program.ask(""), told, "gone: {gone}");
+        assert_eq!(program.receive(), "0 0", "once");
+        layer.kill(2);
+        assert_eq!(forget(&journal).expect("a journal"), if gone { 4 } else { 0 });
+        program.finish();
+    }
+}
+
 /// Four programs count under a lock while three of four nodes die and come back: no step is lost.
 #[test]
 fn no_step_under_a_lock_is_lost() {

@@ -3,10 +3,13 @@
 
 use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
 use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, until};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Everything that is waited for comes much sooner, but for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +44,9 @@ const STEPS: &str = "echo yes > /seen/file; echo $FOREBAY_CONFIG > $HERE/config
     while [ ! -e $HERE/enough ]; do
         [ -e $HERE/go ] || { sleep 0.05; continue; }
         rm $HERE/go
+        a=$(date +%s%N)
         cat /seen/file > $HERE/got 2>> $HERE/said || exit 3
+        echo $(($(date +%s%N) - a)) >> $HERE/took
         [ \"$(cat $HERE/got)\" = yes ] || exit 4
         echo . >> $HERE/steps
     done";
@@ -59,6 +64,12 @@ fn steps(site: &Site, run: &mut Process, more: usize) {
             (count() > now).then_some(())
         });
     }
+}
+
+/// Milliseconds that those processes took, each as a whole and with the next one that says so.
+fn took(site: &Site) -> Vec<u64> {
+    let text = std::fs::read_to_string(site.path().join("took")).unwrap_or_default();
+    text.lines().filter_map(|ns| ns.parse::<u64>().ok()).map(|ns| ns / 1_000_000).collect()
 }
 
 /// The addresses that a process would start with now.
@@ -98,6 +109,7 @@ fn new_processes_find_nodes_that_restarted_elsewhere() {
             steps(&site, &mut run, 2);
         }
     }
+    println!("new processes, the first three before any restart: {:?} ms", took(&site));
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
 }
@@ -139,15 +151,19 @@ fn nodes_that_cannot_be_reached_are_not_tried_first() {
     trap.set_nonblocking(true).unwrap();
     let dead: forebay_types::Address = trap.local_addr().unwrap().to_string().parse().unwrap();
     std::fs::write(site.data().join("file"), "x").unwrap();
+    let mut took = Vec::new();
     // Whichever of the two is the process' own.
     for nodes in [vec![dead.clone(), good.nodes[0].clone()], vec![good.nodes[0].clone(), dead.clone()]] {
         for _ in 0..4 {
             let config = Config { nodes: nodes.clone(), down: vec![dead.clone()], ..good.clone() };
+            let begun = Instant::now();
             let client = Client::new(config, None).unwrap();
             let target = Target::Path(Name { export: ExportId(0), rel: b"file" });
             client.meta(Meta::Stat { target }, |_| Some(())).unwrap();
+            took.push(begun.elapsed().as_micros());
         }
     }
+    println!("first calls of new processes with a dead link: {took:?} µs");
     let came = trap.accept();
     assert!(came.is_err(), "a process tried the node that cannot be reached: {came:?}");
 }
@@ -175,6 +191,74 @@ fn a_job_outlives_a_stopped_forebay_run() {
     until(PATIENCE, "a job that has ended stays", || {
         site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
     });
+}
+
+/// A whole request, and its whole answer; how long that took.
+fn look(stream: &mut BufReader<TcpStream>) -> std::io::Result<Duration> {
+    let begun = Instant::now();
+    stream.get_mut().write_all(b"GET /v1/mapping HTTP/1.1\r\nHost: arbiter\r\n\r\n")?;
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().map_err(std::io::Error::other)?;
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    std::io::copy(&mut stream.take(length), &mut std::io::sink())?;
+    Ok(begun.elapsed())
+}
+
+/// Whoever has no secret can only look, and waits for others who look: renewals do not.
+#[test]
+fn a_flood_of_looks_does_not_delay_renewals() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 5000\n"));
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    // So that there is something to look at.
+    for n in 0..50 {
+        let known = site.register(arbiter.url(), &format!("job{n}"), Some(site.secret()));
+        assert!(matches!(known, Some(Ok(_))), "{known:?}");
+    }
+    let address = arbiter.url().trim_start_matches("http://").to_owned();
+    let (stop, looks) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let renewals: Vec<Duration> = std::thread::scope(|s| {
+        for _ in 0..64 {
+            s.spawn(|| {
+                let mut stream = BufReader::new(TcpStream::connect(&address).expect("the arbiter listens"));
+                while !stop.load(Relaxed) {
+                    match look(&mut stream) {
+                        Ok(took) => looks.lock().unwrap().push(took),
+                        Err(_) => stream = BufReader::new(TcpStream::connect(&address).unwrap()),
+                    }
+                }
+            });
+        }
+        until(PATIENCE, "nobody is let look", || (looks.lock().unwrap().len() > 500).then_some(()));
+        looks.lock().unwrap().clear();
+        let renew = |_| {
+            let begun = Instant::now();
+            let known = site.register(arbiter.url(), "job0", Some(site.secret()));
+            let took = begun.elapsed();
+            known.is_some_and(|k| k.is_ok()).then_some(took)
+        };
+        let done: Vec<Option<Duration>> = (0..50).map(renew).collect();
+        stop.store(true, Relaxed);
+        done.into_iter().map(|d| d.expect("a job is renewed")).collect()
+    });
+    let median = |mut all: Vec<Duration>| {
+        all.sort_unstable();
+        all[all.len() / 2]
+    };
+    let (renewal, look) = (median(renewals), median(looks.into_inner().unwrap()));
+    println!("median of a renewal {renewal:?}, of a look {look:?}");
+    assert!(renewal * 2 < look, "a renewal takes {renewal:?}, as long as a look: {look:?}");
 }
 
 #[test]

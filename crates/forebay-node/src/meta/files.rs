@@ -56,8 +56,14 @@ impl<'a> Call<'a> {
         // Until when it may still be adopted, if a forked process may want to.
         let linger = self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into());
         let written = self.node.stop_sharing(self.session, Some(handle), None);
+        let file = self.session.find(handle)?;
+        let learned = match file.is_written() {
+            true => self.node.at_storage(self.session, |s| s.close(file.fd())),
+            false => Ok(()),
+        };
+        drop(file);
         self.session.close(handle, linger)?;
-        written.map(|()| DONE)
+        written.and(learned).map(|()| DONE)
     }
 
     pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {

@@ -1,5 +1,6 @@
-//! Storage for tests that takes as long as it is told, while the node runs: a file says how many
-//! milliseconds each call waits before it is made. No file, no delay.
+//! Storage for tests that does as it is told, while the node runs: a file says how many milliseconds each call
+//! waits before it is made, and behind that, if anything, the errno with which what was written turns out not
+//! to have been, at `fsync` and `close`. No file, no delay.
 
 use super::{Storage, Target};
 use rustix::fd::BorrowedFd;
@@ -18,11 +19,14 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
-    fn wait(&self) {
+    /// What the file says behind the delay.
+    fn wait(&self) -> Option<Errno> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-        if let Ok(ms) = text.trim().parse::<u64>() {
+        let mut words = text.split_whitespace();
+        if let Some(ms) = words.next().and_then(|ms| ms.parse::<u64>().ok()) {
             std::thread::sleep(Duration::from_millis(ms.min(LONGEST_MS)));
         }
+        words.next().and_then(|errno| errno.parse().ok()).map(Errno::from_raw_os_error)
     }
 }
 
@@ -43,8 +47,11 @@ impl Storage for Delayed {
     }
 
     fn sync(&self, fd: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
-        self.wait();
-        self.inner.sync(fd, data_only)
+        self.wait().map_or_else(|| self.inner.sync(fd, data_only), Err)
+    }
+
+    fn close(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.wait().map_or_else(|| self.inner.close(fd), Err)
     }
 
     fn metadata(&self) {

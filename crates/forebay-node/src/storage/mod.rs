@@ -46,6 +46,11 @@ pub(crate) trait Storage: Send + Sync {
         if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }
     }
 
+    /// A client closes what it has written to: what the file system has to say of that.
+    fn close(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        crate::sys::close_once(fd)
+    }
+
     /// A metadata operation was carried out on the exported directory.
     fn metadata(&self) {}
 }

@@ -1,17 +1,26 @@
 //! The two ends of a session as state machines. The client's: [`call`] decides where a request goes and
 //! what to do when no answer comes, [`wait`] how long to wait for it on one connection, [`nodes`] which
-//! node is used, [`duty`] who syncs what other hosts have taken. The node's: [`lease`] keeps a request from being carried out after its client gave up
-//! on it, [`replies`] answers a repeated request without doing it again, [`ledger`] lets another process
-//! answer for a node that is gone. Both count by the same [`fence`], and [`spin`] through short waits; [`stream`] is what
+//! node is used, [`news`] whether the job's mapping is asked for, [`place`] what becomes of an open file that
+//! moves, or that a parent left, and with it of its [`locks`], [`duty`] who syncs what other hosts have taken.
+//! The node's: [`lease`] keeps a request from being carried out after its client gave up
+//! on it, [`replies`] answers a repeated request without doing it again, [`writes`] keeps its tries in order,
+//! [`ledger`] lets another process answer for a node that is gone, [`held`] keeps what is open as long as anybody
+//! may want it, [`presence`] says when a session is over, and a drain. Both count by the same [`fence`], and [`spin`] through short waits; [`stream`] is what
 //! they share where they run on one host.
 
 pub mod call;
 pub mod duty;
 pub mod fence;
+pub mod held;
 pub mod lease;
 pub mod ledger;
+pub mod locks;
+pub mod news;
 pub mod nodes;
+pub mod place;
+pub mod presence;
 pub mod replies;
 pub mod spin;
 pub mod stream;
 pub mod wait;
+pub mod writes;

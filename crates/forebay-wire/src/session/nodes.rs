@@ -300,6 +300,13 @@ impl<A> Nodes<A> {
         }
     }
 
+    /// The host from which it last greeted.
+    pub fn host(&self, node: usize) -> Option<HostBoot> {
+        let [low, high] = self.entry(node).host.each_ref().map(|half| half.load(Ordering::Relaxed));
+        let host = u128::from(high) << 64 | u128::from(low);
+        (host != 0).then(|| HostBoot(host.to_le_bytes()))
+    }
+
     fn host_is(&self, node: usize, host: Option<HostBoot>) -> bool {
         let wanted = host.map_or([0; 2], halves);
         self.entry(node).host.iter().zip(wanted).all(|(slot, half)| slot.load(Ordering::Relaxed) == half)

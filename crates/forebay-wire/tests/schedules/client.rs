@@ -3,20 +3,25 @@
 use crate::node::{host_boot, incarnation};
 use crate::plan::Plan;
 use crate::world::{
-    DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, REGISTERS, Reply, Request, World,
+    DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, REGISTERS, Reply, Request, Stamp, World,
 };
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::hello::HostBoot;
+use forebay_wire::message::{LockKind, LockOwner, LockRange};
 use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Verdict, Why};
 use forebay_wire::session::duty::{self, Duty};
+use forebay_wire::session::locks::Locks;
+use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
+use forebay_wire::session::place::{Adopted, Moving, Said, Ties};
 use forebay_wire::session::wait::{self, Patience, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PING_AFTER: Nanos = Nanos::from_millis(500);
+pub(crate) const ESTALE: i32 = 116;
 
 #[derive(Clone, Copy)]
-enum Purpose {
+pub(crate) enum Purpose {
     Request,
     Look,
     Ask {
@@ -25,15 +30,29 @@ enum Purpose {
         about: Process,
         age_ms: u32,
     },
+    Map,
+    Adopt,
     Open,
-    /// Sync what that host has.
+    /// Ask whether the file is still open there, which could not be opened elsewhere for that reason.
+    Hold(i32),
+    /// Sync what that host has: first the file is opened there.
     Duty {
         id: u64,
         host: HostBoot,
     },
 }
 
-enum Doing {
+/// Where the file is open, by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) node: usize,
+    pub(crate) handle: u64,
+    pub(crate) client: usize,
+    pub(crate) lost: bool,
+    pub(crate) nameless: bool,
+}
+
+pub(crate) enum Doing {
     Nothing,
     Napping,
     Connecting { slot: usize, link: Option<usize>, purpose: Purpose, wait: Wait, hello: Nanos },
@@ -41,13 +60,13 @@ enum Doing {
 }
 
 #[derive(Clone, Copy)]
-struct Known {
-    link: usize,
+pub(crate) struct Known {
+    pub(crate) link: usize,
     process: Process,
     lease: Nanos,
 }
 
-struct Current {
+pub(crate) struct Current {
     call: Call,
     number: usize,
     op: Op,
@@ -56,24 +75,32 @@ struct Current {
 }
 
 pub(crate) struct Client {
-    index: usize,
-    nodes: Nodes<usize>,
-    links: BTreeMap<usize, Known>,
-    place: FileAt,
-    current: Option<Current>,
-    doing: Doing,
-    turn: u64,
-    stopped_until: Nanos,
+    pub(crate) index: usize,
+    pub(crate) nodes: Nodes<usize>,
+    pub(crate) news: News,
+    pub(crate) links: BTreeMap<usize, Known>,
+    pub(crate) place: Place,
+    /// Other processes may have the file open, too.
+    pub(crate) shared: bool,
+    pub(crate) locks: Locks,
+    pub(crate) current: Option<Current>,
+    pub(crate) doing: Doing,
+    pub(crate) turn: u64,
+    pub(crate) stopped_until: Nanos,
     /// The lock's turn at which this client got it.
-    locked: Option<u64>,
-    next_id: u64,
-    left: u64,
+    pub(crate) locked: Option<u64>,
+    pub(crate) next_id: u64,
+    pub(crate) left: u64,
     /// The file it has open.
-    file: Option<u64>,
+    pub(crate) file: Option<u64>,
     /// Hosts that have what was not synced, and those that a sync under way is yet to ask.
-    owed: BTreeSet<[u8; 16]>,
-    duties: Vec<HostBoot>,
-    duty: Option<Duty>,
+    pub(crate) owed: BTreeSet<[u8; 16]>,
+    pub(crate) duties: Vec<HostBoot>,
+    pub(crate) duty: Option<Duty>,
+    pub(crate) forks: usize,
+    pub(crate) to_fork: bool,
+    pub(crate) to_end: bool,
+    pub(crate) ended: bool,
 }
 
 impl Client {
@@ -81,9 +108,12 @@ impl Client {
         let all: Vec<usize> = (0..plan.nodes).collect();
         let mut client = Client {
             index,
-            nodes: Nodes::new(Epoch(0), &all, &[], index),
+            nodes: Nodes::new(Epoch(1), &all, &[], index),
+            news: News::default(),
             links: BTreeMap::new(),
-            place: FileAt { node: 0, ours: true, lost: true, stays: false },
+            place: Place { node: 0, handle: 0, client: index, lost: true, nameless: false },
+            shared: false,
+            locks: Locks::default(),
             current: None,
             doing: Doing::Nothing,
             turn: 0,
@@ -95,12 +125,27 @@ impl Client {
             owed: BTreeSet::new(),
             duties: Vec::new(),
             duty: None,
+            forks: 0,
+            to_fork: false,
+            to_end: false,
+            ended: false,
         };
         client.arm(w, w.now + Nanos::from_millis(10));
         client
     }
 
-    fn arm(&mut self, w: &mut World, when: Nanos) {
+    /// The file, as a call is to know of it.
+    pub(crate) fn at(&self, now: Nanos) -> FileAt {
+        let Place { node, client, lost, nameless, .. } = self.place;
+        let ties = Ties { locked: !self.locks.is_empty(), nameless, shared: self.shared };
+        FileAt::new(node, client == self.index, lost, ties, &self.nodes, now)
+    }
+
+    fn note_lock(&mut self, kind: LockKind) {
+        self.locks.note(LockOwner::Process, LockRange { kind, start: 0, len: 0 });
+    }
+
+    pub(crate) fn arm(&mut self, w: &mut World, when: Nanos) {
         self.turn += 1;
         w.at(when, Event::Wake(self.index, self.turn));
     }
@@ -121,7 +166,7 @@ impl Client {
     }
 
     fn begin_op(&mut self, w: &mut World) {
-        let Some(left) = self.left.checked_sub(1) else { return };
+        let Some(left) = self.left.checked_sub(1).filter(|_| !self.ended) else { return };
         self.left = left;
         let op = match w.random.below(13) {
             10..12 => Op::Sync,
@@ -157,30 +202,36 @@ impl Client {
         self.go(w);
     }
 
-    fn finish(&mut self, w: &mut World, result: Result<[u64; 4], Failed>) {
+    pub(crate) fn finish(&mut self, w: &mut World, result: Result<[u64; 4], Failed>) {
         self.doing = Doing::Nothing;
         let Some(c) = self.current.take() else { return };
-        // Names are not the file's.
-        let apart = matches!(c.op, Op::Lock | Op::Mkdir(_) | Op::Rmdir(_));
+        let apart = c.op == Op::Lock || c.op.is_of_names();
         if result.is_ok() && !apart && self.locked.is_some_and(|turn| turn != c.turns) {
             let what = format!("Locks: call {} went well, though its lock was another's meanwhile", c.number);
             w.break_promise(what);
         }
         match (c.op, result) {
-            (Op::Lock, Ok(_)) if self.locked.is_none() => self.locked = Some(w.lock_turns),
-            (Op::Unlock, Ok(_)) | (_, Err(Failed::LockLost)) => self.locked = None,
+            (Op::Lock, Ok(_)) => {
+                self.note_lock(LockKind::Write);
+                self.locked.get_or_insert(w.lock_turns);
+            }
+            (Op::Unlock, Ok(_)) => {
+                self.note_lock(LockKind::Unlock);
+                self.locked = None;
+            }
+            (_, Err(Failed::LockLost)) => self.locked = None,
             _ => {}
         }
-        self.place.stays = self.locked.is_some();
         if result == Err(Failed::Stale) {
             // The program opens the file that is there now, and has it open nowhere yet.
-            self.file = None;
-            self.place.lost = true;
+            self.place = Place { client: self.index, lost: true, nameless: false, ..self.place };
+            (self.file, self.locked, self.locks, self.shared) = (None, None, Locks::default(), false);
         }
         w.finish(c.number, result);
         if c.op == Op::Sync {
             w.check_durable(c.number, result);
         }
+        self.end_if_asked(w);
         let pause = w.random.skewed(Nanos::from_secs(4));
         self.arm(w, w.now + pause);
     }
@@ -213,16 +264,14 @@ impl Client {
         }
     }
 
-    fn go(&mut self, w: &mut World) {
+    pub(crate) fn go(&mut self, w: &mut World) {
         if self.duty.is_some() {
             return self.discharge(w);
         }
+        let (at, news) = (self.at(w.now), self.news.is_due(self.nodes.epoch()));
         let Some(c) = &mut self.current else { return };
-        let bound = match c.op {
-            Op::Mkdir(_) | Op::Rmdir(_) => Bound::Free,
-            _ => Bound::File(self.place),
-        };
-        let step = c.call.next(w.now, &self.nodes, bound, false);
+        let bound = if c.op.is_of_names() { Bound::Free } else { Bound::File(at) };
+        let step = c.call.next(w.now, &self.nodes, bound, news);
         if c.call.may_be_repeated() {
             w.note_blind(c.number, c.call.id);
         }
@@ -243,14 +292,16 @@ impl Client {
             }
             Step::Done { by, errno, values } => {
                 w.totals.settled += 1;
-                self.owed.insert(by.host.0);
+                if !c.op.is_of_names() {
+                    self.owed.insert(by.host.0);
+                }
                 self.finish(w, if errno == 0 { Ok(values) } else { Err(Failed::Refused(errno)) });
             }
             Step::Fail(Why::NoNode) => self.finish(w, Err(Failed::NoNode)),
             Step::Fail(Why::Unknown(_)) => self.finish(w, Err(Failed::Unknown)),
-            // No node has another address here.
+            Step::Map(slot) if self.news.ask() => self.begin(w, slot, Purpose::Map),
             Step::Map(_) => self.go(w),
-            Step::Adopt(_) => unreachable!("nobody forks"),
+            Step::Adopt(slot) => self.begin(w, slot, Purpose::Adopt),
         }
     }
 
@@ -260,7 +311,7 @@ impl Client {
         Wait::new(Patience { ping_after: PING_AFTER, lease, deadline }, now, now)
     }
 
-    fn begin(&mut self, w: &mut World, slot: usize, purpose: Purpose) {
+    pub(crate) fn begin(&mut self, w: &mut World, slot: usize, purpose: Purpose) {
         if let Some(known) = self.links.get(&slot).copied() {
             if w.links[known.link].open {
                 return self.use_link(w, slot, known, purpose, false);
@@ -268,7 +319,7 @@ impl Client {
             // Found dead before it is used.
             self.links.remove(&slot);
         }
-        let link = w.connect(self.index, slot);
+        let link = w.connect(self.index, *self.nodes.address(slot));
         let mut wait = self.patience(LEASE, w.now);
         if matches!(purpose, Purpose::Look) {
             let patience = Patience { ping_after: PING_AFTER, lease: LEASE, deadline: PING_AFTER };
@@ -313,8 +364,8 @@ impl Client {
                 let replay = c.call.first_sent().map(|t| w.now.since(t).0 / 1_000_000);
                 c.call.sending(w.now);
                 let (number, id, op) = (c.number, c.call.id, c.op);
-                let file = self.file.unwrap_or(u64::MAX);
-                let request = Request { number, id, stamp: w.now, replay, op, file };
+                let (file, handle) = (self.file.unwrap_or(u64::MAX), self.place.handle);
+                let request = Request { number, id, stamp: w.now, replay, op, file, handle };
                 let wait = self.patience(known.lease, w.now);
                 w.send(link, true, Frame::Request(request));
                 wait
@@ -326,25 +377,16 @@ impl Client {
                 w.send(link, true, frame);
                 wait
             }
-            Purpose::Open => {
+            Purpose::Duty { host, .. } if known.process.host != host => return self.go(w),
+            _ => {
                 let wait = self.patience(known.lease, w.now);
-                w.send(link, true, Frame::Open(w.now, self.file));
-                wait
-            }
-            Purpose::Duty { id, host } => {
-                if known.process.host != host {
-                    return self.go(w);
-                }
-                let (number, op) = (c.number, c.op);
-                let wait = self.patience(known.lease, w.now);
-                // It is opened there first, if it is the same.
-                w.send(link, true, Frame::Open(w.now, self.file));
-                let file = self.file.unwrap_or(u64::MAX);
-                w.send(
-                    link,
-                    true,
-                    Frame::Request(Request { number, id, stamp: w.now, replay: None, op, file }),
-                );
+                let frame = match purpose {
+                    Purpose::Map => Frame::Mapping(w.now),
+                    Purpose::Adopt => Frame::Adopt(w.now, self.place.handle),
+                    Purpose::Hold(_) => Frame::Holds(w.now, self.place.handle),
+                    _ => Frame::Open(w.now, self.file),
+                };
+                w.send(link, true, frame);
                 wait
             }
         };
@@ -384,7 +426,12 @@ impl Client {
             Purpose::Request | Purpose::Duty { .. } => {}
             Purpose::Look => c.call.looked(None),
             Purpose::Ask { via, asked, .. } => c.call.verdict(via, asked, Verdict::NoAnswer),
-            Purpose::Open => c.call.step_failed(),
+            Purpose::Open | Purpose::Adopt => c.call.step_failed(),
+            Purpose::Map => self.news.answered(None, self.nodes.epoch(), |_| {}),
+            Purpose::Hold(errno) => {
+                let moved = Moving::new(self.at(w.now), self.shared).held(errno, false);
+                return self.moved(w, 0, moved, None);
+            }
         }
         self.go(w);
     }
@@ -411,7 +458,8 @@ impl Client {
         if self.is_stopped(w, Event::Refused(self.index, slot)) {
             return;
         }
-        if matches!(&self.doing, Doing::Connecting { slot: s, link: None, .. } if *s == slot) {
+        let address = |node: usize| *self.nodes.address(node);
+        if matches!(&self.doing, Doing::Connecting { slot: s, link: None, .. } if address(*s) == slot) {
             self.lost(w, false);
         }
     }
@@ -428,10 +476,11 @@ impl Client {
         }
     }
 
-    pub(crate) fn arrive(&mut self, w: &mut World, link: usize, frame: Frame) {
-        if self.is_stopped(w, Event::Arrive(link, false, frame)) {
+    pub(crate) fn arrive(&mut self, w: &mut World, link: usize, frame: Frame, stamp: Stamp) {
+        if self.is_stopped(w, Event::Arrive(link, false, frame, stamp)) {
             return;
         }
+        self.news.heard(Epoch(stamp.epoch));
         match (&mut self.doing, frame) {
             (Doing::Connecting { slot, link: Some(l), purpose, hello, .. }, Frame::Welcome(who))
                 if *l == link =>
@@ -449,8 +498,7 @@ impl Client {
             (Doing::Awaiting { link: l, slot, purpose, wait, .. }, frame) if *l == link => {
                 wait.heard(w.now);
                 let (slot, purpose) = (*slot, *purpose);
-                let draining = w.processes[w.links[link].process].draining;
-                self.nodes.mark_up(slot, draining);
+                self.nodes.mark_up(slot, stamp.draining);
                 self.heard(w, slot, purpose, frame);
             }
             _ => {}
@@ -469,7 +517,9 @@ impl Client {
                         self.doing = Doing::Nothing;
                         return self.discharge(w);
                     }
-                    self.owed.extend(host.map(|h| h.0));
+                    if !c.op.is_of_names() {
+                        self.owed.extend(host.map(|h| h.0));
+                    }
                     self.finish(w, Ok(values));
                 }
                 Reply::Refused(errno) => self.finish(w, Err(Failed::Refused(errno))),
@@ -498,14 +548,49 @@ impl Client {
                 }
                 self.discharge(w);
             }
-            (Purpose::Open, Frame::Opened(None)) => self.finish(w, Err(Failed::Stale)),
-            (Purpose::Open, Frame::Opened(found)) => {
-                self.file = found;
-                w.totals.moved += u64::from(self.place.node != slot);
-                self.place = FileAt { node: slot, ours: true, lost: false, stays: false };
-                if self.locked.is_some() {
-                    return self.finish(w, Err(Failed::LockLost));
+            (Purpose::Duty { id, .. }, Frame::Opened(opened)) => match opened {
+                Some((file, handle)) => {
+                    let (number, op, replay) = (c.number, c.op, None);
+                    let request = Request { number, id, stamp: w.now, replay, op, file, handle };
+                    if let Doing::Awaiting { link, wait, .. } = &mut self.doing {
+                        wait.sent(w.now, false);
+                        w.send(*link, true, Frame::Request(request));
+                    }
+                    self.watch(w);
                 }
+                // The host has the file no more, by its name.
+                None => {
+                    (self.duty, self.duties) = (None, Vec::new());
+                    self.finish(w, Err(Failed::Unsynced));
+                }
+            },
+            (Purpose::Open, Frame::Opened(opened)) => {
+                let said = opened.map_or(Said::Refused(ESTALE), |_| Said::Opened);
+                let moving = Moving::new(self.at(w.now), self.shared);
+                let moved = moving.answered(said, w.now, &self.nodes, &mut self.locks);
+                self.moved(w, slot, moved, opened);
+            }
+            (Purpose::Hold(errno), Frame::Held(holds)) => {
+                let moved = Moving::new(self.at(w.now), self.shared).held(errno, holds);
+                self.moved(w, slot, moved, None);
+            }
+            (Purpose::Adopt, Frame::Opened(opened)) => {
+                match Adopted::of(opened.map(|(_, handle)| handle), opened.is_none()) {
+                    Adopted::Ours(handle) => {
+                        w.totals.adopted += 1;
+                        self.place = Place { handle, client: self.index, ..self.place };
+                    }
+                    _ => self.place.lost = true,
+                }
+                self.doing = Doing::Nothing;
+                self.go(w);
+            }
+            (Purpose::Map, Frame::Mapped(epoch)) => {
+                let nodes = &self.nodes;
+                self.news.answered(Some(Epoch(epoch)), nodes.epoch(), |epoch| {
+                    w.totals.remapped += 1;
+                    nodes.remap(epoch, &w.mappings[epoch.0 as usize]);
+                });
                 self.doing = Doing::Nothing;
                 self.go(w);
             }

@@ -1,11 +1,16 @@
 //! The session's two halves in virtual time: any number of clients and node processes and one storage,
-//! joined by a network that delays, drops and resets, with nodes that freeze, die, drain and come back,
-//! storage calls of up to a minute and clients that are stopped. Everything follows from a seed; a seed
+//! joined by a network that delays, drops and resets, after which some of what was sent arrives all the same and
+//! is sent again; with nodes that freeze, die, drain and come back, there or elsewhere, an arbiter that moves the
+//! job, storage calls of up to a minute, and clients that are stopped, fork and end. Everything follows from a seed; a seed
 //! that breaks a promise is printed with the fewest faults that still break it.
 //!
 //! `FOREBAY_SCHEDULES=1000000 cargo test --release -p forebay-wire --test schedules` runs a million.
 
 mod client;
+mod judge;
+mod kin;
+mod life;
+mod net;
 mod node;
 mod plan;
 mod world;
@@ -75,4 +80,7 @@ fn promises_hold_in_every_schedule() {
     println!("{count} schedules: {totals:?}");
     // A test that breaks nothing proves nothing.
     assert!(totals.answered > 3 * count && totals.moved > 0 && totals.unknown > 0 && totals.settled > 0);
+    assert!(
+        totals.told > 0 && totals.remapped > 0 && totals.adopted > 0 && totals.kept > 0 && totals.stale > 0
+    );
 }

@@ -1,16 +1,21 @@
-//! A node process, made of the session's node half: lease, memory of answers, ledger.
+//! A node process, made of the session's node half: lease, memory of answers and writes, ledger, open files, and
+//! when a session or a drain is over.
 
 use crate::world::{Event, Frame, Op, Reply, Request, World};
 use forebay_types::Nanos;
 use forebay_wire::hello::{HostBoot, Incarnation, SessionId};
 use forebay_wire::message::Fate;
+use forebay_wire::session::held::{Files, Share};
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::ledger::{Begun, Entry, Ledger};
+use forebay_wire::session::presence::{Drain, GRACE, Presence};
 use forebay_wire::session::replies::{Replies, RequestState};
+use forebay_wire::session::writes::{Turn, Writes};
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// A session whose last connection broke is given up after this.
-const GRACE: Nanos = Nanos::from_secs(1);
+/// The same order every time.
+pub(crate) type Hasher = BuildHasherDefault<DefaultHasher>;
 
 pub(crate) fn session_id(client: usize) -> SessionId {
     SessionId([client as u8 + 1; 16])
@@ -24,29 +29,42 @@ pub(crate) fn host_boot(host: usize) -> HostBoot {
     HostBoot([host as u8 + 1; 16])
 }
 
-struct Session {
+/// What one client has there, until its last connection has ended and nobody holds a lifeline of it.
+pub(crate) struct Session {
+    pub(crate) client: usize,
     lease: Lease,
     replies: Replies,
-    writing: Vec<u64>,
-    tries: Vec<(u64, u64)>,
-    /// The file it has open.
-    open: Option<u64>,
+    running: u32,
+    writes: Writes,
+    pub(crate) share: Share<u64, Hasher>,
+    pub(crate) presence: Presence,
+    pub(crate) gone: bool,
 }
 
+impl Session {
+    pub(crate) fn busy(&self) -> bool {
+        self.running > 0 || self.writes.are_running()
+    }
+}
+
+/// One connection.
 #[derive(Default)]
-struct Desk {
+pub(crate) struct Desk {
+    pub(crate) session: Option<usize>,
     newest: Nanos,
-    inbox: VecDeque<Frame>,
+    pub(crate) heard: Nanos,
+    pub(crate) inbox: VecDeque<Frame>,
     /// Its thread is in a system call, or waits for another try of the same request.
-    busy: bool,
+    pub(crate) busy: bool,
     waits_for: Option<Request>,
+    pub(crate) ended: bool,
 }
 
-struct Call {
+pub(crate) struct Call {
     request: Request,
     file: u64,
     link: usize,
-    client: usize,
+    session: usize,
     begun: Option<Begun>,
     result: Option<Result<[u64; 4], u32>>,
     back: bool,
@@ -58,11 +76,15 @@ pub(crate) struct Process {
     pub(crate) host: usize,
     pub(crate) frozen: bool,
     pub(crate) ended: bool,
-    pub(crate) draining: bool,
+    pub(crate) draining: Option<Drain>,
+    /// The mapping that it knows.
+    pub(crate) epoch: u64,
     ledger: Ledger<Vec<Entry>>,
-    sessions: BTreeMap<usize, Session>,
-    desks: BTreeMap<usize, Desk>,
-    calls: BTreeMap<u64, Call>,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) current: BTreeMap<usize, usize>,
+    files: Files<u64, Hasher>,
+    pub(crate) desks: BTreeMap<usize, Desk>,
+    pub(crate) calls: BTreeMap<u64, Call>,
     next_call: u64,
 }
 
@@ -74,9 +96,12 @@ impl Process {
             host,
             frozen: false,
             ended: false,
-            draining: false,
+            draining: None,
+            epoch: 0,
             ledger: Ledger::new((0..33).map(|_| Entry::default()).collect()).expect("long enough"),
-            sessions: BTreeMap::new(),
+            sessions: Vec::new(),
+            current: BTreeMap::new(),
+            files: Files::default(),
             desks: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
@@ -88,6 +113,45 @@ impl Process {
     /// Its machine is gone, with every system call.
     pub(crate) fn crash(&mut self) {
         self.calls.clear();
+    }
+
+    /// The session of a client, a new one if need be.
+    fn join(&mut self, client: usize, now: Nanos, lease: Lease) -> usize {
+        *self.current.entry(client).or_insert_with(|| {
+            self.sessions.push(Session {
+                client,
+                lease,
+                replies: Replies::default(),
+                running: 0,
+                writes: Writes::default(),
+                share: Share::default(),
+                presence: Presence::new(now),
+                gone: false,
+            });
+            self.sessions.len() - 1
+        })
+    }
+
+    /// Applies `change` to a session's files and those of the job.
+    pub(crate) fn share<T>(
+        &mut self,
+        session: usize,
+        change: impl FnOnce(&mut Share<u64, Hasher>, &dyn Fn(u64, Option<Nanos>) -> Option<u64>) -> T,
+    ) -> T {
+        let files = std::cell::RefCell::new(&mut self.files);
+        change(&mut self.sessions[session].share, &|handle, linger| {
+            files.borrow_mut().release(handle, linger)
+        })
+    }
+
+    /// The session is over.
+    pub(crate) fn leave(&mut self, session: usize, linger: Option<Nanos>, keep: bool) {
+        self.share(session, |share, release| drop(share.leave(linger, keep, release)));
+        self.sessions[session].gone = true;
+        let client = self.sessions[session].client;
+        if self.current.get(&client) == Some(&session) {
+            self.current.remove(&client);
+        }
     }
 }
 
@@ -129,7 +193,7 @@ impl World {
         if process.ended {
             return;
         }
-        let desk = process.desks.entry(link).or_default();
+        let Some(desk) = process.desks.get_mut(&link).filter(|desk| !desk.ended) else { return };
         if desk.busy && matches!(frame, Frame::Ping(_)) && !process.frozen {
             // Somebody else says that it lives.
             self.send(link, false, Frame::Pong);
@@ -155,38 +219,86 @@ impl World {
     }
 
     fn observe(&mut self, p: usize, link: usize, stamp: Nanos) {
+        let (now, seen) = (self.host_now(p), self.now);
+        let process = &mut self.processes[p];
+        let Some(desk) = process.desks.get_mut(&link) else { return };
+        (desk.newest, desk.heard) = (desk.newest.max(stamp), seen);
+        if let Some(session) = desk.session {
+            process.sessions[session].lease.observe(now, stamp);
+        }
+    }
+
+    fn greet(&mut self, p: usize, link: usize, stamp: Nanos) {
         let (now, client) = (self.host_now(p), self.links[link].client);
         let process = &mut self.processes[p];
-        let session = process.sessions.entry(client).or_insert_with(|| Session {
-            lease: Lease::new(crate::world::LEASE, now, stamp),
-            replies: Replies::default(),
-            writing: Vec::new(),
-            tries: Vec::new(),
-            open: None,
-        });
-        session.lease.observe(now, stamp);
-        let desk = process.desks.entry(link).or_default();
-        desk.newest = desk.newest.max(stamp);
+        let session = process.join(client, self.now, Lease::new(crate::world::LEASE, now, stamp));
+        process.sessions[session].presence.joined();
+        if let Some(desk) = process.desks.get_mut(&link) {
+            desk.session = Some(session);
+        }
+        self.observe(p, link, stamp);
+        self.send(link, false, Frame::Welcome(incarnation(p)));
     }
 
     fn serve(&mut self, p: usize, link: usize, frame: Frame) {
+        let now = self.now;
+        self.processes[p].files.expire(now);
+        if let Frame::Hello(stamp) = frame {
+            return self.greet(p, link, stamp);
+        }
+        let desk = self.processes[p].desks.get_mut(&link);
+        let Some((desk, session)) = desk.and_then(|d| d.session.map(|s| (d, s))) else { return };
         match frame {
-            Frame::Hello(stamp) => {
-                self.observe(p, link, stamp);
-                self.send(link, false, Frame::Welcome(incarnation(p)));
-            }
             Frame::Ping(stamp) => {
                 self.observe(p, link, stamp);
                 self.send(link, false, Frame::Pong);
             }
             Frame::Open(stamp, wanted) => {
                 self.observe(p, link, stamp);
-                let client = self.links[link].client;
                 let found = Some(self.file).filter(|file| wanted.is_none_or(|w| w == *file));
-                if let Some(session) = self.processes[p].sessions.get_mut(&client) {
-                    session.open = found;
+                let opened = found.filter(|_| !self.processes[p].sessions[session].gone).map(|file| {
+                    self.handles += 1;
+                    let process = &mut self.processes[p];
+                    process.files.enter(self.handles, file);
+                    process.sessions[session].share.enter(self.handles, file);
+                    (file, self.handles)
+                });
+                self.send(link, false, Frame::Opened(opened));
+            }
+            Frame::Adopt(stamp, handle) => {
+                self.observe(p, link, stamp);
+                let process = &mut self.processes[p];
+                let share = &mut process.sessions[session].share;
+                let file = share.get(handle).copied().or_else(|| process.files.adopt(handle));
+                if let Some(file) = file {
+                    share.enter(handle, file);
                 }
-                self.send(link, false, Frame::Opened(found));
+                self.send(link, false, Frame::Opened(file.map(|file| (file, handle))));
+            }
+            Frame::Holds(stamp, handle) => {
+                self.observe(p, link, stamp);
+                let held = self.processes[p].sessions[session].share.get(handle).is_some();
+                self.send(link, false, Frame::Held(held));
+            }
+            Frame::Close(stamp, handle, linger) => {
+                self.observe(p, link, stamp);
+                let linger = linger.then_some(now + GRACE);
+                self.processes[p].share(session, |share, release| share.close(handle, linger, release));
+                self.unlock(p, session);
+            }
+            Frame::Mapping(stamp) => {
+                self.observe(p, link, stamp);
+                let epoch = self.processes[p].epoch;
+                self.send(link, false, Frame::Mapped(epoch));
+            }
+            Frame::Goodbye(linger) => {
+                self.processes[p].leave(session, linger.then_some(now + GRACE), linger);
+                self.unlock(p, session);
+            }
+            Frame::End => {
+                desk.ended = true;
+                self.processes[p].sessions[session].presence.left(now, true);
+                self.at(now + GRACE, Event::Lapse(p, session));
             }
             Frame::Verdict { stamp, about, id, age_ms } => {
                 self.observe(p, link, stamp);
@@ -203,9 +315,16 @@ impl World {
             }
             Frame::Request(request) => {
                 self.observe(p, link, request.stamp);
-                self.request(p, link, request);
+                self.request(p, link, session, request);
             }
             _ => {}
+        }
+    }
+
+    /// A session has closed its file, or is over: its lock goes with it.
+    pub(crate) fn unlock(&mut self, p: usize, session: usize) {
+        if self.lock == Some((p, self.processes[p].sessions[session].client)) {
+            self.lock = None;
         }
     }
 
@@ -213,30 +332,27 @@ impl World {
         self.send(link, false, Frame::Answer(id, reply));
     }
 
-    fn request(&mut self, p: usize, link: usize, request: Request) {
+    fn request(&mut self, p: usize, link: usize, session: usize, request: Request) {
         let now = self.host_now(p);
         let client = self.links[link].client;
         let process = &mut self.processes[p];
         let newest = process.desks[&link].newest;
-        // A name needs no open file.
-        let named = matches!(request.op, Op::Mkdir(_) | Op::Rmdir(_));
-        let Some(session) = process.sessions.get_mut(&client).filter(|s| named || s.open.is_some()) else {
-            return self.answer(link, request.id, Reply::Stale);
-        };
-        if request.op == Op::Sync {
-            return self.call(p, link, request, None);
+        let (number, held) = (session, &mut process.sessions[session]);
+        let (id, session) = (request.id, session_id(client));
+        if !request.op.is_of_names() && held.share.get(request.handle).is_none() {
+            return self.answer(link, id, Reply::Stale);
         }
-        let id = request.id;
+        if request.op == Op::Sync {
+            return self.call(p, link, number, request, None);
+        }
+        let age = request.replay.map(|age| u32::try_from(age).unwrap_or(u32::MAX));
         if once(request.op) {
-            match session.replies.begin(id) {
+            match held.replies.begin(id) {
                 // Its session is a new one, but this process may have tried it.
                 RequestState::New
-                    if request.replay.is_some_and(|age| {
-                        let age = u32::try_from(age).unwrap_or(u32::MAX);
-                        process.ledger.fate(session_id(client), id, age, now) != Fate::Absent
-                    }) =>
+                    if age.is_some_and(|age| process.ledger.fate(session, id, age, now) != Fate::Absent) =>
                 {
-                    session.replies.forget(id);
+                    held.replies.forget(id);
                     return self.answer(link, id, Reply::Expired);
                 }
                 RequestState::New => {}
@@ -246,69 +362,70 @@ impl World {
                 }
                 RequestState::Running => return self.wait_for(p, link, request),
             }
-            let Some(begun) = process.ledger.begin(session_id(client), id, now) else {
-                session.replies.forget(id);
+            let Some(begun) = process.ledger.begin(session, id, now) else {
+                held.replies.forget(id);
                 return self.answer(link, id, Reply::Expired);
             };
-            if !session.lease.holds(now, newest) {
+            if !held.lease.holds(now, newest) {
                 process.ledger.withdraw(begun);
-                session.replies.forget(id);
+                held.replies.forget(id);
                 return self.answer(link, id, Reply::Expired);
             }
-            return self.call(p, link, request, Some(begun));
+            held.running += 1;
+            return self.call(p, link, number, request, Some(begun));
         }
-        // As the node's session does it for what may be done again.
-        let this = request.replay.map_or(0, |age| age + 1);
-        if !session.lease.holds(now, newest)
-            || session.tries.iter().any(|&(other, try_)| other == id && try_ > this)
-        {
+        if !held.lease.holds(now, newest) {
             return self.answer(link, id, Reply::Expired);
         }
-        if this > 0 {
-            session.tries.retain(|&(other, _)| other != id);
-            session.tries.push((id, this));
-            if session.writing.contains(&id) {
-                return self.wait_for(p, link, request);
-            }
-            if let Fate::Done { errno, values } = process.ledger.fate(session_id(client), id, 0, now) {
-                let result = if errno == 0 { Ok(values) } else { Err(errno) };
-                return self.answer(link, id, unpack(&pack(result)));
-            }
+        match held.writes.arrive(id, age) {
+            Turn::Never => return self.answer(link, id, Reply::Expired),
+            Turn::Later => return self.wait_for(p, link, request),
+            Turn::Now => {}
         }
-        session.writing.push(id);
+        if age.is_some()
+            && let Fate::Done { errno, values } = process.ledger.fate(session, id, 0, now)
+        {
+            let result = if errno == 0 { Ok(values) } else { Err(errno) };
+            return self.answer(link, id, unpack(&pack(result)));
+        }
+        held.writes.begin(id);
         // Locks are not entered.
         let writes = matches!(request.op, Op::Write(_));
-        let begun = writes.then(|| process.ledger.begin(session_id(client), id, now)).flatten();
-        self.call(p, link, request, begun);
+        let begun = writes.then(|| process.ledger.begin(session, id, now)).flatten();
+        self.call(p, link, number, request, begun);
     }
 
     fn wait_for(&mut self, p: usize, link: usize, request: Request) {
-        let desk = self.processes[p].desks.entry(link).or_default();
-        desk.busy = true;
-        desk.waits_for = Some(request);
+        if let Some(desk) = self.processes[p].desks.get_mut(&link) {
+            desk.busy = true;
+            desk.waits_for = Some(request);
+        }
     }
 
     /// A system call: it takes effect at some moment, whatever becomes of its process.
-    fn call(&mut self, p: usize, link: usize, request: Request, begun: Option<Begun>) {
-        let client = self.links[link].client;
+    fn call(&mut self, p: usize, link: usize, session: usize, request: Request, begun: Option<Begun>) {
         let quick = matches!(request.op, Op::Lock | Op::Unlock);
         let takes = if quick { Nanos(1000) } else { self.random.skewed(self.plan.longest_call) };
-        let file = self.processes[p].sessions.get(&client).and_then(|s| s.open).unwrap_or(u64::MAX);
+        let file = self.processes[p].sessions[session].share.get(request.handle);
+        let file = file.copied().unwrap_or(u64::MAX);
         let effect = Nanos(self.random.below(takes.0 + 1));
         let process = &mut self.processes[p];
         let number = process.next_call;
         process.next_call += 1;
-        process.desks.entry(link).or_default().busy = true;
-        process.calls.insert(number, Call { request, file, link, client, begun, result: None, back: false });
+        if let Some(desk) = process.desks.get_mut(&link) {
+            desk.busy = true;
+        }
+        process.calls.insert(number, Call { request, file, link, session, begun, result: None, back: false });
         self.at(self.now + effect, Event::Effect(p, number));
         self.at(self.now + takes, Event::Return(p, number));
     }
 
     pub(crate) fn effect(&mut self, p: usize, number: u64) {
         let Some(call) = self.processes[p].calls.get(&number) else { return };
-        let (request, file) = (call.request, call.file);
-        // A lock of a process that has ended is nobody's.
-        if self.processes[p].ended && request.op == Op::Lock {
+        let (request, file, session) = (call.request, call.file, call.session);
+        // A lock of a process or a session that has ended is nobody's.
+        let over = self.processes[p].ended || self.processes[p].sessions[session].gone;
+        if over && request.op == Op::Lock {
             return;
         }
         let result = self.apply(request, file, p);
@@ -334,9 +451,9 @@ impl World {
         let now = self.host_now(p);
         let process = &mut self.processes[p];
         let Some(call) = process.calls.remove(&number) else { return };
-        let Some(result) = call.result else { return };
         let id = call.request.id;
-        let session = process.sessions.get_mut(&call.client);
+        let session = &mut process.sessions[call.session];
+        let result = call.result.unwrap_or(Err(116));
         if let Some(begun) = call.begun {
             let (errno, values) = match result {
                 Ok(values) => (0, values),
@@ -344,12 +461,11 @@ impl World {
             };
             process.ledger.done(begun, errno, values, now);
         }
-        if let Some(session) = session {
-            if once(call.request.op) {
-                session.replies.answered(id, pack(result));
-            }
-            session.writing.retain(|&other| other != id);
+        if once(call.request.op) {
+            session.running = session.running.saturating_sub(1);
+            session.replies.answered(id, pack(result));
         }
+        session.writes.end(id);
         let reply = unpack(&pack(result));
         self.answer(call.link, id, reply);
         self.free(p, call.link);
@@ -358,20 +474,21 @@ impl World {
             .desks
             .iter()
             .filter_map(|(link, d)| d.waits_for.filter(|r| r.id == id).map(|r| (*link, r)))
-            .filter(|(link, _)| self.links[*link].client == call.client)
+            .filter(|(link, _)| self.processes[p].desks[link].session == Some(call.session))
             .collect();
         for (link, request) in waiting {
-            let desk = self.processes[p].desks.entry(link).or_default();
-            desk.busy = false;
-            desk.waits_for = None;
-            self.request(p, link, request);
+            if let Some(desk) = self.processes[p].desks.get_mut(&link) {
+                (desk.busy, desk.waits_for) = (false, None);
+            }
+            self.request(p, link, call.session, request);
             self.pump(p, link);
         }
-        self.try_to_end(p);
     }
 
     fn free(&mut self, p: usize, link: usize) {
-        self.processes[p].desks.entry(link).or_default().busy = false;
+        if let Some(desk) = self.processes[p].desks.get_mut(&link) {
+            desk.busy = false;
+        }
         self.pump(p, link);
     }
 
@@ -388,31 +505,6 @@ impl World {
         let links: Vec<usize> = self.processes[p].desks.keys().copied().collect();
         for link in links {
             self.pump(p, link);
-        }
-    }
-
-    /// A client's connection ended.
-    pub(crate) fn disconnected(&mut self, p: usize, client: usize) {
-        self.at(self.now + GRACE, Event::Lapse(p, client));
-    }
-
-    pub(crate) fn lapse(&mut self, p: usize, client: usize) {
-        let alone = !self.links.iter().any(|l| l.open && l.process == p && l.client == client);
-        if alone && !self.processes[p].frozen {
-            self.processes[p].sessions.remove(&client);
-            if self.lock == Some((p, client)) {
-                self.lock = None;
-            }
-        }
-    }
-
-    /// A draining process ends when nothing is under way.
-    pub(crate) fn try_to_end(&mut self, p: usize) {
-        let process = &self.processes[p];
-        let locked = self.lock.is_some_and(|(holder, _)| holder == p);
-        if process.draining && !process.ended && !process.frozen && process.calls.is_empty() && !locked {
-            let slot = process.slot;
-            self.kill(slot);
         }
     }
 }

@@ -35,12 +35,14 @@ impl Random {
     }
 }
 
-/// What goes wrong.
+/// What goes wrong, or is done on purpose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Kill(usize),
-    /// The process at that address ends if there is one, and another is started.
+    /// The process of that node ends if there is one, and another is started.
     Restart(usize),
+    /// The same, at another address, of which the arbiter hears a little later.
+    Elsewhere(usize),
     Drain(usize),
     /// All processes of that host end, and others are started, which know nothing of them.
     Reboot(usize),
@@ -50,6 +52,26 @@ pub(crate) enum Fault {
     /// Nothing gets through between them.
     Cut(usize, usize, Nanos),
     StopClient(usize, Nanos),
+    /// The arbiter maps the job to the nodes whose bits are set.
+    Remap(u64),
+    /// The client forks, as soon as it is between two calls.
+    Fork(usize),
+    /// The client ends, as soon as it is between two calls.
+    Exit(usize),
+}
+
+/// What kind of schedule it is: what may happen, and what is promised then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Anything but slow storage.
+    Rough,
+    /// Storage that takes longer than the fence, on a node nobody can vouch for: that remains, and is written
+    /// down. Here somebody can: the first node of each host stays as it is.
+    Slow,
+    /// Nothing that lasts: what can be done again is.
+    Gentle,
+    /// No node and no connection breaks; processes fork and end, the job is moved. Nobody notices anything.
+    Kin,
 }
 
 /// One schedule.
@@ -60,8 +82,7 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) hosts: usize,
     pub(crate) longest_call: Nanos,
-    pub(crate) gentle: bool,
-    pub(crate) slow: bool,
+    pub(crate) sort: Sort,
     pub(crate) faults: Vec<(Nanos, Fault)>,
 }
 
@@ -69,40 +90,43 @@ impl Plan {
     pub(crate) fn new(seed: u64) -> Plan {
         let mut r = Random(seed);
         let (clients, hosts) = (1 + r.below(3) as usize, 1 + r.below(2) as usize);
-        // Storage that takes longer than the fence, on a node nobody can vouch for: that remains, and is
-        // written down. Here somebody can.
-        let slow = r.one_in(2);
-        // Nothing that lasts: what can be done again is.
-        let gentle = !slow && r.one_in(4);
+        let sort = match r.below(16) {
+            0..7 => Sort::Slow,
+            7..9 => Sort::Gentle,
+            9..11 => Sort::Kin,
+            _ => Sort::Rough,
+        };
+        let slow = sort == Sort::Slow;
         let nodes = if slow { 2 * hosts } else { 2 + r.below(3) as usize };
         let span = if r.one_in(2) { Nanos::from_secs(40) } else { Nanos::from_secs(8) };
         let at = |r: &mut Random| Nanos(r.below(span.0));
         let mut faults: Vec<(Nanos, Fault)> = (0..r.below(7))
             .map(|_| {
                 let when = at(&mut r);
-                // With slow storage, the first node of each host stays as it is.
                 let node = if slow {
                     hosts + r.below(hosts as u64) as usize
                 } else {
                     r.below(nodes as u64) as usize
                 };
                 let (client, long) = (r.below(clients as u64) as usize, r.skewed(Nanos::from_secs(20)));
-                let fault = match r.below(if slow {
-                    4
-                } else if gentle {
-                    3
-                } else {
-                    8
-                }) {
-                    0 if gentle => Fault::Reboot(node % hosts),
-                    0 => Fault::Kill(node),
-                    1 => Fault::Restart(node),
-                    2 if gentle => Fault::Reset(client, node),
-                    2 => Fault::Drain(node),
+                let fault = match sort {
+                    Sort::Kin => r.below(3),
+                    Sort::Gentle => [0, 1, 3, 6, 8][r.below(5) as usize],
+                    Sort::Slow => r.below(8),
+                    Sort::Rough => r.below(12),
+                };
+                let fault = match fault {
+                    0 => Fault::Fork(client),
+                    1 => Fault::Remap(r.next()),
+                    2 => Fault::Exit(client),
                     3 => Fault::Reset(client, node),
-                    7 => Fault::Reboot(node % hosts),
-                    4 => Fault::Freeze(node, long),
-                    5 => Fault::Cut(client, node, long),
+                    4 => Fault::Kill(node),
+                    5 => Fault::Elsewhere(node),
+                    6 => Fault::Restart(node),
+                    7 => Fault::Drain(node),
+                    8 => Fault::Reboot(node % hosts),
+                    9 => Fault::Freeze(node, long),
+                    10 => Fault::Cut(client, node, long),
                     _ => Fault::StopClient(client, long),
                 };
                 (when, fault)
@@ -110,7 +134,7 @@ impl Plan {
             .collect();
         // What fences are for: a node stands still for about as long as its lease lasts, and whoever waits
         // for it may lose the connection.
-        if !slow && !gentle && r.one_in(2) {
+        if sort == Sort::Rough && r.one_in(2) {
             for _ in 0..1 + r.below(3) {
                 let (when, node) = (at(&mut r), r.below(nodes as u64) as usize);
                 let long = Nanos::from_millis(100) + Nanos(r.below(LEASE.0 * 2));
@@ -122,6 +146,6 @@ impl Plan {
             }
         }
         let longest_call = if slow { Nanos::from_secs(60) } else { Nanos::from_millis(400) };
-        Plan { seed, clients, nodes, hosts, longest_call, gentle, slow, faults }
+        Plan { seed, clients, nodes, hosts, longest_call, sort, faults }
     }
 }

@@ -1,4 +1,4 @@
-//! Time, the network, storage, the faults, and what must hold.
+//! Time, events, faults, and the arbiter.
 
 use crate::client::Client;
 use crate::node::Process;
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 pub(crate) const LEASE: Nanos = Nanos::from_secs(2);
 pub(crate) const DEADLINE: Nanos = Nanos::from_secs(30);
 const END: Nanos = Nanos::from_secs(200);
+const MOST_CLIENTS: usize = 6;
 pub(crate) const REGISTERS: u64 = 2;
 pub(crate) const NAMES: u64 = 2;
 
@@ -28,6 +29,13 @@ pub(crate) enum Op {
     Sync,
     /// The file is removed and made anew, under the same name.
     Replace,
+}
+
+impl Op {
+    /// Whether it needs no open file.
+    pub(crate) fn is_of_names(self) -> bool {
+        matches!(self, Op::Mkdir(_) | Op::Rmdir(_))
+    }
 }
 
 /// An operation of a client, and what became of it.
@@ -71,6 +79,10 @@ pub(crate) struct Totals {
     pub(crate) synced: u64,
     pub(crate) unsynced: u64,
     pub(crate) stale: u64,
+    pub(crate) remapped: u64,
+    pub(crate) forked: u64,
+    pub(crate) adopted: u64,
+    pub(crate) kept: u64,
 }
 
 impl Totals {
@@ -84,6 +96,10 @@ impl Totals {
         self.synced += other.synced;
         self.unsynced += other.unsynced;
         self.stale += other.stale;
+        self.remapped += other.remapped;
+        self.forked += other.forked;
+        self.adopted += other.adopted;
+        self.kept += other.kept;
     }
 }
 
@@ -96,8 +112,16 @@ pub(crate) struct Request {
     /// Milliseconds since it was first sent, if it was sent before.
     pub(crate) replay: Option<u64>,
     pub(crate) op: Op,
-    /// Which file it is meant for.
+    /// Which file it is meant for, and as what it is open.
     pub(crate) file: u64,
+    pub(crate) handle: u64,
+}
+
+/// What every frame of a node says: the mapping that it knows, and whether it drains.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamp {
+    pub(crate) epoch: u64,
+    pub(crate) draining: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +131,16 @@ pub(crate) enum Frame {
     Ping(Nanos),
     /// The file by its name; if it is still this one.
     Open(Nanos, Option<u64>),
+    /// Another process's open file, by its handle.
+    Adopt(Nanos, u64),
+    /// Whether the handle is known.
+    Holds(Nanos, u64),
+    Close(Nanos, u64, bool),
+    Mapping(Nanos),
+    /// The client ends; another process may have inherited what it has open.
+    Goodbye(bool),
+    /// The connection has ended: nothing more comes.
+    End,
     Verdict {
         stamp: Nanos,
         about: Incarnation,
@@ -116,7 +150,11 @@ pub(crate) enum Frame {
     Welcome(Incarnation),
     Answer(u64, Reply),
     Pong,
-    Opened(Option<u64>),
+    /// The file and its handle.
+    Opened(Option<(u64, u64)>),
+    Held(bool),
+    /// The version of the mapping.
+    Mapped(u64),
     Known(Option<(bool, Fate)>),
 }
 
@@ -135,12 +173,28 @@ pub(crate) struct Link {
     pub(crate) process: usize,
     pub(crate) slot: usize,
     pub(crate) open: bool,
+    /// Nothing gets through any more, and nobody knows.
+    pub(crate) deaf: bool,
+    /// On the way to the node: when it arrives, and the event's number.
+    pub(crate) flying: Vec<(Nanos, u64)>,
+    /// When the last frame arrives, at the client and at the node.
+    pub(crate) last: [Nanos; 2],
+}
+
+/// A connection that only keeps a session's files open, and the processes that have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lifeline {
+    pub(crate) process: usize,
+    pub(crate) session: usize,
+    pub(crate) owner: usize,
+    pub(crate) holders: Vec<usize>,
+    pub(crate) open: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A frame arrives at the node (`true`) or at the client.
-    Arrive(usize, bool, Frame),
+    Arrive(usize, bool, Frame, Stamp),
     /// The other end of a connection, or nobody at all, was found.
     Broken(usize),
     Refused(usize, usize),
@@ -149,7 +203,15 @@ pub(crate) enum Event {
     Effect(usize, u64),
     Return(usize, u64),
     Thaw(usize),
+    /// Whether a session of a process is over.
     Lapse(usize, usize),
+    /// Whether a drain is.
+    Tick(usize),
+    /// A lifeline has ended.
+    Untied(usize),
+    /// The arbiter hears where a node is; a process hears from the arbiter.
+    Registered(usize),
+    Told(usize, u64),
     Fault(usize),
 }
 
@@ -158,15 +220,22 @@ pub(crate) struct World {
     pub(crate) random: Random,
     pub(crate) plan: Plan,
     queue: BinaryHeap<Reverse<(Nanos, u64)>>,
-    events: BTreeMap<u64, Event>,
+    pub(crate) events: BTreeMap<u64, Event>,
     sequence: u64,
     pub(crate) links: Vec<Link>,
     pub(crate) processes: Vec<Process>,
-    /// The process at each address.
+    /// The process at each address, and whose address that is.
     pub(crate) slots: Vec<Option<usize>>,
-    cuts: Vec<(usize, usize, Nanos)>,
+    owners: Vec<usize>,
+    /// The address of each node.
+    addresses: Vec<usize>,
+    /// The addresses that the arbiter has mapped the job to, by version.
+    pub(crate) mappings: Vec<Vec<usize>>,
+    pub(crate) lifelines: Vec<Lifeline>,
+    pub(crate) handles: u64,
+    pub(crate) cuts: Vec<(usize, usize, Nanos)>,
     /// Frames that were lost by chance.
-    lost: u32,
+    pub(crate) lost: u32,
     /// How often each host was started.
     boots: Vec<usize>,
     pub(crate) done: Vec<Done>,
@@ -196,6 +265,11 @@ impl World {
             links: Vec::new(),
             processes: Vec::new(),
             slots: vec![None; plan.nodes],
+            owners: (0..plan.nodes).collect(),
+            addresses: (0..plan.nodes).collect(),
+            mappings: vec![(0..plan.nodes).collect(); 2],
+            lifelines: Vec::new(),
+            handles: 0,
             cuts: Vec::new(),
             lost: 0,
             boots: vec![0; plan.hosts],
@@ -210,8 +284,8 @@ impl World {
             told,
         };
         let start = w.now;
-        for slot in 0..plan.nodes {
-            w.start(slot);
+        for node in 0..plan.nodes {
+            w.start(node);
         }
         let mut clients: Vec<Client> = (0..plan.clients).map(|i| Client::new(i, plan, &mut w)).collect();
         for (i, (when, _)) in plan.faults.iter().enumerate() {
@@ -236,22 +310,24 @@ impl World {
         self.broken.get_or_insert(what);
     }
 
-    pub(crate) fn at(&mut self, when: Nanos, event: Event) {
+    /// The event's number.
+    pub(crate) fn at(&mut self, when: Nanos, event: Event) -> u64 {
         self.sequence += 1;
         self.queue.push(Reverse((when.max(self.now), self.sequence)));
         self.events.insert(self.sequence, event);
+        self.sequence
     }
 
-    fn handle(&mut self, event: Event, clients: &mut [Client]) {
+    fn handle(&mut self, event: Event, clients: &mut Vec<Client>) {
         if self.told {
             println!("{:>12.6} {event:?}", (self.now.0 - 1_000_000_000_000) as f64 / 1e9);
         }
         match event {
-            Event::Arrive(link, true, frame) => self.arrive_at_node(link, frame),
-            Event::Arrive(link, false, frame) => {
+            Event::Arrive(link, true, frame, _) => self.arrive_at_node(link, frame),
+            Event::Arrive(link, false, frame, stamp) => {
                 if self.links[link].open {
                     let client = self.links[link].client;
-                    clients[client].arrive(self, link, frame);
+                    clients[client].arrive(self, link, frame, stamp);
                 }
             }
             Event::Broken(link) => clients[self.links[link].client].broken(self, link),
@@ -260,54 +336,112 @@ impl World {
             Event::Effect(process, call) => self.effect(process, call),
             Event::Return(process, call) => self.returned(process, call),
             Event::Thaw(process) => self.thaw(process),
-            Event::Lapse(process, client) => self.lapse(process, client),
+            Event::Lapse(process, session) => self.lapse(process, session),
+            Event::Tick(process) => self.drain(process),
+            Event::Untied(lifeline) => self.untied(lifeline),
+            Event::Registered(node) => {
+                let mut mapping = self.mappings.last().cloned().unwrap_or_default();
+                mapping.iter_mut().filter(|slot| self.owners[**slot] == node).for_each(|slot| {
+                    *slot = self.addresses[node];
+                });
+                self.publish(mapping);
+            }
+            Event::Told(process, epoch) => {
+                let known = &mut self.processes[process].epoch;
+                *known = epoch.max(*known);
+            }
             Event::Fault(i) => self.fault(i, clients),
+        }
+        for i in 0..clients.len() {
+            if clients[i].is_to_fork() && clients.len() < MOST_CLIENTS {
+                let index = clients.len();
+                let child = clients[i].fork(self, index);
+                clients.push(child);
+                self.totals.forked += 1;
+            }
         }
     }
 
-    fn start(&mut self, slot: usize) {
-        let host = slot % self.plan.hosts;
+    /// The arbiter says where the job is mapped to, and one node after the other hears of it.
+    fn publish(&mut self, mapping: Vec<usize>) {
+        self.mappings.push(mapping);
+        let epoch = self.mappings.len() as u64 - 1;
+        for p in self.slots.clone().into_iter().flatten() {
+            self.tell(p, epoch);
+        }
+    }
+
+    fn tell(&mut self, process: usize, epoch: u64) {
+        let delay = self.random.skewed(Nanos::from_millis(500));
+        self.at(self.now + delay, Event::Told(process, epoch));
+    }
+
+    fn start(&mut self, node: usize) {
+        let (host, slot) = (node % self.plan.hosts, self.addresses[node]);
         let machine = host + self.plan.hosts * self.boots[host];
-        let process = Process::new(self.processes.len(), slot, machine);
-        self.slots[slot] = Some(self.processes.len());
-        self.processes.push(process);
+        let number = self.processes.len();
+        self.slots[slot] = Some(number);
+        self.processes.push(Process::new(number, slot, machine));
+        self.tell(number, self.mappings.len() as u64 - 1);
     }
 
     fn fault(&mut self, i: usize, clients: &mut [Client]) {
         match self.plan.faults[i].1 {
-            Fault::Kill(slot) => self.kill(slot),
-            Fault::Restart(slot) => {
-                self.kill(slot);
-                self.start(slot);
+            Fault::Kill(node) => self.kill(self.addresses[node]),
+            Fault::Restart(node) => {
+                self.kill(self.addresses[node]);
+                self.start(node);
+            }
+            Fault::Elsewhere(node) => {
+                self.kill(self.addresses[node]);
+                self.addresses[node] = self.slots.len();
+                self.slots.push(None);
+                self.owners.push(node);
+                self.start(node);
+                let delay = Nanos::from_millis(20) + self.random.skewed(Nanos::from_secs(2));
+                self.at(self.now + delay, Event::Registered(node));
             }
             Fault::Reboot(host) => {
                 self.boots[host] += 1;
-                for slot in (host..self.plan.nodes).step_by(self.plan.hosts) {
-                    self.reboot(slot);
-                    self.start(slot);
+                for node in (host..self.plan.nodes).step_by(self.plan.hosts) {
+                    self.reboot(self.addresses[node]);
+                    self.start(node);
                 }
             }
-            Fault::Drain(slot) => {
-                if let Some(p) = self.slots[slot] {
-                    self.processes[p].draining = true;
-                    self.try_to_end(p);
+            Fault::Drain(node) => {
+                if let Some(p) = self.slots[self.addresses[node]].filter(|p| !self.is_draining(*p)) {
+                    self.begin_drain(p);
                 }
             }
-            Fault::Freeze(slot, long) => {
-                if let Some(p) = self.slots[slot].filter(|p| !self.processes[*p].frozen) {
+            Fault::Freeze(node, long) => {
+                let process = self.slots[self.addresses[node]];
+                if let Some(p) = process.filter(|p| !self.processes[*p].frozen) {
                     self.processes[p].frozen = true;
                     self.at(self.now + long, Event::Thaw(p));
                 }
             }
-            Fault::Reset(client, slot) => {
+            Fault::Reset(client, node) => {
+                let slot = self.addresses[node];
                 for link in 0..self.links.len() {
                     if (self.links[link].client, self.links[link].slot) == (client, slot) {
                         self.reset(link);
                     }
                 }
             }
-            Fault::Cut(client, slot, long) => self.cuts.push((client, slot, self.now + long)),
+            Fault::Cut(client, node, long) => {
+                self.cuts.push((client, self.addresses[node], self.now + long));
+            }
             Fault::StopClient(client, long) => clients[client].stop(self, long),
+            Fault::Remap(mask) => {
+                let chosen = (0..self.plan.nodes).filter(|n| mask >> n & 1 == 1);
+                let mut mapping: Vec<usize> = chosen.map(|n| self.addresses[n]).collect();
+                if mapping.is_empty() {
+                    mapping.push(self.addresses[mask as usize >> 8 & 1]);
+                }
+                self.publish(mapping);
+            }
+            Fault::Fork(client) => clients[client].ask_to_fork(),
+            Fault::Exit(client) => clients[client].ask_to_end(self),
         }
     }
 
@@ -331,225 +465,5 @@ impl World {
         if let Some(p) = process {
             self.processes[p].crash();
         }
-    }
-
-    /// Whether frames get through between a client and an address.
-    fn connected(&self, client: usize, slot: usize) -> bool {
-        !self.cuts.iter().any(|&(c, s, until)| (c, s) == (client, slot) && self.now < until)
-    }
-
-    pub(crate) fn reset(&mut self, link: usize) {
-        if std::mem::replace(&mut self.links[link].open, false) {
-            let process = self.links[link].process;
-            self.disconnected(process, self.links[link].client);
-            let delay = self.random.skewed(Nanos::from_millis(20));
-            self.at(self.now + delay, Event::Broken(link));
-        }
-    }
-
-    /// A client connects: the link, if somebody listens there.
-    pub(crate) fn connect(&mut self, client: usize, slot: usize) -> Option<usize> {
-        let process = self.slots[slot].filter(|_| self.connected(client, slot));
-        let Some(process) = process else {
-            // Refused at once, or nothing heard: the client's own patience ends that.
-            if self.slots[slot].is_none() {
-                let delay = self.random.skewed(Nanos::from_millis(5));
-                self.at(self.now + delay, Event::Refused(client, slot));
-            }
-            return None;
-        };
-        self.links.push(Link { client, process, slot, open: true });
-        Some(self.links.len() - 1)
-    }
-
-    /// Sends a frame; lost if the link is cut, and then nothing that follows arrives either.
-    pub(crate) fn send(&mut self, link: usize, to_node: bool, frame: Frame) {
-        let Link { client, slot, open, .. } = self.links[link];
-        if !open {
-            return;
-        }
-        if !self.connected(client, slot) || self.random.one_in(3000) {
-            self.lost += 1;
-            // Part of it may have arrived: the connection is of no use any more.
-            if self.random.one_in(4) {
-                self.reset(link);
-            } else {
-                self.links[link].slot = usize::MAX;
-            }
-            return;
-        }
-        if slot == usize::MAX {
-            return;
-        }
-        let delay = Nanos(20_000) + self.random.skewed(Nanos::from_millis(300));
-        self.at(self.now + delay, Event::Arrive(link, to_node, frame));
-    }
-
-    pub(crate) fn finish(&mut self, number: usize, result: Result<[u64; 4], Failed>) {
-        let now = self.now;
-        if self.told {
-            println!("             call {number} {:?} ends: {result:?}", self.done[number].op);
-        }
-        let done = &mut self.done[number];
-        done.ended = Some((now, result));
-        let took = now.since(done.begun);
-        let done = done.clone();
-        if took > DEADLINE + Nanos::from_millis(600) && !done.excused {
-            self.break_promise(format!("Time: call {number} took {took:?}"));
-        }
-        match result {
-            Ok(_) => {
-                self.totals.answered += 1;
-                if done.applied == 0 && !matches!(done.op, Op::Lock | Op::Unlock) {
-                    self.break_promise(format!("call {number} {:?} is answered and not done", done.op));
-                }
-            }
-            Err(Failed::NoNode) if took < DEADLINE => {
-                self.break_promise(format!("Time: call {number} failed after {took:?}"));
-            }
-            Err(Failed::Unknown) if self.plan.gentle && matches!(done.op, Op::Write(_)) => {
-                self.break_promise(format!("Time: call {number} was given up, with nodes there to do it"));
-            }
-            Err(Failed::Unknown) => self.totals.unknown += 1,
-            Err(Failed::LockLost) => self.totals.told += 1,
-            Err(Failed::Stale) => self.totals.stale += 1,
-            Err(_) => {}
-        }
-    }
-
-    /// A sync of a client has ended: what it was told before that is durable, or it is told now.
-    pub(crate) fn check_durable(&mut self, number: usize, result: Result<[u64; 4], Failed>) {
-        let (client, begun) = (self.done[number].client, self.done[number].begun);
-        let mut lost = None;
-        for (i, d) in self.done.iter_mut().enumerate() {
-            let acknowledged = matches!(d.ended, Some((at, Ok(_))) if at <= begun);
-            if d.client != client || !matches!(d.op, Op::Write(_) | Op::Append) || !acknowledged {
-                continue;
-            }
-            match result {
-                Ok(_) if !d.synced && !d.told => lost = Some(i),
-                Err(Failed::Unsynced | Failed::Stale) => d.told = true,
-                _ => {}
-            }
-        }
-        self.totals.synced += u64::from(result.is_ok());
-        self.totals.unsynced += u64::from(result == Err(Failed::Unsynced));
-        if let Some(i) = lost {
-            self.break_promise(format!(
-                "Durable: sync {number} went well, and call {i} is in no host's disk"
-            ));
-        }
-    }
-
-    /// The client of a call says that it may be repeated: only if nobody could know better.
-    pub(crate) fn note_blind(&mut self, number: usize, id: u64) {
-        let done = &mut self.done[number];
-        if std::mem::replace(&mut done.blind, true) {
-            return;
-        }
-        self.totals.blind += 1;
-        // With slow storage somebody on each host can always tell, if he is heard.
-        let client = done.client;
-        if self.plan.slow && self.lost < 2 && self.is_entered(client, id) {
-            self.break_promise(format!("Order: call {number} is repeated, though a ledger says it is done"));
-        }
-    }
-
-    /// Storage is changed by a call.
-    pub(crate) fn apply(&mut self, request: Request, file: u64, process: usize) -> Result<[u64; 4], u32> {
-        let Request { number, op, .. } = request;
-        if file != request.file && matches!(op, Op::Write(_) | Op::Append) {
-            self.break_promise(format!("Identity: call {number} {op:?} lands in another file"));
-        }
-        let host = self.processes[process].host;
-        match op {
-            Op::Write(register) => self.check_order(number, register),
-            Op::Sync => self.done.iter_mut().filter(|d| d.on.contains(&host)).for_each(|d| d.synced = true),
-            Op::Replace => self.file += 1,
-            Op::Append => self.log.push(number),
-            Op::Mkdir(name) => match &mut self.names[name as usize] {
-                Some(_) => return Err(17),
-                free => *free = Some(number),
-            },
-            Op::Rmdir(name) => {
-                self.names[name as usize].take().ok_or(2u32)?;
-            }
-            Op::Lock => match self.lock {
-                Some(held) if held != (process, self.done[number].client) => return Err(11),
-                held => {
-                    self.lock = Some((process, self.done[number].client));
-                    self.lock_turns += u64::from(held.is_none());
-                }
-            },
-            Op::Unlock => {
-                if self.lock == Some((process, self.done[number].client)) {
-                    self.lock = None;
-                }
-            }
-        }
-        let done = &mut self.done[number];
-        done.applied += 1;
-        done.on.push(host);
-        let (times, blind) = (done.applied, done.blind);
-        if matches!(op, Op::Write(_)) && times > 1 && !blind {
-            self.break_promise(format!(
-                "Order: call {number} {op:?} was carried out twice, and it was known"
-            ));
-        }
-        let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock | Op::Sync);
-        if once && times > 1 {
-            self.break_promise(format!("Once: call {number} {op:?} was carried out twice"));
-        }
-        Ok([self.log.len() as u64, 1, 0, 0])
-    }
-
-    /// A write lands: nothing newer may have been acknowledged before.
-    fn check_order(&mut self, number: usize, register: u64) {
-        let ended = match self.done[number].ended {
-            Some((ended, Ok(_))) => ended,
-            // No process had it any more when it was given up.
-            Some((_, Err(Failed::NoNode))) => {
-                return self.break_promise(format!("Order: call {number} lands after it failed for good"));
-            }
-            _ => return,
-        };
-        let newer = self.done.iter().position(|d| {
-            d.op == Op::Write(register)
-                && d.begun >= ended
-                && d.applied > 0
-                && matches!(d.ended, Some((_, Ok(_))))
-        });
-        if let Some(newer) = newer {
-            self.break_promise(format!("Order: call {number} lands after call {newer}, begun after its end"));
-        }
-    }
-
-    fn check_end(&self) -> Result<(), String> {
-        for (number, d) in self.done.iter().enumerate() {
-            let Some((_, result)) = d.ended else {
-                if d.excused || self.now.since(d.begun) <= DEADLINE + Nanos::from_secs(1) {
-                    continue;
-                }
-                return Err(format!("Time: call {number} {:?} never ended", d.op));
-            };
-            let times = d.applied;
-            let right = match (d.op, result) {
-                (Op::Lock | Op::Unlock | Op::Sync, _) => true,
-                (Op::Write(_), Ok(_)) => times > 0,
-                (_, Ok(_)) => times == 1,
-                (_, Err(Failed::Refused(_))) => times == 0,
-                // A process that is gone may have done it, before none was left to do it again: not later.
-                (Op::Write(_), Err(_)) => true,
-                (_, Err(Failed::NoNode)) => times == 0,
-                (_, Err(_)) => times <= 1,
-            };
-            if !right {
-                return Err(format!(
-                    "Once: call {number} {:?} ended with {result:?}, done {times} times",
-                    d.op
-                ));
-            }
-        }
-        Ok(())
     }
 }
