@@ -30,9 +30,8 @@ fn reported(test: &str, nodes: &str, script: &str) -> Option<serde_json::Value> 
         .arg(&report)
         .arg("--at")
         .arg(&export)
-        .args(["--", "python3", "-c", script])
+        .args(["--", "env", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=64", "python3", "-c", script])
         .env("D", &export)
-        .envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "64")])
         .env("TMPDIR", home.path())
         .output()
         .unwrap();
