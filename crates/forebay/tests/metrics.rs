@@ -189,7 +189,7 @@ fn every_query_of_the_dashboard_and_of_the_alerts_is_one() {
         });
         println!("{alert} fires");
     };
-    // One after the other: an I/O node is stopped most of the time, one dies, then all; then the arbiter.
+    // Those that come soon: an I/O node is stopped most of the time, then one dies. The others are `promtool test rules`'.
     let slow = AtomicBool::new(true);
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -206,8 +206,4 @@ fn every_query_of_the_dashboard_and_of_the_alerts_is_one() {
     load.finish();
     drop(nodes.remove(0));
     fires("ForebayNodeLost");
-    nodes.clear();
-    fires("ForebayJobStarved");
-    drop(arbiter);
-    fires("ForebayNoLeader");
 }
