@@ -214,7 +214,7 @@ def node():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % pid) as f: parent = int(f.read().rsplit(")", 1)[1].split()[1])
-            with open("/proc/%s/cmdline" % pid, "rb") as f: words = f.read().split(b"\\0")
+            with open("/proc/%s/cmdline" % pid, "rb") as f: words = f.read().split(b"\0")
         except OSError: continue
         if parent == os.getppid() and b"node" in words: return int(pid)
 victim = node()

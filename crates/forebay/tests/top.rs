@@ -39,7 +39,7 @@ impl Terminal {
 /// What is on the screen, without what is different every time: numbers, times, and how much room they take.
 fn masked(screen: &str) -> String {
     let number = |word: &str| {
-        let digits = word.trim_end_matches(['s', 'm', 'h', 'd']);
+        let digits = word.strip_suffix("/s").unwrap_or(word).trim_end_matches(['s', 'm', 'h', 'd']);
         !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
     };
     let unit = |word: &str| ["us", "ms", "s", "B", "kB", "MB", "GB"].contains(&word);
@@ -50,7 +50,7 @@ fn masked(screen: &str) -> String {
         let line = if line.starts_with("NO ANSWER") { "NO ANSWER" } else { line };
         let mut words: Vec<&str> = Vec::new();
         for word in line.split_whitespace() {
-            match word {
+            match word.trim_end_matches(',') {
                 w if w == host => words.push("HOST"),
                 w if number(w) || w == "-" => words.push("N"),
                 w if unit(w) && words.last() == Some(&"N") => {}
@@ -59,9 +59,12 @@ fn masked(screen: &str) -> String {
                 w => words.push(w),
             }
         }
-        text += &format!("{}\n", words.join(" "));
+        // Rows of mere numbers come and go with what was done in the last interval.
+        if words.iter().any(|w| *w != "N") {
+            text += &format!("{}\n", words.join(" "));
+        }
     }
-    text.trim_end().to_owned() + "\n"
+    text
 }
 
 /// A screen is as it was when somebody looked at it: `tests/top/NAME.txt`. After a change that is meant:
