@@ -223,11 +223,9 @@ fn by_tls_with_an_authority_and_a_certificate_of_its_own() {
     let (tenure, _over) = elect(&right, "https://first");
     assert!(tenure.term().0 > 0);
     // Whom it does not know it does not serve, and whom we do not know is not asked.
-    for (wrong, why) in
-        [(tls(&own, None), ""), (tls(&own, Some(&other)), ""), (tls(&other, Some(&own)), "ertificate")]
-    {
-        let said = etcd(&wrong).get("forebay/leader", Instant::now() + Duration::from_secs(2)).unwrap_err();
-        assert!(said.to_string().contains(why), "{wrong:?}: {said}");
+    for wrong in [tls(&own, None), tls(&own, Some(&other)), tls(&other, Some(&own))] {
+        let said = etcd(&wrong).get("forebay/leader", Instant::now() + Duration::from_secs(2));
+        assert!(said.is_err(), "{wrong:?} is served");
     }
     let open = own.join("arb.key");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).expect("our own file");
