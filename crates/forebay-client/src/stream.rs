@@ -275,7 +275,10 @@ impl Client {
     /// Before the process ends or becomes another program: what the node no longer takes is told.
     pub fn rescue(&self, file: &File) -> Result<(), Error> {
         let staged = file.streams.staged.load(Ordering::Relaxed);
-        let gone = |w: &mut Writing| w.shared.as_mut().is_some_and(|s| !self.lives(s, sys::now() + LOOK));
+        let missing = |s: &Shared| s.area.cells().head() != s.area.cells().tail();
+        let gone = |w: &mut Writing| {
+            w.shared.as_mut().is_some_and(|s| missing(s) && !self.lives(s, sys::now() + LOOK))
+        };
         if !staged || file.streams.writing.with(gone) == Some(false) {
             return Ok(());
         }
