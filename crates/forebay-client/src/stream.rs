@@ -272,14 +272,13 @@ impl Client {
         shared.with == self.serving.load(Ordering::Relaxed)
     }
 
-    /// Before the process ends or becomes another program: what the node no longer takes is told.
+    /// Before the process ends or becomes another program: what the node has not taken yet is in the file, or told.
     pub fn rescue(&self, file: &File) -> Result<(), Error> {
         let staged = file.streams.staged.load(Ordering::Relaxed);
-        let missing = |s: &Shared| s.area.cells().head() != s.area.cells().tail();
-        let gone = |w: &mut Writing| {
-            w.shared.as_mut().is_some_and(|s| missing(s) && !self.lives(s, sys::now() + LOOK))
+        let missing = |w: &mut Writing| {
+            w.shared.as_ref().is_some_and(|s| s.area.cells().head() != s.area.cells().tail())
         };
-        if !staged || file.streams.writing.with(gone) == Some(false) {
+        if !staged || file.streams.writing.with(missing) == Some(false) {
             return Ok(());
         }
         let started = sys::now();
