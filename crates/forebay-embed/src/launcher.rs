@@ -4,6 +4,7 @@ use crate::process::Process;
 use crate::{Agent, EmbedError};
 use forebay_client::Address;
 use forebay_types::{Ready, Secret};
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
@@ -36,6 +37,7 @@ pub struct Launcher {
     dir: PathBuf,
     secret: String,
     log: Log,
+    env: Vec<(OsString, OsString)>,
 }
 
 /// What an I/O node is started with.
@@ -84,7 +86,13 @@ impl Launcher {
         let secret = Secret::random().map_err(EmbedError::io("cannot read", "/dev/urandom"))?;
         let file = dir.join("secret");
         secret.write(&file).map_err(EmbedError::io("cannot write", file))?;
-        Ok(Launcher { program: program.to_owned(), dir: dir.to_owned(), secret: secret.to_hex(), log })
+        Ok(Launcher {
+            program: program.to_owned(),
+            dir: dir.to_owned(),
+            secret: secret.to_hex(),
+            log,
+            env: Vec::new(),
+        })
     }
 
     /// Starts the same with the same secret, and keeps everything in `dir`.
@@ -92,6 +100,13 @@ impl Launcher {
         let file = dir.join("secret");
         std::fs::copy(self.secret_file(), &file).map_err(EmbedError::io("cannot write", file))?;
         Ok(Launcher { dir: dir.to_owned(), ..self.clone() })
+    }
+
+    /// Starts the same with this in its environment.
+    #[must_use]
+    pub fn with_env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Launcher {
+        self.env.push((key.into(), value.into()));
+        self
     }
 
     /// The secret of the nodes, of their arbiters, and of jobs that no arbiter knows.
@@ -217,7 +232,7 @@ impl Launcher {
     }
 
     fn start(&self, what: &str, name: &str, mut command: Command) -> Result<Process, EmbedError> {
-        command.env_remove("LD_PRELOAD").env_remove("FOREBAY_CONFIG");
+        command.env_remove("LD_PRELOAD").env_remove("FOREBAY_CONFIG").envs(self.env.iter().cloned());
         match self.log {
             Log::Here => {}
             Log::Errors => drop(command.env("FOREBAY_LOG", "error")),

@@ -206,4 +206,7 @@ fn every_query_of_the_dashboard_and_of_the_alerts_is_one() {
     load.finish();
     drop(nodes.remove(0));
     fires("ForebayNodeLost");
+    // The job is still there, and has nothing.
+    drop(nodes);
+    fires("ForebayJobStarved");
 }

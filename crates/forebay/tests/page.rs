@@ -414,7 +414,9 @@ fn the_page_does_not_grow() {
     }
     let words = sizes.iter().map(|(heap, elements)| format!("{:.2} MB, {elements} elements", heap / 1e6));
     println!("after each of {hours} hours: {}", words.collect::<Vec<_>>().join("; "));
-    let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
-    assert!(last.0 < first.0 * 1.3 && last.1 < first.1 * 1.3 + 200.0, "{sizes:?}");
+    // In the first hour tables and charts fill. What is not collected yet comes and goes: the lower of the last two.
+    let (full, late) = (sizes[1], &sizes[sizes.len() - 2..]);
+    let least = |of: fn(&(f64, f64)) -> f64| late.iter().map(of).fold(f64::INFINITY, f64::min);
+    assert!(least(|s| s.0) < full.0 * 1.3 && least(|s| s.1) < full.1 * 1.3, "{sizes:?}");
     assert_eq!(page.complaints, [""; 0], "the page complains");
 }

@@ -2,7 +2,8 @@
 //! has what is theirs, and nothing else.
 
 use forebay_control::claim::Claim;
-use forebay_testkit::{Munged, Process, as_user, until};
+use forebay_embed::{Launcher, Log};
+use forebay_testkit::{ArbiterProcess, ArbiterSpec, Munged, NodeProcess, NodeSpec, Process, as_user, until};
 use forebay_types::Secret;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -20,15 +21,26 @@ const B: u32 = 7002;
 const ADMIN: u32 = 7009;
 
 struct World {
-    node: Option<Process>,
-    _arbiter: Process,
+    node: Option<NodeProcess>,
+    _arbiter: ArbiterProcess,
     munged: Munged,
     url: String,
+    launcher: Launcher,
     dir: tempfile::TempDir,
 }
 
 fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// A node by TCP that exports `data`.
+fn node_spec(data: &Path, options: &[&str]) -> NodeSpec {
+    NodeSpec {
+        listen: Some("tcp:127.0.0.1:0".into()),
+        exports: vec![format!("{}=data", data.display())],
+        more: options.iter().map(|o| (*o).to_owned()).collect(),
+        ..NodeSpec::default()
+    }
 }
 
 fn said(out: &Output) -> String {
@@ -66,24 +78,16 @@ impl World {
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
             }
         }
-        Secret::random().unwrap().write(&at("secret")).unwrap();
+        let launcher = Launcher::new(Path::new(FOREBAY), dir.path(), Log::Files).unwrap();
+        let launcher = launcher.with_env("FOREBAY_MUNGE_SOCKET", munged.socket());
         let socket = munged.socket().display();
         let settings =
             format!("munge = true\nmunge-socket = \"{socket}\"\nadmins = [\"{ADMIN}\"]\nlease-ms = 2000\n");
-        std::fs::write(at("arbiter.toml"), settings).unwrap();
-        let mut arbiter = Command::new(FOREBAY);
-        arbiter
-            .args(["arbiter", "--die-with-parent", "--listen", "127.0.0.1:0", "--config"])
-            .arg(at("arbiter.toml"));
-        arbiter.arg("--secret-file").arg(at("secret")).arg("--state").arg(at("state"));
-        let log = std::fs::File::create(at("arbiter.log")).unwrap();
-        let said = std::fs::File::create(at("arbiter.said")).unwrap();
-        let arbiter = Process::start(arbiter.stdin(Stdio::null()).stdout(said).stderr(log)).unwrap();
-        let url = until(PATIENCE, "the arbiter listens", || {
-            let text = std::fs::read_to_string(at("arbiter.said")).unwrap_or_default();
-            Some(text.strip_prefix("listening on ")?.split_once('\n')?.0.to_owned())
-        });
-        let mut world = World { node: None, _arbiter: arbiter, munged, url, dir };
+        let arbiter = ArbiterSpec { settings, ..ArbiterSpec::default() };
+        let arbiter =
+            launcher.arbiter(&arbiter).unwrap_or_else(|e| panic!("{e}: {}", launcher.log("arbiter")));
+        let url = arbiter.url().to_owned();
+        let mut world = World { node: None, _arbiter: arbiter, munged, url, launcher, dir };
         world.node = Some(world.start_node(&["--identities", "arbiter", "--arbiter", &world.url]));
         until(PATIENCE, "the node is known", || {
             let (_, text) = world.ask(ADMIN, "GET", "/v1/nodes", "");
@@ -96,24 +100,15 @@ impl World {
         self.dir.path().join(name)
     }
 
-    fn start_node(&self, options: &[&str]) -> Process {
-        let ready = self.at("ready");
-        let _ = std::fs::remove_file(&ready);
-        let mut node = Command::new(FOREBAY);
-        node.args(["node", "--die-with-parent", "--listen", "tcp:127.0.0.1:0"]).args(options);
-        node.arg("--export").arg(format!("{}=data", self.at("data").display()));
-        node.arg("--secret-file").arg(self.at("secret")).arg("--ledger-dir").arg(self.at("ledgers"));
-        node.arg("--ready-file").arg(&ready).env("FOREBAY_MUNGE_SOCKET", self.munged.socket());
-        let log = std::fs::File::options().create(true).append(true).open(self.at("node.log")).unwrap();
-        let node = Process::start(node.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log)).unwrap();
-        until(PATIENCE, "the node listens", || ready.exists().then_some(()));
+    fn start_node(&self, options: &[&str]) -> NodeProcess {
+        let mut node = self.launcher.node(node_spec(&self.at("data"), options)).unwrap();
+        node.await_ready().unwrap_or_else(|e| panic!("{e}: {}", self.launcher.log("node0")));
         node
     }
 
-    /// Where the node listens, `HOST:PORT`.
+    /// Where the node listens, `tcp:HOST:PORT`.
     fn node_address(&self) -> String {
-        let ready: Value = serde_json::from_slice(&std::fs::read(self.at("ready")).unwrap()).unwrap();
-        ready["addresses"][0].as_str().unwrap().strip_prefix("tcp:").unwrap().to_owned()
+        self.node.as_ref().unwrap().addresses()[0].to_string()
     }
 
     fn address(&self) -> &str {
@@ -287,7 +282,7 @@ fn a_node_without_an_arbiter_takes_munge_itself() {
     }
     drop(world.node.take());
     world.node = Some(world.start_node(&["--identities", "munge"]));
-    let node = format!("tcp:{}", world.node_address());
+    let node = world.node_address();
     // Users may mount where they may use the device; here they see one of their own.
     let script = r#"mknod -m 666 "$1/fuse-$2" c 10 229 && mount --bind "$1/fuse-$2" /dev/fuse || exit 77
         { cat /etc/passwd; echo "u$2:x:$2:$2::/:/bin/sh"; } > "$1/passwd-$2" && mount --bind "$1/passwd-$2" /etc/passwd || exit 79
@@ -355,40 +350,18 @@ fn nobody_in_between_hears_a_secret() {
     }
     forebay_testkit::certificates(world.dir.path(), "127.0.0.1");
     let settings = std::fs::read_to_string(world.at("arbiter.toml")).unwrap();
-    std::fs::write(world.at("tls.toml"), format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}"))
-        .unwrap();
-    let mut arbiter = Command::new(FOREBAY);
-    arbiter
-        .args(["arbiter", "--die-with-parent", "--listen", "127.0.0.1:0", "--config"])
-        .arg(world.at("tls.toml"));
-    arbiter.arg("--secret-file").arg(world.at("secret")).arg("--state").arg(world.at("tls-state"));
-    let out = std::fs::File::create(world.at("tls.said")).unwrap();
-    let _tls = Process::start(arbiter.stdin(Stdio::null()).stdout(out)).unwrap();
-    let address = until(PATIENCE, "it listens", || {
-        let text = std::fs::read_to_string(world.at("tls.said")).unwrap_or_default();
-        Some(text.strip_prefix("listening on https://")?.split_once('\n')?.0.to_owned())
-    });
+    let settings = format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}");
+    let spec = ArbiterSpec { name: "tls".into(), settings, ..ArbiterSpec::default() };
+    let tls = world.launcher.arbiter(&spec).unwrap();
+    let address = tls.url().strip_prefix("https://").unwrap().to_owned();
     let (between, heard) = recording(address);
     let url = format!("https://{between}");
     drop(world.node.take());
     let ca = world.at("ca.pem");
-    let ready = world.at("ready");
-    std::fs::remove_file(&ready).unwrap();
-    let mut node = Command::new(FOREBAY);
-    node.args([
-        "node",
-        "--die-with-parent",
-        "--listen",
-        "tcp:127.0.0.1:0",
-        "--identities",
-        "arbiter",
-        "--id",
-        "3",
-    ]);
-    node.args(["--arbiter", &url]).arg("--export").arg(format!("{}=data", world.at("data").display()));
-    node.arg("--secret-file").arg(world.at("secret")).arg("--ledger-dir").arg(world.at("ledgers"));
-    node.arg("--ready-file").arg(&ready).env("FOREBAY_CA", &ca).stdin(Stdio::null());
-    let _node = Process::start(&mut node).unwrap();
+    let launcher = world.launcher.clone().with_env("FOREBAY_CA", &ca);
+    let mut node =
+        launcher.node(node_spec(&world.at("data"), &["--identities", "arbiter", "--arbiter", &url])).unwrap();
+    node.await_ready().unwrap_or_else(|e| panic!("{e}: {}", launcher.log("node0")));
     let run = |options: &[&str]| {
         let all = [&["run", "--quiet", "--arbiter", &url], options, &["--at", "/fwd=data", "--", "sh", "-c"]]
             .concat();

@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_control::view::{HealthView, JobView, NodeState, NodeView};
+use forebay_types::NodeId;
 use forebay_types::exposition::{Bounded, CONTENT_TYPE, Exposition, OTHERS};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// What has to be remembered of jobs from one scrape to the next.
@@ -28,7 +29,7 @@ pub(super) async fn metrics(State(shared): App) -> Response {
     if let Ok((health, nodes, jobs)) = seen {
         of_the_reign(&mut e, &health);
         of_nodes(&mut e, &nodes);
-        of_jobs(&mut e, &jobs, &shared.job_series);
+        of_jobs(&mut e, &jobs, &nodes, &shared.job_series);
     }
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], e.into_text()).into_response()
 }
@@ -102,14 +103,15 @@ fn of_nodes(e: &mut Exposition, nodes: &[NodeView]) {
     gauges("forebay_arbiter_node_silence_seconds", "Since it was last heard of", |n| n.heard_ms as f64 / 1e3);
 }
 
-fn of_jobs(e: &mut Exposition, jobs: &[JobView], series: &JobSeries) {
+fn of_jobs(e: &mut Exposition, jobs: &[JobView], nodes: &[NodeView], series: &JobSeries) {
+    let lost: BTreeSet<NodeId> = nodes.iter().filter(|n| n.state == NodeState::Lost).map(|n| n.id).collect();
     let totals = jobs.iter().map(|j| (j.id.clone(), [j.bytes]));
     let series = series.0.lock().unwrap_or_else(PoisonError::into_inner).update(totals);
     let mut bytes = e.counters("forebay_arbiter_job_bytes_total", "Bytes moved for the job");
     for (job, [n]) in &series {
         bytes.sample(&[("job", job)], *n as f64);
     }
-    let mut gauges = |name: &str, help: &str, value: fn(&JobView) -> f64| {
+    let mut gauges = |name: &str, help: &str, value: &dyn Fn(&JobView) -> f64| {
         let mut sums: BTreeMap<&str, f64> = series.iter().map(|(name, _)| (name.as_str(), 0.0)).collect();
         for job in jobs {
             let name = if sums.contains_key(job.id.as_str()) { job.id.as_str() } else { OTHERS };
@@ -120,13 +122,16 @@ fn of_jobs(e: &mut Exposition, jobs: &[JobView], series: &JobSeries) {
             family.sample(&[("job", job)], sum);
         }
     };
-    gauges("forebay_arbiter_job_bytes_per_second", "Bytes moved for the job, in the last second", |j| {
+    gauges("forebay_arbiter_job_bytes_per_second", "Bytes moved for the job, in the last second", &|j| {
         j.bandwidth_mbs * 1e6
     });
-    gauges("forebay_arbiter_job_predicted_bytes_per_second", "What was predicted for its I/O nodes", |j| {
+    gauges("forebay_arbiter_job_predicted_bytes_per_second", "What was predicted for its I/O nodes", &|j| {
         j.predicted_mbs.unwrap_or(0.0) * 1e6
     });
-    gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has", |j| j.nodes.len() as f64);
+    // One that is lost stays the job's until another takes its place: it is of no use to it.
+    gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has, without those that are lost", &|j| {
+        j.nodes.iter().filter(|n| !lost.contains(n)).count() as f64
+    });
 }
 
 #[cfg(test)]
@@ -146,7 +151,7 @@ mod tests {
     fn many_jobs_make_few_series() {
         let mut e = Exposition::default();
         let jobs: Vec<JobView> = (0..5000).map(job).collect();
-        of_jobs(&mut e, &jobs, &JobSeries::new(10));
+        of_jobs(&mut e, &jobs, &[], &JobSeries::new(10));
         let text = e.into_text();
         let series = text.lines().filter(|l| l.starts_with("forebay_arbiter_job_bytes_total{")).count();
         assert_eq!(series, 11);
