@@ -2,7 +2,8 @@
 #![no_main]
 
 use forebay_wire::frame::{HEADER_LEN, Header};
-use forebay_wire::hello::{Greeting, Hello, Welcome};
+use forebay_types::{Protect, Secret};
+use forebay_wire::hello::{Greeting, Hello, Proof, SessionId, Side, Welcome};
 use forebay_wire::message::{Answer, Meta, decode};
 use forebay_wire::{MAX_DATA, MAX_PATH};
 use libfuzzer_sys::fuzz_target;
@@ -34,4 +35,25 @@ fuzz_target!(|data: &[u8]| {
     let _ = decode::<Hello<'_>>(body, "hello");
     let _ = decode::<Greeting>(body, "greeting");
     let _ = decode::<Welcome>(body, "welcome");
+    sealed(data);
 });
+
+/// Nothing that was not sealed is opened, however it comes.
+fn sealed(mut data: &[u8]) {
+    let protect = if data.len().is_multiple_of(2) { Protect::Integrity } else { Protect::Privacy };
+    let what = Proof { node: &[1; 16], client: &[2; 16], session: SessionId([3; 16]), job: "j", protect };
+    let ends = what.seed(&Secret::new([4; 32])).ends(Side::Node, protect, [b"", b"", b""]);
+    let (_, mut opener) = ends.expect("it is protected");
+    while !data.is_empty() {
+        let room = opener.room();
+        let n = room.len().min(data.len()).min(17);
+        assert!(n > 0);
+        room[..n].copy_from_slice(&data[..n]);
+        opener.received(n);
+        data = &data[n..];
+        match opener.take(&mut [0; 8]) {
+            Ok(n) => assert_eq!(n, 0),
+            Err(_) => return,
+        }
+    }
+}

@@ -422,6 +422,7 @@ impl Client {
             rank: self.task.map(|t| (t.rank, t.ranks)),
             epoch: self.nodes.epoch(),
             lifeline,
+            protect: self.config.protect,
             tick: PING_AFTER.min(self.config.deadline() / 2).max(Duration::from_millis(1)),
         };
         let conn = Conn::open(node, address, &who, until)?;

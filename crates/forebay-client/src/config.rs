@@ -1,7 +1,7 @@
 //! What a client must know: where the I/O nodes are, which directories they serve, the job's name
 //! and secret. `forebay run` writes it as JSON; the processes of the job read it.
 
-use forebay_types::{Address, Epoch, Seat, Secret, Starter, Task, same_host};
+use forebay_types::{Address, Epoch, Protect, Seat, Secret, Starter, Task, same_host};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,6 +101,9 @@ pub struct Config {
     /// What then.
     #[serde(default)]
     pub fallback: Fallback,
+    /// How what goes to and from I/O nodes on other hosts is protected at least; nodes may ask for more.
+    #[serde(default)]
+    pub protect: Protect,
     /// Where it is counted what is done with each file, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<PathBuf>,
@@ -136,6 +139,7 @@ impl Config {
             stage: false,
             deadline_ms: default_deadline_ms(),
             fallback: Fallback::default(),
+            protect: Protect::None,
             files: None,
             placeholder: None,
         }

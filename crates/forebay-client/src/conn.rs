@@ -2,17 +2,17 @@
 
 use crate::error::Error;
 use crate::hosts::HostSet;
-use crate::identity::{Identity, challenge};
+use crate::identity::Identity;
+use crate::socket::Socket;
 use crate::spin::Waiter;
 use crate::sys;
 use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, HostBoot, Incarnation, Proof, Side, Welcome, negotiate};
-use forebay_wire::message::{decode, encode_into};
+use forebay_wire::hello::{HostBoot, Incarnation, Welcome};
 use forebay_wire::session::call::Process;
 use forebay_wire::session::fence::fence;
 use forebay_wire::session::wait::{Patience, Step, Wait};
-use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, IntoRawFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub(crate) enum Failure {
 }
 
 pub(crate) struct Conn {
-    fd: OwnedFd,
-    address: Address,
+    pub(crate) socket: Socket,
+    pub(crate) address: Address,
     pub(crate) welcome: Welcome,
     /// Who is at the other end.
     pub(crate) process: Process,
@@ -57,7 +57,7 @@ pub(crate) struct Conn {
     buffer: Vec<u8>,
     /// The part of the buffer that was received and not yet used.
     filled: std::ops::Range<usize>,
-    patience: Patience,
+    pub(crate) patience: Patience,
     waiter: Waiter,
 }
 
@@ -68,7 +68,8 @@ pub(crate) struct Reply<'a> {
 }
 
 /// Where a frame's body went.
-enum Destination {
+#[derive(Clone)]
+pub(crate) enum Destination {
     Buffer(std::ops::Range<usize>),
     Caller(usize),
 }
@@ -98,7 +99,7 @@ impl Conn {
         let tick = who.tick.min(left / 2).max(Duration::from_millis(1));
         sys::set_timeouts(&fd, tick).map_err(|e| broken("set timeouts", e))?;
         let mut conn = Conn {
-            fd,
+            socket: Socket::new(fd),
             address: address.clone(),
             welcome: Welcome {
                 version: 0,
@@ -126,86 +127,11 @@ impl Conn {
             waiter: Waiter::default(),
         };
         conn.shake_hands(who, started)?;
-        sys::set_timeouts(&conn.fd, who.tick).map_err(|e| broken("set timeouts", e))?;
+        sys::set_timeouts(conn.socket.fd(), who.tick).map_err(|e| broken("set timeouts", e))?;
         Ok(conn)
     }
 
-    fn shake_hands(&mut self, who: &Identity<'_>, started: Nanos) -> Result<(), Failure> {
-        let protocol = |a: &Address, e: &dyn std::fmt::Display| {
-            Failure::Fatal(Error::Protocol(a.clone(), e.to_string()))
-        };
-        let address = self.address.clone();
-        let mut wait = Wait::new(self.patience, started, sys::now());
-        // A node that is stopped accepts connections too: no pings yet, one patience for the greeting.
-        wait.sent(sys::now(), true);
-        let (_, opcode, place) = self.receive_frame(&mut wait, None)?;
-        if opcode == Opcode::Goodbye {
-            // It has as many connections as it takes, most likely: that may pass.
-            let why = String::from_utf8_lossy(self.buffered(place)).into_owned();
-            return Err(self.broken(&why));
-        }
-        if opcode != Opcode::Greeting {
-            return Err(protocol(&address, &"it did not greet"));
-        }
-        let greeting: Greeting =
-            decode(self.buffered(place), "greeting").map_err(|e| protocol(&address, &e))?;
-        let version = negotiate(&greeting).map_err(|e| protocol(&address, &e))?;
-        self.process.incarnation = greeting.incarnation;
-        self.process.host = greeting.host_boot;
-        self.host = HostSet::of(greeting.host_boot);
-        let challenge = challenge().map_err(|e| protocol(&address, &e))?;
-        let (session, job) = (who.session, who.job);
-        let proof = Proof { node: &greeting.challenge, client: &challenge, session, job };
-        let hello = Hello {
-            version,
-            session: who.session,
-            job: who.job,
-            host: who.host,
-            pid: sys::pid(),
-            rank: who.rank,
-            proof: proof.of(Side::Client, who.secret),
-            challenge,
-            credential: who.credential,
-            epoch: who.epoch,
-            lifeline: who.lifeline,
-        };
-        let mut body = Vec::new();
-        encode_into(&hello, &mut body);
-        let mut header = Header::request(Opcode::Hello, 0, body.len() as u32);
-        let hello_at = sys::now();
-        header.stamp = hello_at.0.into();
-        self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(&body)])?;
-        wait.sent(sys::now(), true);
-        let (header, _, place) = self.receive_frame(&mut wait, None)?;
-        let body = self.buffered(place);
-        if header.status.get() != 0 {
-            let text = String::from_utf8_lossy(body).into_owned();
-            // A node that is draining is not an enemy: another one may take us.
-            return Err(if header.has(flag::MOVE) {
-                Failure::Broken(format!("{address}: {text}"))
-            } else {
-                protocol(&address, &text)
-            });
-        }
-        self.welcome = decode(body, "welcome").map_err(|e| protocol(&address, &e))?;
-        // Before anything else is said: who took over the address of a node that is gone gets nothing.
-        if proof.verify(Side::Node, who.secret, &self.welcome.proof).is_err() {
-            return Err(self.broken("it does not know the job's secret: it is no I/O node of this job"));
-        }
-        if self.welcome.max_data == 0
-            || self.welcome.max_data > forebay_wire::MAX_DATA
-            || self.welcome.credits == 0
-        {
-            return Err(protocol(&address, &"it offers no usable limits"));
-        }
-        // The node measures our clock by a frame that took no longer than this: so much later than we
-        // think may it believe the lease to end.
-        let transit = sys::now().since(hello_at);
-        self.patience.lease = Nanos::from_millis(u64::from(self.welcome.lease_ms)) + transit;
-        Ok(())
-    }
-
-    fn buffered(&self, place: Destination) -> &[u8] {
+    pub(crate) fn buffered(&self, place: Destination) -> &[u8] {
         match place {
             Destination::Buffer(range) => &self.buffer[range],
             Destination::Caller(_) => &[],
@@ -214,19 +140,17 @@ impl Conn {
 
     /// The descriptor's number, so that a front end can protect it.
     pub(crate) fn raw_fd(&self) -> i32 {
-        self.fd.as_raw_fd()
+        self.socket.fd().as_raw_fd()
     }
 
     /// The bare connection, by its number.
     pub(crate) fn into_raw_fd(self) -> i32 {
-        self.fd.into_raw_fd()
+        self.socket.into_fd().into_raw_fd()
     }
 
     /// Moves the descriptor away from a number a program wants for itself.
     pub(crate) fn relocate(&mut self) {
-        if let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&self.fd, self.fd.as_raw_fd() + 1) {
-            self.fd = fd;
-        }
+        self.socket.relocate();
     }
 
     /// The wait for a request that is sent now, for a call that began at `call_started`.
@@ -251,7 +175,7 @@ impl Conn {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        sys::is_closed(&self.fd)
+        sys::is_closed(self.socket.fd())
     }
 
     /// A new request, or train of requests, begins.
@@ -380,12 +304,12 @@ impl Conn {
         }
     }
 
-    fn broken(&self, what: &str) -> Failure {
+    pub(crate) fn broken(&self, what: &str) -> Failure {
         Failure::Broken(format!("{}: {what}", self.address))
     }
 
     /// Reads one frame. Its body is left in the buffer, unless it is data for the caller.
-    fn receive_frame(
+    pub(crate) fn receive_frame(
         &mut self,
         wait: &mut Wait,
         into: Option<&mut [u8]>,
@@ -407,7 +331,7 @@ impl Conn {
         let mut have = 0;
         while have < HEADER_LEN {
             let pieces = &mut [IoSliceMut::new(&mut head[have..]), IoSliceMut::new(into)];
-            let got = self.waiter.receive(&self.fd, pieces);
+            let got = self.socket.receive(&mut self.waiter, pieces);
             have += self.progress(wait, got)?;
         }
         let (header, opcode) = self.parse(&head)?;
@@ -484,7 +408,7 @@ impl Conn {
         while self.filled.len() < need {
             let room = self.buffer.len().min(self.filled.end.saturating_add(most));
             let pieces = &mut [IoSliceMut::new(&mut self.buffer[self.filled.end..room])];
-            let got = self.waiter.receive(&self.fd, pieces);
+            let got = self.socket.receive(&mut self.waiter, pieces);
             self.filled.end += self.progress(wait, got)?;
         }
         Ok(())
@@ -492,7 +416,7 @@ impl Conn {
 
     fn receive_exactly(&mut self, wait: &mut Wait, mut into: &mut [u8]) -> Result<(), Failure> {
         while !into.is_empty() {
-            let got = sys::receive(&self.fd, &mut [IoSliceMut::new(into)]);
+            let got = self.socket.receive(&mut self.waiter, &mut [IoSliceMut::new(into)]);
             let n = self.progress(wait, got)?;
             into = &mut into[n..];
         }
@@ -530,13 +454,13 @@ impl Conn {
             Step::Ping => {
                 let mut ping = Header::request(Opcode::Ping, 0, 0);
                 ping.stamp = now.0.into();
-                match sys::send(&self.fd, &[IoSlice::new(ping.as_bytes())]) {
-                    Ok(n) => {
+                match self.socket.send_small(ping.as_bytes()) {
+                    Ok(whole) => {
                         let now = sys::now();
                         wait.sent(now, true);
                         self.last_out = Some(now);
                         // Half a ping and then nothing: no frame can follow it.
-                        if n == HEADER_LEN { Ok(()) } else { Err(self.broken("it takes no more data")) }
+                        if whole { Ok(()) } else { Err(self.broken("it takes no more data")) }
                     }
                     Err(Errno::AGAIN | Errno::INTR) => {
                         wait.cannot_ping();
@@ -550,11 +474,18 @@ impl Conn {
         }
     }
 
-    fn send_all(&mut self, wait: &mut Wait, mut pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {
+    pub(crate) fn send_all(&mut self, wait: &mut Wait, pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {
+        match self.socket.sealed(pieces) {
+            Some(records) => self.send_pieces(wait, &mut [IoSlice::new(&records)]),
+            None => self.send_pieces(wait, pieces),
+        }
+    }
+
+    fn send_pieces(&mut self, wait: &mut Wait, mut pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {
         let mut stalled_since = None;
         IoSlice::advance_slices(&mut pieces, 0);
         while !pieces.is_empty() {
-            match sys::send(&self.fd, pieces) {
+            match self.socket.send(pieces) {
                 Ok(n) => {
                     IoSlice::advance_slices(&mut pieces, n);
                     stalled_since = None;
@@ -588,13 +519,13 @@ impl Conn {
     }
 
     /// Takes leave, without waiting for an answer.
-    pub(crate) fn goodbye(&self, linger: bool) {
+    pub(crate) fn goodbye(&mut self, linger: bool) {
         let mut bye = Header::request(Opcode::Goodbye, 0, 0);
         if linger {
             bye.set(flag::LINGER);
         }
         bye.stamp = sys::now().0.into();
         // The process is leaving: a node that does not get it finds out by the closed socket.
-        let _ = sys::send(&self.fd, &[IoSlice::new(bye.as_bytes())]);
+        let _ = self.socket.send_small(bye.as_bytes());
     }
 }

@@ -1,6 +1,6 @@
 //! Who this process is, and what it asks a node to prove.
 
-use forebay_types::{Epoch, Secret};
+use forebay_types::{Epoch, Protect, Secret};
 use forebay_wire::hello::SessionId;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::time::Duration;
@@ -17,6 +17,8 @@ pub(crate) struct Identity<'a> {
     pub(crate) epoch: Epoch,
     /// The connection is not for requests, but for children to hold the session by.
     pub(crate) lifeline: bool,
+    /// How a connection to another host is protected at least.
+    pub(crate) protect: Protect,
     /// How late a deadline may be noticed.
     pub(crate) tick: Duration,
 }

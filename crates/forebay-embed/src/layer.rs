@@ -7,6 +7,7 @@ use crate::lease::{self, Lease};
 use crate::rundir::RunDir;
 use crate::{EmbedError, write_config};
 use forebay_client::{Config, Counters, ExportMap, Fallback, OpTotals};
+use forebay_types::Protect;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -67,6 +68,8 @@ pub struct LayerConfig {
     pub deadline: Duration,
     /// What a call does when no node answers.
     pub fallback: Fallback,
+    /// How what goes between hosts is protected.
+    pub protect: Protect,
     /// Further arguments to each `node`, for example its scheduler.
     pub node_args: Vec<String>,
     /// The job's name.
@@ -167,6 +170,7 @@ impl Layer {
             exports,
             deadline_ms: config.deadline.as_millis() as u64,
             fallback: config.fallback,
+            protect: config.protect,
             // All of them are on this machine: one kernel, which has one view of every file.
             // On hosts of their own they see each other's writes when their file system says so.
             stripe: config.io_nodes > 1 && config.across.as_ref().is_none_or(|a| a.io_hosts.is_empty()),

@@ -5,7 +5,7 @@ pub use crate::layout::LayoutSource;
 pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::{Address, Identity, NodeId, Secret, SecretError};
+use forebay_types::{Address, Identity, NodeId, Protect, Secret, SecretError};
 use forebay_wire::session::presence::GRACE;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -67,6 +67,8 @@ pub struct NodeConfig {
     pub act_as: ActAs,
     /// Root on a compute node is root here, too; else it is nobody.
     pub allow_root: bool,
+    /// How what goes to and from other hosts is protected.
+    pub protect: Protect,
     /// Where `munged` listens, if not in the usual place.
     pub munge_socket: Option<PathBuf>,
     /// How requests are scheduled.
@@ -135,6 +137,7 @@ impl Default for NodeConfig {
             jobs: Vec::new(),
             act_as: ActAs::Unsaid,
             allow_root: false,
+            protect: Protect::None,
             munge_socket: None,
             scheduler: "fifo".parse().expect("fifo is a scheduler"),
             layout: LayoutSource::default(),
@@ -192,6 +195,7 @@ struct File {
     r#as: Option<String>,
     identities: Option<String>,
     allow_root: Option<bool>,
+    protect: Option<Protect>,
     munge_socket: Option<PathBuf>,
     scheduler: Option<SchedulerConfig>,
     servers: Option<u32>,
@@ -319,6 +323,7 @@ impl NodeConfig {
             (None, None) => {}
         }
         set(&mut c.allow_root, file.allow_root);
+        set(&mut c.protect, file.protect);
         c.munge_socket = file.munge_socket;
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
@@ -380,7 +385,7 @@ mod tests {
         );
         assert_eq!((c.stall_timeout, c.drain_timeout), (d.stall_timeout, d.drain_timeout));
         assert_eq!((c.layout, c.servers, c.interval), (d.layout, d.servers, d.interval));
-        assert_eq!(c.share_threshold, d.share_threshold);
+        assert_eq!((c.share_threshold, c.protect), (d.share_threshold, d.protect));
         assert_eq!(c.listen.len(), 2);
         assert_eq!(c.exports[0].name, "scratch");
     }

@@ -11,9 +11,9 @@ use crate::reply::ReplyBody;
 use crate::serve::{self, data_op};
 use crate::session::{Arrival, Session};
 use crate::{control, sys};
-use forebay_types::{Epoch, Nanos};
+use forebay_types::{Epoch, Nanos, Protect};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::hello::{Greeting, Hello, Welcome};
+use forebay_wire::hello::{Greeting, Hello, Side, Welcome};
 use forebay_wire::message::{Meta, append_to, decode};
 use forebay_wire::{MAX_DATA, VERSION_MAX, VERSION_MIN, WireError};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -73,8 +73,10 @@ impl Connection {
             host_boot: self.node.host_boot,
             incarnation: self.node.incarnation,
             challenge,
+            protect: if sys::is_local(self.link.fd()) { Protect::None } else { self.node.config.protect },
         };
         self.send_message(Header::request(Opcode::Greeting, 0, 0), &greeting)?;
+        let greeted = self.frame[HEADER_LEN..].to_vec();
         self.rx.expect_within(self.node.config.handshake_timeout);
         let (header, opcode) = self.next_header()?;
         if opcode != Opcode::Hello || header.has(flag::REPLY) {
@@ -90,13 +92,17 @@ impl Connection {
         let nobody = Arc::default();
         let body = self.rx.body(self.link.fd(), &header, opcode, (&self.node.pool, &nobody))?;
         let Body::Here(at, len) = body else { return Err(WireError::Malformed("hello").into()) };
-        let hello: Hello<'_> = decode(self.rx.bytes(at, len), "hello")?;
+        let heard = self.rx.bytes(at, len).to_vec();
+        let hello: Hello<'_> = decode(&heard, "hello")?;
         if !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
             return Err(
                 WireError::Version { theirs: hello.version, min: VERSION_MIN, max: VERSION_MAX }.into()
             );
         }
-        let (job, admin, proof) = self.node.jobs.authenticate(&challenge, &hello)?;
+        let (job, admin, (proof, seed)) = self.node.jobs.authenticate(&challenge, &hello)?;
+        if hello.protect < greeting.protect {
+            return Err(WireError::Unprotected(greeting.protect).into());
+        }
         let (version, lifeline) = (hello.version, hello.lifeline);
         let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
         let who = Arrival {
@@ -124,7 +130,17 @@ impl Connection {
             proof,
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
-        if let Err(stop) = sent {
+        let protected = sent.and_then(|()| {
+            let handshake = [&greeted[..], &heard, &self.frame[HEADER_LEN..]];
+            match seed.ends(Side::Node, hello.protect, handshake) {
+                None => Ok(()),
+                Some((sealer, opener)) => {
+                    self.link.protect(sealer);
+                    self.rx.protect(opener)
+                }
+            }
+        });
+        if let Err(stop) = protected {
             self.leave(&session, lifeline, &stop);
             return Err(stop);
         }

@@ -10,6 +10,7 @@ use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos, Secret};
 use forebay_wire::WireError;
 use forebay_wire::hello::{Hello, Side, verify};
+use forebay_wire::seal::Seed;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -144,8 +145,11 @@ impl Jobs {
         &self,
         challenge: &[u8; 16],
         hello: &Hello<'_>,
-    ) -> Result<(Arc<Job>, bool, [u8; 32]), WireError> {
-        let proof = |secret: &Secret| hello.to_prove(challenge).of(Side::Node, secret);
+    ) -> Result<(Arc<Job>, bool, ([u8; 32], Seed)), WireError> {
+        let proof = |secret: &Secret| {
+            let what = hello.to_prove(challenge);
+            (what.of(Side::Node, secret), what.seed(secret))
+        };
         if !hello.credential.is_empty() {
             let (secret, user) = self.identities.vouched(hello)?;
             verify(&secret, challenge, hello)?;
@@ -320,6 +324,7 @@ mod tests {
             credential: "",
             epoch: forebay_types::Epoch(0),
             lifeline: false,
+            protect: forebay_types::Protect::None,
         };
         hello.proof = hello.to_prove(challenge).of(Side::Client, secret);
         hello

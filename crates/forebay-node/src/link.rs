@@ -5,6 +5,7 @@ use crate::session::Session;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::WireError;
+use forebay_wire::seal::Sealer;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -63,7 +64,9 @@ impl Stop {
             Stop::Credits(_) => Errno::DQUOT,
             Stop::NoMemory(_) => Errno::NOBUFS,
             Stop::Wire(WireError::Version { .. }) => Errno::PROTONOSUPPORT,
-            Stop::Wire(WireError::Credentials | WireError::UnknownJob) => Errno::ACCESS,
+            Stop::Wire(WireError::Credentials | WireError::UnknownJob | WireError::Unprotected(_)) => {
+                Errno::ACCESS
+            }
             Stop::Wire(WireError::UnknownOpcode(_)) => Errno::OPNOTSUPP,
             Stop::Wire(WireError::TooLong { .. }) => Errno::MSGSIZE,
             Stop::Wire(_) => Errno::PROTO,
@@ -87,11 +90,21 @@ impl Frame {
     }
 }
 
+/// A frame that waits to be sent, or its rest.
+struct Queued {
+    frame: Frame,
+    from: usize,
+    /// Whether it is sealed already, if that is wanted here.
+    sealed: bool,
+}
+
 /// The shared part of a connection.
 pub(crate) struct Link {
     socket: OwnedFd,
     out: Mutex<Out>,
     out_free: Condvar,
+    /// What is sent is sealed with this. Only who is sending uses it.
+    sealer: OnceLock<Mutex<Sealer>>,
     /// Requests received and not answered yet.
     pub(crate) unanswered: AtomicU32,
     /// When the last frame came.
@@ -114,7 +127,7 @@ struct Out {
     busy: bool,
     /// The connection's thread waits for that to end. Waking nobody would cost a system call, too.
     awaited: bool,
-    queue: VecDeque<(Frame, usize)>,
+    queue: VecDeque<Queued>,
 }
 
 impl Link {
@@ -124,6 +137,7 @@ impl Link {
             session: OnceLock::new(),
             out: Mutex::default(),
             out_free: Condvar::new(),
+            sealer: OnceLock::new(),
             unanswered: AtomicU32::new(0),
             heard: AtomicU64::new(sys::now().0),
             stamp: AtomicU64::new(0),
@@ -167,6 +181,30 @@ impl Link {
     pub(crate) fn cut(&self) {
         self.dead.store(true, Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// From now on everything is sealed with this.
+    pub(crate) fn protect(&self, sealer: Sealer) {
+        let _ = self.sealer.set(Mutex::new(sealer));
+    }
+
+    /// These bytes as they are sent, by whoever is sending: `None` if as they are.
+    fn sealed(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let sealer = self.sealer.get()?;
+        let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 1024 + 64);
+        sealer.lock().unwrap_or_else(PoisonError::into_inner).seal([bytes], &mut out);
+        Some(out)
+    }
+
+    /// What is next in the queue, as it is sent.
+    fn next_of(&self, mut queued: Queued) -> Queued {
+        if !queued.sealed
+            && let Some(bytes) = self.sealed(queued.frame.bytes())
+        {
+            queued.frame = Frame::Bytes(bytes);
+        }
+        queued.sealed = true;
+        queued
     }
 
     /// Sends what the client takes now, for at most [`SEND_SLICE`].
@@ -213,7 +251,10 @@ impl Link {
         }
         out.busy = true;
         drop(out);
-        let result = self.send_all(frame);
+        let result = match self.sealed(frame) {
+            Some(bytes) => self.send_all(&bytes),
+            None => self.send_all(frame),
+        };
         self.send_queued(result)
     }
 
@@ -234,12 +275,13 @@ impl Link {
             if result.is_err() {
                 out.queue.clear();
             }
-            let Some((frame, from)) = out.queue.pop_front() else {
+            let Some(queued) = out.queue.pop_front() else {
                 self.let_go(out);
                 break;
             };
             drop(out);
-            result = self.send_all(&frame.bytes()[from..]);
+            let queued = self.next_of(queued);
+            result = self.send_all(&queued.frame.bytes()[queued.from..]);
             self.unanswered.fetch_sub(1, Relaxed);
         }
         if result.is_err() {
@@ -256,9 +298,17 @@ impl Link {
         }
         out.busy = true;
         drop(out);
-        let result = match send(&self.socket, frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(n) if n < frame.len() => self.send_all(&frame[n..]),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+        let sealed = self.sealed(frame);
+        let bytes = sealed.as_deref().unwrap_or(frame);
+        let result = match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) if n < bytes.len() => self.send_all(&bytes[n..]),
+            Ok(_) => Ok(()),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                if let Some(sealer) = self.sealer.get() {
+                    sealer.lock().unwrap_or_else(PoisonError::into_inner).take_back();
+                }
+                Ok(())
+            }
             Err(e) => Err(Stop::Broken(e)),
         };
         drop(self.send_queued(result));
@@ -271,13 +321,14 @@ impl Link {
             self.unanswered.fetch_sub(1, Relaxed);
             return;
         }
-        out.queue.push_back((frame, 0));
+        out.queue.push_back(Queued { frame, from: 0, sealed: false });
         if out.busy {
             return;
         }
         out.busy = true;
-        while let Some((frame, from)) = out.queue.pop_front() {
+        while let Some(queued) = out.queue.pop_front() {
             drop(out);
+            let Queued { frame, from, .. } = self.next_of(queued);
             let bytes = &frame.bytes()[from..];
             match self.send_some(bytes) {
                 Ok(n) if n == bytes.len() => {
@@ -285,7 +336,7 @@ impl Link {
                     out = self.lock();
                 }
                 Ok(n) => {
-                    self.lock().queue.push_front((frame, from + n));
+                    self.lock().queue.push_front(Queued { frame, from: from + n, sealed: true });
                     let link = Arc::clone(self);
                     let flusher = move || drop(link.send_queued(Ok(())));
                     let spawned = std::thread::Builder::new()

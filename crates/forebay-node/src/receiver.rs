@@ -6,7 +6,9 @@ use crate::link::{Stop, longest};
 use crate::spinners::Spinners;
 use crate::sys::{self, Map, PAGE};
 use forebay_types::Nanos;
+use forebay_wire::WireError;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
+use forebay_wire::seal::Opener;
 use forebay_wire::session::spin::Spin;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
@@ -34,6 +36,8 @@ pub(crate) struct Receiver {
     /// The last payload did not fit: fetch headers alone, the payload goes elsewhere.
     large: bool,
     spin: Spin,
+    /// What comes is sealed, and opened with this.
+    opener: Option<Opener>,
 }
 
 /// A frame's body.
@@ -54,7 +58,17 @@ impl Receiver {
             deadline: None,
             large: false,
             spin: Spin::default(),
+            opener: None,
         })
+    }
+
+    /// From now on what comes is sealed.
+    pub(crate) fn protect(&mut self, opener: Opener) -> Result<(), Stop> {
+        if !self.is_empty() {
+            return Err(WireError::Unexpected("a hello is answered before more is said").into());
+        }
+        self.opener = Some(opener);
+        Ok(())
     }
 
     /// Whether nothing is buffered: the buffer may be used for something else until the next receive.
@@ -73,6 +87,7 @@ impl Receiver {
     pub(crate) fn more(&self, fd: BorrowedFd<'_>) -> bool {
         let mut byte = [0u8; 1];
         !self.is_empty()
+            || self.opener.as_ref().is_some_and(Opener::is_ready)
             || matches!(recv(fd, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
     }
 
@@ -163,9 +178,9 @@ impl Receiver {
         let began = Instant::now();
         let mut progress = began;
         while done < len {
-            let silent = match recv(fd, &mut into[done..], RecvFlags::WAITALL) {
-                Ok((0, _)) => return Err(Stop::Closed),
-                Ok((n, _)) => {
+            let silent = match receive(&mut self.opener, fd, &mut into[done..], RecvFlags::WAITALL)? {
+                Ok(0) => return Err(Stop::Closed),
+                Ok(n) => {
                     done += n;
                     false
                 }
@@ -207,11 +222,11 @@ impl Receiver {
         }
         (self.start, self.end) = (HEAD, HEAD);
         loop {
-            let got = recv(fd, &mut self.map[HEAD..], RecvFlags::DONTWAIT);
+            let got = receive(&mut self.opener, fd, &mut self.map[HEAD..], RecvFlags::DONTWAIT)?;
             let took = sys::now().since(began);
             match got {
-                Ok((0, _)) => return Err(Stop::Closed),
-                Ok((n, _)) => {
+                Ok(0) => return Err(Stop::Closed),
+                Ok(n) => {
                     self.end += n;
                     self.spin.hit(took);
                     return Ok(());
@@ -231,9 +246,9 @@ impl Receiver {
     /// back now and then.
     fn fill(&mut self, fd: BorrowedFd<'_>, to: usize) -> Result<(), Stop> {
         loop {
-            match recv(fd, &mut self.map[self.end..to], RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Stop::Closed),
-                Ok((n, _)) => {
+            match receive(&mut self.opener, fd, &mut self.map[self.end..to], RecvFlags::empty())? {
+                Ok(0) => return Err(Stop::Closed),
+                Ok(n) => {
                     self.end += n;
                     return Ok(());
                 }
@@ -270,4 +285,27 @@ impl Receiver {
     pub(crate) fn expect_within(&mut self, patience: Duration) {
         self.deadline = Some(Instant::now() + patience);
     }
+}
+
+/// Receives something, and opens it where it is sealed: `EINTR` where only a part of a record came.
+fn receive(
+    opener: &mut Option<Opener>,
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Result<usize, Errno>, Stop> {
+    let Some(opener) = opener else { return Ok(recv(fd, into, flags).map(|(n, _)| n)) };
+    let ready = opener.take(into)?;
+    if ready > 0 {
+        return Ok(Ok(ready));
+    }
+    match recv(fd, opener.room(), flags.difference(RecvFlags::WAITALL)) {
+        Ok((0, _)) => return Ok(Ok(0)),
+        Ok((n, _)) => opener.received(n),
+        Err(e) => return Ok(Err(e)),
+    }
+    Ok(match opener.take(into)? {
+        0 => Err(Errno::INTR),
+        n => Ok(n),
+    })
 }

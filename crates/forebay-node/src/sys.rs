@@ -33,6 +33,12 @@ pub(crate) fn close_once(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
+/// Whether what goes over this socket stays on this host.
+pub(crate) fn is_local(socket: BorrowedFd<'_>) -> bool {
+    rustix::net::getsockname(socket)
+        .is_ok_and(|name| name.address_family() == rustix::net::AddressFamily::UNIX)
+}
+
 /// The monotonic clock: leases, latencies, time-outs.
 pub(crate) fn now() -> Nanos {
     clock(ClockId::Monotonic)

@@ -46,6 +46,7 @@ fn impostor(
                 host_boot: HostBoot::default(),
                 incarnation: Incarnation([1; 16]),
                 challenge,
+                protect: forebay_types::Protect::None,
             };
             let mut body = Vec::new();
             encode_into(&greeting, &mut body);

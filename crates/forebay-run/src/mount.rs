@@ -10,7 +10,7 @@ use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
 use forebay_mount::{Contract, Ids, Mounted, Options, place as mounting};
-use forebay_types::Secret;
+use forebay_types::{Protect, Secret};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -89,6 +89,7 @@ impl Served {
                     transport: Transport::Unix,
                     deadline,
                     fallback: Fallback::Error,
+                    protect: Protect::None,
                     node_args: Vec::new(),
                     across: None,
                     job: name.to_owned(),

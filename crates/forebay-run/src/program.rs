@@ -15,7 +15,7 @@ use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
 use forebay_mount::Contract;
-use forebay_types::Nanos;
+use forebay_types::{Nanos, Protect};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -89,6 +89,8 @@ pub struct Program {
     pub deadline: Duration,
     /// What a call does when no I/O node answers.
     pub fallback: Fallback,
+    /// How what goes to and from I/O nodes on other hosts is protected at least.
+    pub protect: Protect,
     /// The job's name in reports and shares.
     pub job: String,
     /// Told what a person should know before the program starts.
@@ -257,6 +259,7 @@ impl Program {
                     transport,
                     deadline: self.deadline,
                     fallback: self.fallback,
+                    protect: self.protect,
                     node_args,
                     job: self.job.clone(),
                     across: across.clone(),
@@ -366,6 +369,7 @@ impl Program {
             exports: self.at.iter().map(export).collect(),
             deadline_ms: self.deadline.as_millis() as u64,
             fallback: self.fallback,
+            protect: self.protect,
             ..Config::new(&grant.id, secret, Vec::new())
         };
         place(&mut config, grant)?;

@@ -1,5 +1,7 @@
 //! What can be wrong with bytes from the other end.
 
+use forebay_types::Protect;
+
 /// A frame or message that cannot be understood. The connection it came on is no longer usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -35,6 +37,12 @@ pub enum WireError {
     /// The proof of the job's secret is wrong.
     #[error("wrong credentials for this job")]
     Credentials,
+    /// The client would say less than the node's exports ask for.
+    #[error("what this I/O node exports is not sent without `{0}`")]
+    Unprotected(Protect),
+    /// A record of a protected connection is not what the other end sent.
+    #[error("the connection carries something else than the other end sent: it was changed on the way")]
+    Tampered,
     /// The arbiter has not told the node of the job, or not yet.
     #[error("this I/O node does not know the job: its arbiter has not told it (yet)")]
     UnknownJob,

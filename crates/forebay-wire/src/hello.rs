@@ -6,7 +6,7 @@
 //! the same two proofs are then given under that.
 
 use crate::{VERSION_MAX, VERSION_MIN, WireError};
-use forebay_types::{Epoch, FlowId, NodeId, Secret};
+use forebay_types::{Epoch, FlowId, NodeId, Protect, Secret};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -48,6 +48,8 @@ pub struct Greeting {
     pub incarnation: Incarnation,
     /// To be answered in [`Hello::proof`].
     pub challenge: [u8; 16],
+    /// How this connection is to be protected at least, once hands are shaken ([`crate::seal`]).
+    pub protect: Protect,
 }
 
 /// What the client answers.
@@ -76,6 +78,8 @@ pub struct Hello<'a> {
     /// This connection carries no requests. Children inherit it: while any process holds it, the
     /// session's open files stay for them to adopt.
     pub lifeline: bool,
+    /// How the connection is protected.
+    pub protect: Protect,
 }
 
 /// What the node replies to a [`Hello`] it accepts.
@@ -138,21 +142,30 @@ pub struct Proof<'a> {
     pub session: SessionId,
     /// The job.
     pub job: &'a str,
+    /// How the connection is protected.
+    pub protect: Protect,
 }
 
 impl Proof<'_> {
-    fn mac(&self, side: Side, secret: &Secret) -> Hmac<Sha256> {
+    /// The hash of all of it, for one purpose.
+    pub(crate) fn keyed(&self, purpose: &[u8; 16], secret: &Secret) -> Hmac<Sha256> {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
-        mac.update(match side {
-            Side::Client => b"forebay client 4",
-            Side::Node => b"forebay  node  4",
-        });
+        mac.update(purpose);
         mac.update(self.node);
         mac.update(self.client);
         mac.update(&self.session.0);
+        mac.update(&[self.protect as u8]);
         mac.update(self.job.as_bytes());
         mac
+    }
+
+    fn mac(&self, side: Side, secret: &Secret) -> Hmac<Sha256> {
+        let purpose = match side {
+            Side::Client => b"forebay client 5",
+            Side::Node => b"forebay  node  5",
+        };
+        self.keyed(purpose, secret)
     }
 
     /// The proof of one side.
@@ -169,7 +182,7 @@ impl Proof<'_> {
 impl Hello<'_> {
     /// What is to be proved in the handshake that the node began with this challenge.
     pub fn to_prove<'a>(&'a self, node: &'a [u8; 16]) -> Proof<'a> {
-        Proof { node, client: &self.challenge, session: self.session, job: self.job }
+        Proof { node, client: &self.challenge, session: self.session, job: self.job, protect: self.protect }
     }
 }
 
@@ -187,7 +200,7 @@ mod tests {
         let secret = Secret::new([0x0f; 32]);
         let session = SessionId([3; 16]);
         let (challenge, own) = ([7; 16], [9; 16]);
-        let what = Proof { node: &challenge, client: &own, session, job: "j" };
+        let what = Proof { node: &challenge, client: &own, session, job: "j", protect: Protect::None };
         let mut hello = Hello {
             version: 1,
             session,
@@ -200,6 +213,7 @@ mod tests {
             credential: "",
             epoch: Epoch(0),
             lifeline: false,
+            protect: Protect::None,
         };
         assert!(verify(&secret, &challenge, &hello).is_ok());
         assert!(verify(&secret, &[8; 16], &hello).is_err());
@@ -214,6 +228,9 @@ mod tests {
         hello.challenge = [1; 16];
         assert!(verify(&secret, &challenge, &hello).is_err());
         hello.challenge = own;
+        hello.protect = Protect::Privacy;
+        assert!(verify(&secret, &challenge, &hello).is_err(), "nobody on the way chooses");
+        hello.protect = Protect::None;
         hello.job = "k";
         assert!(verify(&secret, &challenge, &hello).is_err());
     }
@@ -227,6 +244,7 @@ mod tests {
             host_boot: HostBoot::default(),
             incarnation: Incarnation::default(),
             challenge: [0; 16],
+            protect: Protect::None,
         };
         assert_eq!(negotiate(&g), Ok(VERSION_MAX));
         g.version_min = 8;

@@ -1,5 +1,5 @@
 //! Forebay's data plane, without I/O: what a frame looks like ([`frame`]), what the messages in it
-//! say ([`message`], [`hello`], [`flags`]) and how both ends of a session behave ([`session`]).
+//! say ([`message`], [`hello`], [`flags`]), how they are sealed ([`seal`]) and how both ends of a session behave ([`session`]).
 //!
 //! Nothing here opens a socket or reads a clock. Decoding hostile bytes gives a [`WireError`],
 //! never a panic, and no length is trusted before it was checked against a limit.
@@ -8,6 +8,7 @@ pub mod flags;
 pub mod frame;
 pub mod hello;
 pub mod message;
+pub mod seal;
 pub mod session;
 
 mod error;
@@ -15,9 +16,9 @@ mod error;
 pub use error::WireError;
 
 /// The oldest protocol version this build speaks.
-pub const VERSION_MIN: u16 = 4;
+pub const VERSION_MIN: u16 = 5;
 /// The newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 4;
+pub const VERSION_MAX: u16 = 5;
 
 /// The largest data payload of one frame. Larger reads and writes are split by the client.
 pub const MAX_DATA: u32 = 4 << 20;

@@ -224,6 +224,7 @@ impl Ground {
             transport: settings.transport,
             deadline: Duration::from_secs(30),
             fallback: Fallback::Error,
+            protect: forebay_types::Protect::None,
             node_args: Vec::new(),
             across: None,
             job: "everyday".into(),

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Fallback, Meta, Path as WirePath, Target};
 use forebay_embed::{At, Layer, LayerConfig, Process, RunDir, Transport};
 use forebay_plot::say;
+use forebay_types::Protect;
 use forebay_types::stats::median;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
@@ -34,13 +35,21 @@ pub struct PathBench {
     pub dir: PathBuf,
     /// How the I/O node and the smallest forwarder are reached.
     pub transport: Transport,
+    /// How the connections to the I/O node are protected; the smallest forwarder's are not.
+    pub protect: Protect,
     /// A tenth of the work: to see that it runs.
     pub quick: bool,
 }
 
 impl Default for PathBench {
     fn default() -> PathBench {
-        PathBench { repeat: 9, dir: "/dev/shm".into(), transport: Transport::Tcp, quick: false }
+        PathBench {
+            repeat: 9,
+            dir: "/dev/shm".into(),
+            transport: Transport::Tcp,
+            protect: Protect::None,
+            quick: false,
+        }
     }
 }
 
@@ -174,7 +183,7 @@ struct Ground {
 impl PathBench {
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
-        let ground = Ground::new(&self.dir, self.transport)?;
+        let ground = Ground::new(&self.dir, self.transport, self.protect)?;
         let cases = cases(self.quick);
         let repeat = self.repeat.max(1);
         progress.begin(cases.len() * repeat * WAYS.len());
@@ -211,10 +220,10 @@ fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
 }
 
 impl Ground {
-    fn new(base: &Path, transport: Transport) -> Result<Ground> {
+    fn new(base: &Path, transport: Transport, protect: Protect) -> Result<Ground> {
         let program = program()?;
         let dir = RunDir::create(base)?;
-        let layer = start_layer(&program, dir.path(), transport)?;
+        let layer = start_layer(&program, dir.path(), transport, protect)?;
         let library = layer.write_preload()?;
         let limit = Server::start(&program, dir.path(), transport, false)?;
         let spinning = Server::start(&program, dir.path(), transport, true)?;
@@ -282,7 +291,7 @@ impl Ground {
 
     /// The memory of an idle I/O node, and with a thousand connections.
     fn memory(&self) -> Result<Vec<PathRow>> {
-        let layer = start_layer(&self.program, self.dir.path(), Transport::Tcp)?;
+        let layer = start_layer(&self.program, self.dir.path(), Transport::Tcp, Protect::None)?;
         let pid = *layer.pids().first().context("no I/O node")?;
         let row = |what: &str, mib: f64, most: f64| PathRow {
             what: what.into(),
@@ -387,7 +396,7 @@ pub(super) fn measure(case: &Case, dir: &Path, start: impl Fn(&Path) -> Result<P
 }
 
 /// One I/O node, for the directory by its own name.
-fn start_layer(program: &Path, dir: &Path, transport: Transport) -> Result<Layer> {
+fn start_layer(program: &Path, dir: &Path, transport: Transport, protect: Protect) -> Result<Layer> {
     Ok(Layer::start(&LayerConfig {
         program: program.to_owned(),
         io_nodes: 1,
@@ -395,6 +404,7 @@ fn start_layer(program: &Path, dir: &Path, transport: Transport) -> Result<Layer
         transport,
         deadline: Duration::from_secs(30),
         fallback: Fallback::Error,
+        protect,
         node_args: Vec::new(),
         across: None,
         job: "bench".into(),

@@ -82,6 +82,7 @@ impl Way {
                 transport: Transport::Unix,
                 deadline: Duration::from_secs(60),
                 fallback: Fallback::Error,
+                protect: forebay_types::Protect::None,
                 node_args: ["--scheduler", &args.scheduler, "--dispatchers", &args.dispatchers.to_string()]
                     .map(str::to_owned)
                     .to_vec(),

@@ -187,13 +187,26 @@ impl Client {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let challenge = [session.0[0]; 16];
-        let what = Proof { node: &g.challenge, client: &challenge, session, job };
+        let protect = g.protect;
+        let what = Proof { node: &g.challenge, client: &challenge, session, job, protect };
         let secret = Secret::new(*secret);
         let proof = what.of(Side::Client, &secret);
         let pid = pid(session);
         let (host, rank, epoch) = ("here", None, Epoch(0));
-        let hello =
-            Hello { version, session, job, host, pid, rank, proof, challenge, credential, epoch, lifeline };
+        let hello = Hello {
+            version,
+            session,
+            job,
+            host,
+            pid,
+            rank,
+            proof,
+            challenge,
+            credential,
+            epoch,
+            lifeline,
+            protect,
+        };
         let mut body = Vec::new();
         encode_into(&hello, &mut body);
         let mut h = Header::request(Opcode::Hello, 1, body.len() as u32);

@@ -8,6 +8,7 @@ use forebay_lab::bench::{
     Against, Everyday, Op, PathBench, SchedBench, Worker, against_table, path_table, serve_limit,
 };
 use forebay_sched::SchedulerConfig;
+use forebay_types::Protect;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -58,6 +59,9 @@ struct PathArgs {
     /// How the I/O node is reached.
     #[arg(long, value_enum, default_value_t = super::run::Over::Tcp)]
     transport: super::run::Over,
+    /// How the connections to the I/O node are protected: what that costs. The limit's are not.
+    #[arg(long, value_name = "HOW", default_value_t = Protect::None)]
+    protect: Protect,
     /// Where the files are; a memory file system.
     #[arg(long, value_name = "DIR", default_value_os_t = PathBench::default().dir, value_hint = ValueHint::DirPath)]
     dir: PathBuf,
@@ -162,7 +166,7 @@ impl PathArgs {
         let transport: Transport = self.transport.into();
         let repeat =
             self.repeat.unwrap_or(if self.against.is_some() { 15 } else { PathBench::default().repeat });
-        let path = PathBench { repeat, dir: self.dir, transport, quick: self.quick };
+        let path = PathBench { repeat, dir: self.dir, transport, protect: self.protect, quick: self.quick };
         if let Some(old) = self.against {
             let rows = watched(|progress| Against { old, path }.run(progress))?;
             return show(&rows, self.json, against_table(&rows, repeat));

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
 use forebay_node::daemon::{self, Told};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, NodeId, Secret};
+use forebay_types::{Address, NodeId, Protect, Secret};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -60,6 +60,10 @@ pub(crate) struct NodeArgs {
     /// Root on a compute node is root here; else it is nobody.
     #[arg(long)]
     allow_root: bool,
+    /// Protect what goes to and from other hosts: `integrity` notices what was changed on the way, `privacy`
+    /// encrypts it, too. Unix sockets do not leave the host, and stay as they are [default: none].
+    #[arg(long, value_name = "HOW")]
+    protect: Option<Protect>,
     /// Let in only this job. Without it, any job that knows the secret, each a flow of its own.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
@@ -162,6 +166,7 @@ impl NodeArgs {
             c.act_as = whom.clone();
         }
         c.allow_root |= self.allow_root;
+        c.protect = self.protect.unwrap_or(c.protect);
         if c.secret.is_none() && c.jobs.is_empty() && c.act_as != ActAs::Munge {
             bail!("no secret: give --secret-file, or jobs with secrets in the configuration file");
         }

@@ -13,6 +13,7 @@ use forebay_embed::Transport;
 use forebay_run::launch::{IoHosts, Plan, Several};
 use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals, Via};
 use forebay_sched::SchedulerConfig;
+use forebay_types::Protect;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -125,6 +126,10 @@ pub(crate) struct Run {
     /// What a call does when no I/O node answers.
     #[arg(long, value_enum, default_value_t = OnFailure::Error)]
     fallback: OnFailure,
+    /// Protect what goes to and from I/O nodes on other hosts, at least so: `integrity` notices what was changed
+    /// on the way, `privacy` encrypts it, too. I/O nodes may ask for more (`forebay node --protect`).
+    #[arg(long, value_name = "HOW", default_value_t = Protect::None)]
+    protect: Protect,
     /// How the program's calls are caught. `auto` takes the preload library where it reaches the
     /// program, and the mount where it does not (static, Go, 32-bit…).
     #[arg(long, value_enum, default_value_t = CaughtBy::Auto)]
@@ -232,6 +237,7 @@ impl Run {
                 OnFailure::Error => Fallback::Error,
                 OnFailure::Direct => Fallback::Direct,
             },
+            protect: self.protect,
             job: self.job.clone().unwrap_or(app),
             warn: complain,
             watch: self.watch.then_some(complain),
