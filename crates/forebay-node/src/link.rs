@@ -67,6 +67,8 @@ impl Stop {
             Stop::Wire(WireError::Credentials | WireError::UnknownJob | WireError::Unprotected(_)) => {
                 Errno::ACCESS
             }
+            // Not the client's doing: it may come again.
+            Stop::Wire(WireError::Tampered) => Errno::BADMSG,
             Stop::Wire(WireError::UnknownOpcode(_)) => Errno::OPNOTSUPP,
             Stop::Wire(WireError::TooLong { .. }) => Errno::MSGSIZE,
             Stop::Wire(_) => Errno::PROTO,

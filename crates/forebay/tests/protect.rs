@@ -95,7 +95,7 @@ impl Ground {
     fn client(&self, at: &Address, protect: Protect, deadline_ms: u64) -> Client {
         let export = ExportMap { dir: "/x".into(), export: "data".into(), local: None };
         let config = Config::new("job", self.launcher.secret(), vec![at.clone()]);
-        Client::new(Config { exports: vec![export], protect, deadline_ms, ..config }).unwrap()
+        Client::new(Config { exports: vec![export], protect, deadline_ms, ..config }, None).unwrap()
     }
 
     /// What is in the file, on the file system itself.
@@ -113,11 +113,13 @@ fn path() -> Path<'static> {
     Path { export: ExportId(0), rel: NAME }
 }
 
-const ALL: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE).union(OpenFlags::CREATE);
+fn all() -> OpenFlags {
+    OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE
+}
 
 /// Small and large requests, both ways.
 fn work(client: &Client) {
-    let (file, _) = client.open(path(), ALL, 0o600).unwrap();
+    let (file, _) = client.open(path(), all(), 0o600).unwrap();
     let data: Vec<u8> = WORDS.iter().copied().cycle().take(3 << 20).collect();
     assert_eq!(client.pwrite(&file, WORDS, 0).unwrap(), WORDS.len());
     assert_eq!(client.pwrite(&file, &data, 0).unwrap(), data.len());
@@ -168,7 +170,7 @@ fn what_is_changed_on_the_way_is_noticed_and_sent_again() {
             }),
         );
         let c = ground.client(&between.address, Protect::None, 60_000);
-        let (file, _) = c.open(path(), ALL, 0o600).unwrap();
+        let (file, _) = c.open(path(), all(), 0o600).unwrap();
         on.store(true, Relaxed);
         let block = |i: u64| vec![(i * 7 + 1) as u8; 100_000];
         for i in 0..60 {
@@ -201,7 +203,7 @@ fn nobody_in_between_makes_it_less() {
             }),
         );
         let c = ground.client(&between.address, Protect::None, 3000);
-        let refused = c.open(path(), ALL, 0o600).err();
+        let refused = c.open(path(), all(), 0o600).err();
         assert!(refused.is_some(), "{forge_hello}");
         println!("{refused:?}");
         assert!(
