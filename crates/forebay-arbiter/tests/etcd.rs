@@ -30,7 +30,7 @@ fn elect(etcd: &Arc<Etcd>, url: &str) -> (Tenure, Receiver<String>) {
             Ok(Campaign::Won(tenure)) => return (tenure, over),
             other => {
                 let why = match other {
-                    Ok(Campaign::Lost(who)) => format!("{who} leads"),
+                    Ok(Campaign::Lost(who, _)) => format!("{who} leads"),
                     Ok(Campaign::Won(_)) => unreachable!(),
                     Err(e) => e.to_string(),
                 };
@@ -70,7 +70,7 @@ fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
     let etcd = client(&cluster);
     let (first, _over) = elect(&etcd, "http://first");
     let other = Candidate::new(etcd.clone(), "http://second".into());
-    assert!(matches!(other.campaign(|_| ()), Ok(Campaign::Lost(url)) if url == "http://first"));
+    assert!(matches!(other.campaign(|_| ()), Ok(Campaign::Lost(url, _)) if url == "http://first"));
     assert_eq!(other.leader().unwrap().as_deref(), Some("http://first"));
 
     let term = first.term();
@@ -100,6 +100,29 @@ fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
 }
 
 #[test]
+fn who_stands_by_is_told_when_the_leader_is_gone() {
+    let Some(cluster) = Cluster::start("who_stands_by_is_told_when_the_leader_is_gone") else { return };
+    let etcd = client(&cluster);
+    let (leader, _over) = elect(&etcd, "http://leader");
+    let (found, revision) = etcd.get("forebay/leader", soon()).unwrap();
+    assert!(found.is_some());
+    // While it leads nothing is seen.
+    assert_eq!(etcd.await_deletion("forebay/leader", revision, Duration::from_millis(300)), Ok(false));
+    let watched = std::thread::scope(|s| {
+        let watcher = s.spawn(|| etcd.await_deletion("forebay/leader", revision, Duration::from_secs(60)));
+        std::thread::sleep(Duration::from_millis(300));
+        drop(leader);
+        watcher.join().unwrap()
+    });
+    assert_eq!(watched, Ok(true));
+    // What happened before one began to watch is seen all the same.
+    assert_eq!(etcd.await_deletion("forebay/leader", revision, Duration::from_secs(60)), Ok(true));
+    // Nobody there: an error, at once.
+    drop(cluster);
+    assert!(etcd.await_deletion("forebay/leader", revision, Duration::from_secs(60)).is_err());
+}
+
+#[test]
 fn what_an_old_leader_writes_is_refused() {
     let Some(cluster) = Cluster::start("what_an_old_leader_writes_is_refused") else { return };
     let etcd = client(&cluster);
@@ -108,7 +131,7 @@ fn what_an_old_leader_writes_is_refused() {
     let mut store = EtcdStore::new(etcd.clone(), Arc::new(old));
     store.apply(&[Change::Epoch(Epoch(1))]).unwrap();
     // Its lease is taken away behind its back, as if it had stood still for too long.
-    let lease = etcd.get("forebay/leader", soon()).unwrap().unwrap().lease;
+    let lease = etcd.get("forebay/leader", soon()).unwrap().0.unwrap().lease;
     etcd.revoke(lease, soon()).unwrap();
     let (new, _over) = elect(&etcd, "http://new");
     assert!(matches!(store.apply(&[Change::Epoch(Epoch(99))]), Err(StoreError::Replaced(_))));

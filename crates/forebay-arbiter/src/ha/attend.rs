@@ -1,5 +1,6 @@
 //! One of several arbiters: stands by, leads when it is elected, and stands by again.
 
+use super::LEADER;
 use super::etcd::Etcd;
 use super::store::EtcdStore;
 use super::tenure::{Campaign, Candidate, Tenure};
@@ -9,8 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often somebody who stands by looks whether the leader is gone.
+/// Before somebody who stands by looks again whether the leader is gone, where that cannot be watched.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long the leader is watched before one looks again.
+const WATCH: Duration = Duration::from_secs(10);
 /// How often a leader looks whether its core still runs.
 const CHECK: Duration = Duration::from_millis(50);
 /// Before an arbiter that was elected and could not lead tries again.
@@ -22,6 +25,8 @@ enum News {
     Stop,
     /// The tenure is over, and why.
     Over(String),
+    /// It is time to look who leads.
+    Look,
 }
 
 /// An arbiter that takes part in elections. Dropping it gives up the lead.
@@ -71,11 +76,11 @@ impl Attendant {
                     Some(nap) => nap,
                     None => return,
                 },
-                Ok(Campaign::Lost(leader)) => {
+                Ok(Campaign::Lost(leader, revision)) => {
                     self.note(&format!("standing by: {leader} leads"));
                     let why = format!("this arbiter stands by: the one at {leader} leads");
                     self.shared.stand_by(&why, Some(leader));
-                    LOOK
+                    revision.and_then(|r| self.watch(r)).unwrap_or(LOOK)
                 }
                 Err(e) => {
                     self.note(&format!("standing by, and nobody can be elected: {e}"));
@@ -84,15 +89,29 @@ impl Attendant {
                     LOOK
                 }
             };
-            // News of a tenure that is over already.
             loop {
                 match hear.recv_timeout(nap) {
+                    Ok(News::Look) => break,
+                    // News of a tenure that is over already.
                     Ok(News::Over(_)) => {}
                     Ok(News::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
         }
+    }
+
+    /// Has a thread watch the leader of this revision: how long to wait for its news; `None` if there is no thread.
+    fn watch(&self, revision: u64) -> Option<Duration> {
+        let (etcd, say) = (self.etcd.clone(), self.say.clone());
+        let watcher = move || {
+            if let Err(e) = etcd.await_deletion(LEADER, revision, WATCH) {
+                tracing::debug!("the leader cannot be watched: {e}");
+                std::thread::sleep(LOOK);
+            }
+            let _ = say.send(News::Look);
+        };
+        std::thread::Builder::new().name("watcher".into()).spawn(watcher).ok().map(|_| 2 * WATCH)
     }
 
     /// Leads until that is over: how long to wait before the next try, or `None` if the arbiter ends.
@@ -115,6 +134,8 @@ impl Attendant {
                 Ok(News::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     break ("the arbiter ends".into(), true);
                 }
+                // Of somebody who led before.
+                Ok(News::Look) => {}
                 Err(RecvTimeoutError::Timeout) if leading.is_over() => break (String::new(), false),
                 Err(RecvTimeoutError::Timeout) => {}
             }

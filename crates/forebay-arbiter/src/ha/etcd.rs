@@ -1,4 +1,4 @@
-//! etcd's JSON gateway, as far as it is needed: read, guarded write, lease. Every call has a deadline
+//! etcd's JSON gateway, as far as it is needed: read, watch, guarded write, lease. Every call has a deadline
 //! and tries the endpoints in turn until it.
 
 use base64::Engine as _;
@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ const TRY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// An answer is not read beyond this.
 const LONGEST_ANSWER: u64 = 64 << 20;
+/// Of a watch that sees one change at most.
+const LONGEST_WATCH: u64 = 1 << 20;
 /// Pairs read at once.
 const PAGE: usize = 200;
 
@@ -180,10 +183,44 @@ impl Etcd {
         Ok(Etcd { agent, endpoints: url.endpoints.clone(), good: AtomicUsize::new(0) })
     }
 
-    /// The pair of this key.
-    pub fn get(&self, key: &str, until: Instant) -> Result<Option<Pair>, EtcdError> {
+    /// The pair of this key, and the revision at which that is so.
+    pub fn get(&self, key: &str, until: Instant) -> Result<(Option<Pair>, u64), EtcdError> {
         let answer: RangeAnswer = self.call("kv/range", &json!({ "key": encode(key) }), until)?;
-        Ok(answer.kvs.into_iter().next().map(Kv::pair))
+        Ok((answer.kvs.into_iter().next().map(Kv::pair), answer.header.revision))
+    }
+
+    /// Waits until this key is deleted after `revision`: whether that was seen before `span` was over.
+    pub fn await_deletion(&self, key: &str, revision: u64, span: Duration) -> Result<bool, EtcdError> {
+        const WHAT: &str = "watch";
+        let body = json!({ "create_request": {
+            "key": encode(key), "start_revision": (revision + 1).to_string(), "filters": ["NOPUT"],
+        } });
+        let endpoint = &self.endpoints[self.good.load(Ordering::Relaxed) % self.endpoints.len()];
+        let failed = |why: String| EtcdError::Unreachable { what: WHAT, endpoints: endpoint.clone(), why };
+        let request = self.agent.post(format!("{endpoint}/v3/{WHAT}"));
+        let config = request.config().timeout_global(Some(span)).build();
+        let mut answer = match config.send_json(&body) {
+            Ok(answer) => answer,
+            Err(ureq::Error::Timeout(_)) => return Ok(false),
+            Err(e) => return Err(failed(e.to_string())),
+        };
+        // A line for the beginning, and one for each change; some when nothing happens.
+        let lines = std::io::BufReader::new(answer.body_mut().with_config().limit(LONGEST_WATCH).reader());
+        for line in lines.lines() {
+            let line = match line {
+                Ok(line) => line,
+                Err(e) if is_late(&e) => return Ok(false),
+                Err(e) => return Err(failed(e.to_string())),
+            };
+            let said: Watched = serde_json::from_str(&line).map_err(|e| failed(e.to_string()))?;
+            if !said.result.events.is_empty() {
+                return Ok(true);
+            }
+            if said.result.canceled {
+                return Err(EtcdError::Refused { what: WHAT, why: said.result.cancel_reason });
+            }
+        }
+        Err(failed("it ended".to_owned()))
     }
 
     /// All pairs whose keys begin with `prefix`, as they are at one revision, in key order.
@@ -319,6 +356,12 @@ impl Etcd {
     }
 }
 
+/// Whether a read ended because its time was over.
+fn is_late(e: &std::io::Error) -> bool {
+    let timeout = e.get_ref().and_then(|e| e.downcast_ref::<ureq::Error>());
+    e.kind() == std::io::ErrorKind::TimedOut || matches!(timeout, Some(ureq::Error::Timeout(_)))
+}
+
 enum Answer<T> {
     Value(T),
     Refused(String),
@@ -347,6 +390,21 @@ impl Kv {
     fn pair(self) -> Pair {
         Pair { key: self.key, value: self.value, created: self.create_revision, lease: self.lease }
     }
+}
+
+#[derive(Deserialize)]
+struct Watched {
+    result: WatchedResult,
+}
+
+#[derive(Deserialize)]
+struct WatchedResult {
+    #[serde(default)]
+    events: Vec<Value>,
+    #[serde(default)]
+    canceled: bool,
+    #[serde(default)]
+    cancel_reason: String,
 }
 
 #[derive(Deserialize)]

@@ -38,8 +38,8 @@ pub struct Candidate {
 pub enum Campaign {
     /// Elected.
     Won(Tenure),
-    /// This arbiter (a URL) leads.
-    Lost(String),
+    /// This arbiter (a URL) leads, at this revision of etcd's, if that is known.
+    Lost(String, Option<u64>),
 }
 
 impl Candidate {
@@ -52,8 +52,8 @@ impl Candidate {
     /// over, from another thread, unless it was given up.
     pub fn campaign(&self, ended: impl FnOnce(String) + Send + 'static) -> Result<Campaign, EtcdError> {
         let until = Instant::now() + PATIENCE;
-        if let Some(leader) = self.etcd.get(LEADER, until)? {
-            return Ok(Campaign::Lost(url_of(&leader.value)));
+        if let (Some(leader), revision) = self.etcd.get(LEADER, until)? {
+            return Ok(Campaign::Lost(url_of(&leader.value), Some(revision)));
         }
         let asked = Instant::now();
         let (lease, span) = self.etcd.grant(LEASE, until)?;
@@ -67,8 +67,8 @@ impl Candidate {
                 // Otherwise it ends by itself.
                 let _ = self.etcd.revoke(lease, until);
                 return match other? {
-                    Guarded::Not(Some(leader)) => Ok(Campaign::Lost(url_of(&leader.value))),
-                    _ => Ok(Campaign::Lost(String::new())),
+                    Guarded::Not(Some(leader)) => Ok(Campaign::Lost(url_of(&leader.value), None)),
+                    _ => Ok(Campaign::Lost(String::new(), None)),
                 };
             }
         };
@@ -77,7 +77,7 @@ impl Candidate {
 
     /// Who leads, if anybody does.
     pub fn leader(&self) -> Result<Option<String>, EtcdError> {
-        let leader = self.etcd.get(LEADER, Instant::now() + PATIENCE)?;
+        let (leader, _) = self.etcd.get(LEADER, Instant::now() + PATIENCE)?;
         Ok(leader.map(|l| url_of(&l.value)))
     }
 }
