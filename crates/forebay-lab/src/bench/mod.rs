@@ -1,16 +1,20 @@
 //! What Forebay costs, measured on this machine against what bounds it.
 
 mod against;
+mod crowd;
 mod everyday;
 mod limit;
 mod path;
+mod scaling;
 mod sched;
 mod worker;
 
 pub use against::{Against, AgainstRow, against_table};
+pub use crowd::Crowd;
 pub use everyday::Everyday;
 pub use limit::serve_limit;
 pub use path::{PathBench, PathRow, path_table};
+pub use scaling::{Records, Scaling};
 pub use sched::SchedBench;
 pub use worker::{Op, Worker};
 

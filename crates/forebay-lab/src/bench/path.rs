@@ -166,9 +166,9 @@ enum Way {
 const WAYS: [Way; 3] = [Way::Direct, Way::Limit, Way::Forebay];
 
 /// A process of the bench that ends when this value does.
-struct Server {
-    process: Process,
-    at: String,
+pub(super) struct Server {
+    pub(super) process: Process,
+    pub(super) at: String,
 }
 
 struct Ground {
@@ -223,7 +223,7 @@ impl Ground {
     fn new(base: &Path, transport: Transport, protect: Protect) -> Result<Ground> {
         let program = program()?;
         let dir = RunDir::create(base)?;
-        let layer = start_layer(&program, dir.path(), transport, protect)?;
+        let layer = start_layer(&program, dir.path(), transport, protect, 1, Vec::new())?;
         let library = layer.write_preload()?;
         let limit = Server::start(&program, dir.path(), transport, false)?;
         let spinning = Server::start(&program, dir.path(), transport, true)?;
@@ -291,7 +291,8 @@ impl Ground {
 
     /// The memory of an idle I/O node, and with a thousand connections.
     fn memory(&self) -> Result<Vec<PathRow>> {
-        let layer = start_layer(&self.program, self.dir.path(), Transport::Tcp, Protect::None)?;
+        let layer =
+            start_layer(&self.program, self.dir.path(), Transport::Tcp, Protect::None, 1, Vec::new())?;
         let pid = *layer.pids().first().context("no I/O node")?;
         let row = |what: &str, mib: f64, most: f64| PathRow {
             what: what.into(),
@@ -304,7 +305,7 @@ impl Ground {
             met: mib <= most,
         };
         let idle = resident(pid)?;
-        raise_file_limit()?;
+        raise_file_limit(16_384)?;
         let clients: Vec<Client> =
             (0..1000).map(|_| Client::new(layer.config().clone(), None)).collect::<Result<_, _>>()?;
         for c in &clients {
@@ -320,7 +321,7 @@ impl Ground {
 }
 
 impl Server {
-    fn start(program: &Path, dir: &Path, transport: Transport, spin: bool) -> Result<Server> {
+    pub(super) fn start(program: &Path, dir: &Path, transport: Transport, spin: bool) -> Result<Server> {
         let mut command = Command::new(program);
         command.args(["bench", "limit-server"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if spin {
@@ -395,35 +396,44 @@ pub(super) fn measure(case: &Case, dir: &Path, start: impl Fn(&Path) -> Result<P
     })
 }
 
-/// One I/O node, for the directory by its own name.
-fn start_layer(program: &Path, dir: &Path, transport: Transport, protect: Protect) -> Result<Layer> {
+/// I/O nodes with further arguments, for the directory by its own name.
+pub(super) fn start_layer(
+    program: &Path,
+    dir: &Path,
+    transport: Transport,
+    protect: Protect,
+    io_nodes: usize,
+    node_args: Vec<String>,
+) -> Result<Layer> {
     Ok(Layer::start(&LayerConfig {
         program: program.to_owned(),
-        io_nodes: 1,
+        io_nodes,
         at: vec![At { dir: dir.to_owned(), export: dir.to_owned() }],
         transport,
         deadline: Duration::from_secs(30),
         fallback: Fallback::Error,
         protect,
-        node_args: Vec::new(),
+        node_args,
         across: None,
         job: "bench".into(),
     })?)
 }
 
-fn resident(pid: u32) -> Result<f64> {
+pub(super) fn resident(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }
 
-fn raise_file_limit() -> Result<()> {
+/// As many descriptors as wanted, if that is allowed; how many there are.
+pub(super) fn raise_file_limit(files: usize) -> Result<usize> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
-    let want = now.maximum.unwrap_or(16384).min(16384);
+    let want = now.maximum.unwrap_or(u64::MAX).min((files as u64).max(now.current.unwrap_or(0)));
     setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum })
-        .context("cannot open 1,000 sockets")
+        .with_context(|| format!("cannot have {files} descriptors"))?;
+    Ok(want as usize)
 }
 
 pub(super) fn all_cpus() -> Vec<usize> {
