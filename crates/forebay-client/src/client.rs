@@ -173,7 +173,7 @@ impl Client {
 
     /// Whether `fd` is one of its sockets.
     pub fn owns_fd(&self, fd: i32) -> bool {
-        self.pool.owns_fd(fd) || self.lifelines.owns_fd(fd)
+        fd >= 0 && (self.pool.owns_fd(fd) || self.lifelines.owns_fd(fd))
     }
 
     /// Its sockets.

@@ -94,6 +94,9 @@ impl Conn {
                 errno: libc::EACCES,
                 message: format!("{address} is not this user's: the job's I/O nodes serve who started it"),
             }),
+            (Address::Unix(path), Errno::NOENT) if sys::is_covered(path) => {
+                Failure::Fatal(Error::local(libc::EIO))
+            }
             _ => broken("connect", e),
         })?;
         let tick = who.tick.min(left / 2).max(Duration::from_millis(1));
@@ -507,11 +510,8 @@ impl Conn {
                     }
                 }
                 Err(e) => {
-                    return Err(Failure::Broken(format!(
-                        "{}: send: {}",
-                        self.address,
-                        std::io::Error::from(e)
-                    )));
+                    let why = std::io::Error::from(e);
+                    return Err(Failure::Broken(format!("{}: send: {why}", self.address)));
                 }
             }
         }

@@ -40,7 +40,7 @@ pub use files::{DirectionTotals, FileCounters, FileTotals};
 pub use forebay_types::{Address, Starter, Task};
 pub use locks::LockWait;
 pub use spin::may_spin;
-pub use sys::{high_descriptor, hostname};
+pub use sys::{high_descriptor, hostname, remember_mount};
 
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{

@@ -5,6 +5,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_types::Nanos;
@@ -54,6 +56,27 @@ pub(crate) fn nap(d: Duration) -> Result<(), Errno> {
         rustix::thread::NanosleepRelativeResult::Interrupted(_) => Err(Errno::INTR),
         rustix::thread::NanosleepRelativeResult::Err(e) => Err(e),
     }
+}
+
+/// The mount that the run's directory is on, as it was when this process was started; 0 is unknown.
+static MOUNT: AtomicU64 = AtomicU64::new(0);
+
+fn mount_of(dir: &Path) -> Option<u64> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags};
+    rustix::fs::statx(CWD, dir, AtFlags::empty(), StatxFlags::MNT_ID).ok().map(|s| s.stx_mnt_id)
+}
+
+/// Notes which mount the run's directory is on.
+pub fn remember_mount(dir: &Path) {
+    MOUNT.store(dir.parent().and_then(mount_of).unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Whether something was mounted over the directory that `socket` is in: a program makes a tree of its own for
+/// another one. No waiting uncovers it.
+pub(crate) fn is_covered(socket: &Path) -> bool {
+    let before = MOUNT.load(Ordering::Relaxed);
+    let above = socket.ancestors().skip(1).find_map(mount_of);
+    before != 0 && socket.parent().is_some_and(|dir| mount_of(dir).is_none()) && above != Some(before)
 }
 
 /// Connects within `limit`. The descriptor is close-on-exec and above the numbers programs use.

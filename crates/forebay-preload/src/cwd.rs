@@ -169,6 +169,19 @@ pub(crate) fn enter_stand_in(dir: &[u8]) -> sys::Raw {
     r
 }
 
+/// Makes a directory that was removed the working directory: the kernel's is one that was removed, too.
+pub(crate) fn enter_removed(dir: &[u8]) -> sys::Raw {
+    // What leads up from there leads to its parent.
+    let parent = dir.iter().rposition(|&b| b == b'/').map_or(&b""[..], |i| &dir[..i]);
+    let name = format!("/.removed-{}", sys::getpid());
+    let stand_in = [&state().shadow[..], parent, name.as_bytes()].concat();
+    sys::mkdirs(&stand_in);
+    let name = sys::cstring(&stand_in);
+    let r = sys!(chdir, name.as_ptr());
+    sys!(unlinkat, libc::AT_FDCWD, name.as_ptr(), libc::AT_REMOVEDIR);
+    r
+}
+
 /// A forwarded directory was renamed: a stand-in for it, which may be somebody's working directory, goes
 /// with it.
 pub(crate) fn renamed(from: &[u8], to: &[u8], flags: u32) {

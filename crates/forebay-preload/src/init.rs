@@ -81,8 +81,9 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
             Export { dir, local: e.local.clone().map(|l| l.into_os_string().into_vec()), hidden }
         })
         .collect();
-    let counters_path = std::ffi::OsStr::from_bytes(run_dir).to_owned();
-    let counters_path = std::path::Path::new(&counters_path).join("counters");
+    let home = std::path::Path::new(std::ffi::OsStr::from_bytes(run_dir));
+    forebay_client::remember_mount(home);
+    let counters_path = home.join("counters");
     let counters = match config.origin {
         None => Counters::open(&counters_path),
         Some(_) => Counters::open_or_create(&counters_path),

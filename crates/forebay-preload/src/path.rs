@@ -4,6 +4,7 @@ use crate::state::{State, state};
 use crate::sys;
 use crate::table::{self, Kind};
 use forebay_client::{Answer, Error, ExportId, Meta, Path};
+use std::sync::atomic::Ordering;
 
 /// Where a path leads.
 pub(crate) enum Resolved {
@@ -61,6 +62,12 @@ pub(crate) fn place(dirfd: i32, path: &[u8]) -> Resolved {
         };
     }
     match table::get_any(dirfd) {
+        // Nothing is below a file, whatever has its name by now: the kernel says so of what stands for it.
+        Some(open) if open.remote().is_some_and(|f| !f.is_dir()) => Resolved::Local,
+        // It has no path any more, and nothing is found or made in it.
+        Some(open) if open.gone.load(Ordering::Relaxed) => {
+            Resolved::LocalAt([&state.shadow[..], b"/.removed/", path].concat())
+        }
         Some(open) => {
             let shadowed = !matches!(open.kind, Kind::LocalAbove(_));
             settle(state, &open_path(&open), path, shadowed)
@@ -138,6 +145,11 @@ pub(crate) fn through_link(dirfd: i32, path: &[u8], follow: bool) -> Option<Reso
     None
 }
 
+/// What a path ends with that asks for a directory.
+fn directory_end(path: &[u8]) -> &[u8] {
+    [&b"/."[..], b"/"].into_iter().find(|end| path.ends_with(end)).unwrap_or_default()
+}
+
 /// The path with its first link of this machine replaced by what it points to.
 fn expand_first_link(full: &[u8], follow: bool) -> Option<Vec<u8>> {
     let mut done: Vec<u8> = Vec::new();
@@ -151,13 +163,14 @@ fn expand_first_link(full: &[u8], follow: bool) -> Option<Vec<u8>> {
         let parent = done.len();
         done.push(b'/');
         done.extend_from_slice(part);
-        if i + 1 == parts.len() && !follow && !full.ends_with(b"/") {
+        if i + 1 == parts.len() && !follow && directory_end(full).is_empty() {
             return None;
         }
         if let Some(target) = sys::readlink(&done) {
             let rest = parts[i + 1..].join(&b"/"[..]);
             let path = join(&done[..parent], &target);
-            return Some(if rest.is_empty() { path } else { join(&path, &rest) });
+            let path = if rest.is_empty() { path } else { join(&path, &rest) };
+            return Some([&path, directory_end(full)].concat());
         }
     }
     None
@@ -356,11 +369,13 @@ pub(crate) fn follow_out(remote: &Remote, last: bool) -> Result<Vec<u8>, Error> 
     let parts: Vec<&[u8]> =
         remote.rel.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
     let mut done: Vec<u8> = Vec::new();
+    let end = directory_end(&remote.rel);
+    let last = last || !end.is_empty();
     for (i, part) in parts.iter().enumerate() {
         if *part == b".." {
             if done.is_empty() {
                 let rest = parts[i..].join(&b"/"[..]);
-                return Ok(join(dir, &rest));
+                return Ok([&join(dir, &rest), end].concat());
             }
             let cut = done.iter().rposition(|&b| b == b'/').unwrap_or(0);
             done.truncate(cut);
@@ -389,6 +404,7 @@ pub(crate) fn follow_out(remote: &Remote, last: bool) -> Result<Vec<u8>, Error> 
                 if !rest.is_empty() {
                     path = join(&path, &rest);
                 }
+                path.extend_from_slice(end);
                 return Ok(path);
             }
             Err(e) if e.errno() == libc::EINVAL => {}

@@ -2,7 +2,9 @@
 //!
 //! A placeholder is an empty memory file, sealed against writing and opened write-only: a system
 //! call that bypasses this library fails with `EBADF` or `EPERM` instead of reading or writing the
-//! wrong thing. Its kernel offset is the file's offset.
+//! wrong thing. Its kernel offset is the file's offset, and its flags are those of the file that others
+//! who share it may change. What was opened as a place in the tree (`O_PATH`) is one for the kernel, too,
+//! which then refuses what such a descriptor is not for.
 //!
 //! Most files are opened and closed without ever leaving their process: they are stood for by a
 //! further opening of one memory file that all share ([`Config::placeholder`]), one system call.
@@ -16,10 +18,12 @@
 
 pub(crate) mod spare;
 
+use crate::hooks::fd;
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table::{self, Kind, Open};
-use forebay_client::{File, FileRecord};
+use forebay_client::{File, FileRecord, OpenFlags};
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -35,13 +39,28 @@ enum Record {
     Above(Vec<u8>),
 }
 
-/// A new placeholder for `open`; its number, or a negative errno.
-pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
+/// Flags of an open file that no I/O node needs to know: the kernel keeps them, in the placeholder.
+pub(crate) const KERNELS: c_int = libc::O_NONBLOCK | libc::O_ASYNC;
+/// Flags that can change, and that all processes which share an open file must see: the kernel keeps
+/// them for an open file with a placeholder of its own.
+pub(crate) const SHARED: c_int = libc::O_APPEND | libc::O_NOATIME;
+
+/// How a placeholder is opened. One that is only a place in the tree is for the kernel, too.
+fn opening(flags: c_int) -> c_int {
+    let kept = flags & (libc::O_CLOEXEC | KERNELS | SHARED);
+    if flags & libc::O_PATH != 0 { libc::O_PATH | flags & libc::O_CLOEXEC } else { libc::O_WRONLY | kept }
+}
+
+/// A new placeholder for `open`, which was opened with `flags`; its number, or a negative errno.
+pub(crate) fn create(open: &Open, flags: c_int) -> isize {
+    let cloexec = flags & libc::O_CLOEXEC;
     if let (Some(template), Kind::Remote(_)) = (&state().placeholder, &open.kind) {
-        let fd = spare::lend(open, cloexec).unwrap_or_else(|| {
-            let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
-            let fd = sys!(openat, libc::AT_FDCWD, template.as_ptr(), flags, 0);
-            if fd >= 0 {
+        // The others that stand for a file one after the other are all opened alike.
+        let alike = flags & (KERNELS | libc::O_PATH) == 0;
+        let lent = if alike { spare::lend(open, cloexec != 0) } else { None };
+        let fd = lent.unwrap_or_else(|| {
+            let fd = sys!(openat, libc::AT_FDCWD, template.as_ptr(), opening(flags & !SHARED), 0);
+            if fd >= 0 && alike {
                 spare::keep(open, fd as i32);
             }
             fd
@@ -51,12 +70,22 @@ pub(crate) fn create(open: &Open, cloexec: bool) -> isize {
             return fd;
         }
     }
-    create_own(open, cloexec)
+    create_own(open, flags)
 }
 
 /// Gives every file that is stood for by the shared placeholder one of its own, under the same
 /// numbers and at the same offsets.
 pub(crate) fn settle_all() {
+    settle(|open| open.unsettled.load(Ordering::Relaxed) || is_wrong(open));
+}
+
+/// As [`settle_all`], for one file. Whether that was possible.
+pub(crate) fn settle_one(one: &Open) -> bool {
+    settle(|open| std::ptr::eq(open, one) && open.unsettled.load(Ordering::Relaxed));
+    !one.unsettled.load(Ordering::Relaxed)
+}
+
+fn settle(wanted: impl Fn(&Open) -> bool) {
     // Descriptors that share an open file go on sharing it.
     let mut done: Vec<(*const Open, i32)> = Vec::new();
     for (fd, open) in table::all() {
@@ -65,14 +94,19 @@ pub(crate) fn settle_all() {
         let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
         if let Some((_, first)) = done.iter().find(|(o, _)| *o == this) {
             sys!(dup3, *first, fd, flags);
-        } else if open.unsettled.swap(false, Ordering::Relaxed) || is_wrong(&open) {
+        } else if wanted(&open) {
+            // What no node can be told is as it was last known.
+            let known = |_| open.remote().map_or(OpenFlags::READ, File::flags);
+            let shared = fd::flags_of(fd, &open).unwrap_or_else(known).to_linux();
+            let kept = sys!(fcntl, fd, libc::F_GETFL, 0) as c_int & (KERNELS | libc::O_PATH);
             open.with_offset(|| {
                 let at = sys!(lseek, fd, 0, libc::SEEK_CUR);
-                let own = create_own(&open, true);
+                let own = create_own(&open, shared & SHARED | kept | libc::O_CLOEXEC);
                 if own >= 0 {
                     sys!(lseek, own, at, libc::SEEK_SET);
                     sys!(dup3, own, fd, flags);
                     sys::close(own as i32);
+                    open.unsettled.store(false, Ordering::Relaxed);
                     spare::give_back(&open.spare);
                 }
             });
@@ -87,7 +121,7 @@ fn is_wrong(open: &Open) -> bool {
     open.remote().is_some_and(|file| !state().client().settle_record(file))
 }
 
-fn create_own(open: &Open, cloexec: bool) -> isize {
+fn create_own(open: &Open, flags: c_int) -> isize {
     let record = match &open.kind {
         Kind::Remote(f) => Record::Remote(state().client().record(f)),
         Kind::Above(p) | Kind::LocalAbove(p) => Record::Above(p.clone()),
@@ -109,15 +143,13 @@ fn create_own(open: &Open, cloexec: bool) -> isize {
     sys!(fcntl, mem, libc::F_ADD_SEALS, seals);
     let fd = if complete {
         let link = format!("/proc/self/fd/{mem}\0");
-        let flags = libc::O_WRONLY | if cloexec { libc::O_CLOEXEC } else { 0 };
-        sys!(openat, libc::AT_FDCWD, link.as_ptr(), flags, 0)
+        sys!(openat, libc::AT_FDCWD, link.as_ptr(), opening(flags), 0)
     } else {
         -(libc::ENOMEM as isize)
     };
     // The number below the new one must be free again: programs expect the lowest.
     if fd > mem as isize {
-        let want = if cloexec { libc::O_CLOEXEC } else { 0 };
-        let moved = sys!(dup3, fd, mem, want);
+        let moved = sys!(dup3, fd, mem, flags & libc::O_CLOEXEC);
         sys::close(fd as i32);
         return moved;
     }

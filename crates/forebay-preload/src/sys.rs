@@ -125,6 +125,7 @@ pub(crate) mod nr {
     pub(crate) const close_range: i64 = libc::SYS_close_range;
     pub(crate) const inotify_add_watch: i64 = libc::SYS_inotify_add_watch;
     pub(crate) const nanosleep: i64 = libc::SYS_nanosleep;
+    pub(crate) const ppoll: i64 = libc::SYS_ppoll;
     pub(crate) const name_to_handle_at: i64 = libc::SYS_name_to_handle_at;
     pub(crate) const futex: i64 = libc::SYS_futex;
     pub(crate) const chroot: i64 = libc::SYS_chroot;

@@ -4,7 +4,7 @@
 use crate::place::spare;
 use crate::shared::Shared;
 use crate::sys::{self, sys};
-use forebay_client::File;
+use forebay_client::{File, OpenFlags};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -33,6 +33,8 @@ pub(crate) struct Open {
     pub(crate) unsettled: AtomicBool,
     /// Which spare opening of it was lent to this file; 0 is none.
     pub(crate) spare: AtomicU32,
+    /// A directory that this process removed: its path may be another one's by now.
+    pub(crate) gone: AtomicBool,
     /// Its last descriptor was closed while another thread's call was still using it.
     pub(crate) left: AtomicBool,
 }
@@ -57,6 +59,7 @@ impl Open {
             busy: AtomicUsize::new(0),
             unsettled: AtomicBool::new(false),
             spare: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
             left: AtomicBool::new(false),
         })
     }
@@ -66,6 +69,11 @@ impl Open {
             Kind::Remote(f) => Some(f),
             _ => None,
         }
+    }
+
+    /// Whether it is a place in the tree, not a file to be used (`O_PATH`).
+    pub(crate) fn is_path(&self) -> bool {
+        self.remote().is_some_and(|f| f.flags().has(OpenFlags::PATH))
     }
 
     /// Runs `f` while no other thread of this process moves the file's offset.

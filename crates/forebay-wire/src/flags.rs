@@ -55,7 +55,9 @@ impl OpenFlags {
         let mut f = match raw & libc::O_ACCMODE {
             libc::O_RDONLY => OpenFlags::READ,
             libc::O_WRONLY => OpenFlags::WRITE,
-            _ => OpenFlags::READ | OpenFlags::WRITE,
+            libc::O_RDWR => OpenFlags::READ | OpenFlags::WRITE,
+            // Linux: neither, for `ioctl` alone.
+            _ => OpenFlags(0),
         };
         for &(flag, bit) in OpenFlags::TABLE {
             if raw & bit != 0 {
@@ -70,7 +72,8 @@ impl OpenFlags {
         let mut raw = match (self.has(OpenFlags::READ), self.has(OpenFlags::WRITE)) {
             (true, true) => libc::O_RDWR,
             (false, true) => libc::O_WRONLY,
-            _ => libc::O_RDONLY,
+            (true, false) => libc::O_RDONLY,
+            (false, false) => libc::O_ACCMODE,
         };
         for &(flag, bit) in OpenFlags::TABLE {
             if self.has(flag) {
@@ -119,6 +122,7 @@ mod tests {
             libc::O_WRONLY | libc::O_DSYNC,
             libc::O_RDWR | libc::O_TMPFILE,
             libc::O_PATH,
+            libc::O_ACCMODE | libc::O_APPEND,
         ] {
             assert_eq!(OpenFlags::from_linux(raw).to_linux(), raw, "{raw:#o}");
         }

@@ -3,6 +3,7 @@
 use super::{Call, DONE, Object};
 use crate::fail::Outcome;
 use crate::path::{self, Parent, proc_name};
+use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Answer, FsStat, Path, SetTime, Target};
 use rustix::fd::AsFd;
 use rustix::fs::{
@@ -36,8 +37,8 @@ impl<'a> Call<'a> {
         let object = self.object(target)?;
         self.may_change()?;
         match &object {
-            Object::Open(file) => rustix::fs::fchmod(file.fd(), mode)?,
-            Object::Located(fd) => rustix::fs::chmod(proc_name(fd.as_fd()), mode)?,
+            Object::Open(file) if !file.flags().has(OpenFlags::PATH) => rustix::fs::fchmod(file.fd(), mode)?,
+            _ => rustix::fs::chmod(proc_name(object.fd()), mode)?,
         }
         Ok(DONE)
     }
@@ -61,8 +62,10 @@ impl<'a> Call<'a> {
         let object = self.object(target)?;
         self.may_change()?;
         match &object {
-            Object::Open(file) => rustix::fs::futimens(file.fd(), &times)?,
-            Object::Located(fd) => rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)?,
+            Object::Open(file) if !file.flags().has(OpenFlags::PATH) => {
+                rustix::fs::futimens(file.fd(), &times)?
+            }
+            _ => rustix::fs::utimensat(object.fd(), c"", &times, AtFlags::EMPTY_PATH)?,
         }
         Ok(DONE)
     }

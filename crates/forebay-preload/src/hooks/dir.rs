@@ -14,7 +14,7 @@ use std::sync::Mutex;
 hooks! {
     c"opendir" => opendir, c"fdopendir" => fdopendir, c"closedir" => closedir, c"readdir" => readdir,
     c"readdir64" => readdir, c"readdir_r" => readdir_r, c"readdir64_r" => readdir_r, c"rewinddir" => rewinddir,
-    c"seekdir" => seekdir, c"telldir" => telldir, c"dirfd" => dirfd, c"getdents64" => getdents64,
+    c"scandirat" => scandirat, c"scandirat64" => scandirat, c"seekdir" => seekdir, c"telldir" => telldir, c"dirfd" => dirfd, c"getdents64" => getdents64,
 }
 
 /// Bytes of entries asked for at once.
@@ -349,4 +349,66 @@ unsafe extern "C" fn telldir(s: *mut Stream) -> c_long {
 unsafe extern "C" fn dirfd(s: *mut Stream) -> c_int {
     // SAFETY: the program's own stream.
     unsafe { &*s }.fd
+}
+
+type Selects = unsafe extern "C" fn(*const libc::dirent64) -> c_int;
+type Compares = unsafe extern "C" fn(*const c_void, *const c_void) -> c_int;
+
+/// libc's opens the directory by a way of its own.
+unsafe extern "C" fn scandirat(
+    dirfd: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut libc::dirent64,
+    selects: Option<Selects>,
+    compares: Option<Compares>,
+) -> c_int {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let fd = super::fd::open_at(dirfd, path, flags, 0);
+    if fd < 0 {
+        return -1;
+    }
+    let s = stream(fd as c_int);
+    let mut found: Vec<*mut libc::dirent64> = Vec::new();
+    let outcome = loop {
+        // SAFETY: our own stream; what is found is copied into memory that the program frees.
+        unsafe {
+            match with(s, advance) {
+                Ok(true) => {
+                    let entry = with(s, |_, inner| inner.current);
+                    if selects.is_some_and(|select| select(&raw const entry) == 0) {
+                        continue;
+                    }
+                    let copy = libc::malloc(size_of::<libc::dirent64>()).cast::<libc::dirent64>();
+                    if copy.is_null() {
+                        break Err(libc::ENOMEM);
+                    }
+                    copy.write(entry);
+                    found.push(copy);
+                }
+                Ok(false) => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        }
+    };
+    // SAFETY: our own stream; memory of `malloc`, which the program frees from here on.
+    unsafe {
+        closedir(s);
+        let outcome = outcome.and_then(|()| {
+            let all = libc::malloc(found.len().max(1) * size_of::<*mut libc::dirent64>());
+            let all = all.cast::<*mut libc::dirent64>();
+            if all.is_null() {
+                return Err(libc::ENOMEM);
+            }
+            std::ptr::copy_nonoverlapping(found.as_ptr(), all, found.len());
+            if let Some(compare) = compares {
+                libc::qsort(all.cast(), found.len(), size_of::<*mut libc::dirent64>(), Some(compare));
+            }
+            *list = all;
+            Ok(found.len() as c_int)
+        });
+        outcome.unwrap_or_else(|e| {
+            found.iter().for_each(|entry| libc::free(entry.cast()));
+            fail_errno(e) as c_int
+        })
+    }
 }

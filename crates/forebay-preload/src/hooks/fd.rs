@@ -8,7 +8,7 @@ use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
 use crate::user;
-use forebay_client::{Error, Meta, OpenFlags, Target};
+use forebay_client::{Error, File, Meta, OpenFlags, Target};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +41,8 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
     let Some(bytes) = (unsafe { user::text(path) }) else {
         return sys::ret(sys!(openat, dirfd, path, flags, mode));
     };
+    // Of a place in the tree nothing else is asked for; the kernel overlooks the rest, too.
+    let flags = if flags & libc::O_PATH != 0 { flags & PLACE } else { flags };
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
         match place {
@@ -97,10 +99,22 @@ pub(crate) fn openat2(dirfd: i32, path: *const c_char, how: *const OpenHow, size
         Ok(asked) => asked,
         Err(e) => return fail_errno(e),
     };
+    // A newer form of the argument, with something in it that is not known here.
+    if size > PAGE {
+        return fail_errno(libc::E2BIG);
+    }
+    // SAFETY: the program's own argument of that size.
+    match unsafe { user::bytes(how.wrapping_add(1), size - size_of::<OpenHow>()) } {
+        Err(e) => return fail_errno(e),
+        Ok(rest) if rest.iter().any(|&b| b != 0) => return fail_errno(libc::E2BIG),
+        Ok(_) => {}
+    }
     let flags = asked.flags as c_int;
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     const HARMLESS: u64 = libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_XDEV;
     if asked.flags >> 32 != 0
+        || flags & !KNOWN != 0
+        || flags & libc::O_PATH != 0 && flags & !PLACE != 0
         || asked.mode & !0o7777 != 0
         || asked.mode != 0 && !creates
         || asked.resolve & !(HARMLESS | CONFINES | libc::RESOLVE_CACHED) != 0
@@ -116,6 +130,26 @@ pub(crate) fn openat2(dirfd: i32, path: *const c_char, how: *const OpenHow, size
     }
     open_at(dirfd, path, flags, asked.mode as c_uint)
 }
+
+/// What `openat2` accepts, unlike its older relatives.
+const KNOWN: c_int = libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_NOCTTY
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_ASYNC
+    | libc::O_DIRECT
+    | LARGE_FILE
+    | libc::O_NOATIME
+    | libc::O_TMPFILE
+    | PLACE;
+const PLACE: c_int = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH | libc::O_CLOEXEC;
+/// The kernel's own number, which libc has no use for on these machines.
+const LARGE_FILE: c_int = if cfg!(target_arch = "x86_64") { 0o100_000 } else { 0o400_000 };
+const PAGE: usize = 4096;
 
 const CONFINES: u64 = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
 
@@ -181,7 +215,7 @@ fn open_pipe(r: &Remote, flags: c_int) -> Option<isize> {
 
 /// Gives `open` a descriptor.
 fn stand_for(open: Arc<Open>, flags: c_int) -> isize {
-    let fd = place::create(&open, flags & libc::O_CLOEXEC != 0);
+    let fd = place::create(&open, flags);
     if fd < 0 || table::put(fd as i32, Arc::clone(&open)).is_err() {
         if let Some(f) = open.remote() {
             // Nothing was written through it; its close has no outcome.
@@ -320,12 +354,26 @@ pub(crate) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
     dup_to(fd, to, flags)
 }
 
+/// How often it is looked whether a number is free: two seconds.
+const MAX_NAPS: u32 = 20_000;
+
 fn dup_to(fd: c_int, to: c_int, flags: c_int) -> c_int {
     let state = state();
-    if let Some(client) = state.client_if_any()
-        && client.owns_fd(to)
-    {
-        client.vacate_fd(to);
+    if let Some(client) = state.client_if_any() {
+        // A socket that another thread is using just now is not pulled away from under it.
+        for _ in 0..MAX_NAPS {
+            if !client.owns_fd(to) {
+                break;
+            }
+            client.vacate_fd(to);
+            let nap = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+            if client.owns_fd(to) {
+                sys!(nanosleep, &raw const nap, 0);
+            }
+        }
+        if client.owns_fd(to) {
+            return fail_errno(libc::EBUSY) as c_int;
+        }
     }
     if spare::descriptor() == Some(to) {
         spare::forsake();
@@ -376,9 +424,15 @@ unsafe extern "C" fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
 pub(crate) fn control(fd: c_int, cmd: c_int, arg: usize) -> isize {
     let raw = || sys!(fcntl, fd, cmd, arg);
     match cmd {
+        // The kernel knows that it is only a place in the tree.
+        _ if !matches!(cmd, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL)
+            && table::get(fd).is_some_and(|open| open.is_path()) =>
+        {
+            sys::ret(raw())
+        }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, raw()),
         libc::F_GETFL | libc::F_SETFL => match table::get(fd) {
-            Some(open) => file_flags(&open, cmd, arg as c_int),
+            Some(open) => file_flags(fd, &open, cmd, arg as c_int).unwrap_or_else(|e| fail(&e, &open.path)),
             None => sys::ret(raw()),
         },
         libc::F_SETLK
@@ -418,24 +472,64 @@ const F_SET_RW_HINT: c_int = 1036;
 const F_GET_FILE_RW_HINT: c_int = 1037;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
-fn file_flags(open: &Open, cmd: c_int, arg: c_int) -> isize {
+fn file_flags(fd: c_int, open: &Open, cmd: c_int, arg: c_int) -> Result<isize, Error> {
     let Some(file) = open.remote() else {
-        return if cmd == libc::F_GETFL { (libc::O_RDONLY | libc::O_DIRECTORY) as isize } else { 0 };
+        return Ok(if cmd == libc::F_GETFL { (libc::O_RDONLY | libc::O_DIRECTORY) as isize } else { 0 });
     };
+    let before = flags_of(fd, open)?;
     if cmd == libc::F_GETFL {
-        return file.flags().to_linux() as isize;
+        // What the open file is for, and what the kernel knows of every one.
+        const NOT_THE_FILES: c_int = libc::O_ACCMODE | libc::O_PATH | place::SHARED;
+        let kernels = sys!(fcntl, fd, libc::F_GETFL, 0) as c_int & !NOT_THE_FILES;
+        return Ok((before.to_linux() | kernels) as isize);
     }
     let settable = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::NOATIME;
     let asked = OpenFlags::from_linux(arg & (libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME));
-    let flags = OpenFlags(file.flags().0 & !settable.0 | asked.0 & settable.0);
-    if flags == file.flags() {
-        return 0;
+    let flags = OpenFlags(before.0 & !settable.0 | asked.0 & settable.0);
+    // Who shares the open file, by inheritance or later on, must see them: the kernel keeps them.
+    if !state().is_passing_child() && !place::settle_one(open) {
+        return Err(Error::local(libc::EMFILE));
     }
-    match state().client().meta_on(file, |handle| Meta::SetFlags { handle, flags }, |_| Some(())) {
-        Ok(()) => {
+    if flags != before {
+        tell_flags(file, flags)?;
+    }
+    let kept = arg & (place::KERNELS | place::SHARED);
+    match sys!(fcntl, fd, libc::F_SETFL, kept) {
+        r if r < 0 => Err(Error::local(-r as i32)),
+        _ => {
             file.set_flags(flags);
-            0
+            Ok(0)
         }
-        Err(e) => fail(&e, &open.path),
     }
+}
+
+/// The flags of an open file as they are now: another process that shares it may have changed them.
+pub(crate) fn flags_of(fd: c_int, open: &Open) -> Result<OpenFlags, Error> {
+    let Some(file) = open.remote() else { return Ok(OpenFlags::READ | OpenFlags::DIRECTORY) };
+    let known = file.flags();
+    if !file.is_shared() || open.unsettled.load(Ordering::Relaxed) || known.has(OpenFlags::PATH) {
+        return Ok(known);
+    }
+    let shared = OpenFlags::from_linux(place::SHARED).without(OpenFlags::READ);
+    let look = |before: OpenFlags| {
+        let now = sys!(fcntl, fd, libc::F_GETFL, 0);
+        let seen = OpenFlags::from_linux(now as c_int & place::SHARED).without(OpenFlags::READ);
+        if now < 0 { before } else { before.without(shared) | seen }
+    };
+    let mut flags = look(known);
+    // This process may have a handle of its own; who changes them may still be at it.
+    for _ in 0..8 {
+        if flags == file.flags() {
+            break;
+        }
+        tell_flags(file, flags)?;
+        file.set_flags(flags);
+        flags = look(flags);
+    }
+    Ok(flags)
+}
+
+/// The I/O node appends by them, too.
+fn tell_flags(file: &File, flags: OpenFlags) -> Result<(), Error> {
+    state().client().meta_on(file, |handle| Meta::SetFlags { handle, flags }, |_| Some(()))
 }

@@ -1,10 +1,11 @@
 //! Open files for a program that this library does not reach: what was redirected into a forwarded
 //! directory becomes the machine's own descriptor of the same file, where this machine has it.
 
+use super::fd;
 use crate::notes;
 use crate::state::state;
 use crate::sys::{self, sys};
-use crate::table;
+use crate::table::{self, Open};
 use forebay_client::{File, OpenFlags};
 use std::ffi::c_int;
 
@@ -17,7 +18,7 @@ pub(crate) fn hand_over(program: &[u8]) {
         if flags < 0 || flags as c_int & libc::FD_CLOEXEC != 0 || file.mode & libc::S_IFMT != libc::S_IFREG {
             continue;
         }
-        if !replace(fd, file) {
+        if !replace(fd, &open, file) {
             let path = String::from_utf8_lossy(&open.path).into_owned();
             let why = format!(
                 "it cannot use descriptor {fd}, which is {path}: there it fails (not under --via mount)"
@@ -28,16 +29,17 @@ pub(crate) fn hand_over(program: &[u8]) {
 }
 
 /// Puts this machine's descriptor of the file in the place of `fd`.
-fn replace(fd: c_int, file: &File) -> bool {
+fn replace(fd: c_int, open: &Open, file: &File) -> bool {
     // Who else has the file open shares its offset, which only appending does without.
-    if file.is_shared() && !file.flags().has(OpenFlags::APPEND) {
+    let Ok(flags) = fd::flags_of(fd, open) else { return false };
+    if file.is_shared() && !flags.has(OpenFlags::APPEND) {
         return false;
     }
     let base = state().exports.get(usize::from(file.export)).and_then(|e| e.local.as_ref());
     let Some(base) = base else { return false };
     let path = [base.as_slice(), b"/", &file.rel()].concat();
     let kept = libc::O_ACCMODE | libc::O_APPEND;
-    let new = sys::open(&path, file.flags().to_linux() & kept | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0);
+    let new = sys::open(&path, flags.to_linux() & kept | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0);
     if new < 0 {
         return false;
     }

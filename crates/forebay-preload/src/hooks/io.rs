@@ -1,6 +1,6 @@
 //! Data: read and write, in one piece and in many.
 
-use super::{fail, fail_errno, hooks, limit};
+use super::{fail, fail_errno, fd, hooks, limit};
 use crate::state::state;
 use crate::sys::{self, CancelPoint, sys};
 use crate::table::{self, Open};
@@ -134,8 +134,12 @@ pub(crate) fn write_open(fd: i32, open: &Open, mut from: impl Buffer, at: At, ap
         return fail_errno(libc::EBADF);
     }
     let len = from.len();
+    let appends = match fd::flags_of(fd, open) {
+        Ok(flags) => append || flags.has(OpenFlags::APPEND),
+        Err(e) => return fail(&e, &open.path),
+    };
     // Linux appends to an append-only descriptor even where an offset is given.
-    if append || file.flags().has(OpenFlags::APPEND) {
+    if appends {
         let allowed = match limit::room_at_end(file, len) {
             Ok(n) => n,
             Err(e) => return fail_errno(e),

@@ -1,7 +1,7 @@
 //! `ioctl` on forwarded files: what can be answered is, the rest gets the errno of a file system that does
 //! not have it. The placeholder's own answers would be about the placeholder.
 
-use super::{fail, fail_errno, hooks, size};
+use super::{fail, fail_errno, fd, hooks, size};
 use crate::notes;
 use crate::state::state;
 use crate::sys::{self, sys};
@@ -46,8 +46,13 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, asked: c_ulong, argument: usize
     match asked as u32 {
         // About the descriptor, not the file.
         request::FIOCLEX | request::FIONCLEX => sys::ret(sys!(ioctl, fd, asked, argument)) as c_int,
-        // Without meaning for a regular file, and allowed.
-        request::FIONBIO | request::FIOASYNC => 0,
+        request::FIONBIO => switch(fd, argument, libc::O_NONBLOCK),
+        // The kernel has no way to announce a regular file.
+        request::FIOASYNC => match switched(fd, argument, libc::O_ASYNC) {
+            Ok((before, after)) if before != after => fail_errno(libc::ENOTTY) as c_int,
+            Ok(_) => 0,
+            Err(e) => fail_errno(e) as c_int,
+        },
         request::FIONREAD if !file.is_dir() => give(&open, argument, left(fd, file)),
         request::FIGETBSZ => give(&open, argument, block_size(file)),
         request::FIBMAP => fail_errno(libc::EINVAL) as c_int,
@@ -60,6 +65,21 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, asked: c_ulong, argument: usize
             }
             fail_errno(libc::ENOTTY) as c_int
         }
+    }
+}
+
+/// The flags of an open file, and what they are to be: with `flag` or without, by the number at `argument`.
+fn switched(fd: c_int, argument: usize, flag: c_int) -> Result<(c_int, c_int), i32> {
+    // SAFETY: any bytes are a number.
+    let on = unsafe { user::take(argument as *const c_int) }? != 0;
+    let before = fd::control(fd, libc::F_GETFL, 0) as c_int;
+    Ok((before, if on { before | flag } else { before & !flag }))
+}
+
+fn switch(fd: c_int, argument: usize, flag: c_int) -> c_int {
+    match switched(fd, argument, flag) {
+        Ok((_, after)) => fd::control(fd, libc::F_SETFL, after as usize) as c_int,
+        Err(e) => fail_errno(e) as c_int,
     }
 }
 

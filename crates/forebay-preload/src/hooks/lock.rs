@@ -113,6 +113,9 @@ pub(crate) fn fcntl_lock(fd: c_int, open: &Open, cmd: c_int, arg: *mut libc::flo
         libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK => LockOwner::Process,
         _ => LockOwner::Handle,
     };
+    if owner == LockOwner::Handle && asked.l_pid != 0 {
+        return fail_errno(libc::EINVAL);
+    }
     let client = state().client();
     if cmd == libc::F_GETLK || cmd == libc::F_OFD_GETLK {
         return match client.test_lock(file, owner, range) {

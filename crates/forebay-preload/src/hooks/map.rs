@@ -46,14 +46,20 @@ pub(crate) fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: 
     }
     let Some(open) = table::get(fd) else { return sys::ret(sys!(mmap, addr, len, prot, flags, fd, offset)) };
     let Some(file) = open.remote() else { return fail_errno(libc::ENODEV) };
+    if open.is_path() {
+        return fail_errno(libc::EBADF);
+    }
     if file.is_dir() {
         return fail_errno(libc::ENODEV);
     }
     if !file.flags().has(OpenFlags::READ) {
         return fail_errno(libc::EACCES);
     }
-    if offset < 0 || offset % 4096 != 0 || len == 0 {
+    if offset % 4096 != 0 || len == 0 {
         return fail_errno(libc::EINVAL);
+    }
+    if offset < 0 {
+        return fail_errno(libc::EOVERFLOW);
     }
     let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
     let writable = prot & libc::PROT_WRITE != 0;

@@ -5,9 +5,9 @@ use crate::attr;
 use crate::path;
 use crate::state::state;
 use crate::sys::{self, sys};
-use crate::table::{self, Kind};
+use crate::table::{self, Kind, Open};
 use crate::user;
-use forebay_client::{Answer, Error, FsStat, Meta, SetTime, Target};
+use forebay_client::{Answer, Error, ExportId, FsStat, Meta, Path, SetTime, Target};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 hooks! {
@@ -40,7 +40,14 @@ fn targeted(
         if flags & !KNOWN != 0 {
             return fail_errno(libc::EINVAL) as c_int;
         }
-        return super::size::on_fd(dirfd, |_| -(libc::EIO as sys::Raw), |h| op(Target::Handle(h))) as c_int;
+        let local = |_| -(libc::EIO as sys::Raw);
+        let by_handle = |h| op(Target::Handle(h));
+        // Without a path it is about an open file, with an empty one about any place.
+        return if empty {
+            super::size::on_place(dirfd, local, by_handle)
+        } else {
+            super::size::on_fd(dirfd, local, by_handle)
+        } as c_int;
     }
     at(
         dirfd,
@@ -156,31 +163,51 @@ unsafe fn times(t: *const libc::timespec) -> Result<(SetTime, SetTime), i32> {
     Ok((set_time(&t[0])?, set_time(&t[1])?))
 }
 
-pub(crate) unsafe extern "C" fn utimensat(
+/// libc's function, which wants a path.
+unsafe extern "C" fn utimensat(
     dirfd: c_int,
     path: *const c_char,
     t: *const libc::timespec,
     flags: c_int,
 ) -> c_int {
+    if path.is_null() {
+        return fail_errno(libc::EINVAL) as c_int;
+    }
+    set_times_at(dirfd, path, t, flags)
+}
+
+/// The system call `utimensat`.
+pub(crate) fn set_times_at(
+    dirfd: c_int,
+    path: *const c_char,
+    t: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
+    let local = |d, p| sys!(utimensat, d, p, t, flags);
     // SAFETY: the program's own array.
     let (atime, mtime) = match unsafe { times(t) } {
         Ok(x) => x,
+        // Whether the file is there comes first.
+        Err(libc::EINVAL) => {
+            return match targeted((dirfd, path), (flags, true), local, |target| Meta::Stat { target }) {
+                0 => fail_errno(libc::EINVAL) as c_int,
+                other => other,
+            };
+        }
         Err(e) => return fail_errno(e) as c_int,
     };
-    targeted(
-        (dirfd, path),
-        (flags, true),
-        |d, p| sys!(utimensat, d, p, t, flags),
-        |target| Meta::Utimens { target, atime, mtime },
-    )
+    if (atime, mtime) == (SetTime::Omit, SetTime::Omit) {
+        // Linux does not even look whether the file is there.
+        return 0;
+    }
+    targeted((dirfd, path), (flags, true), local, |target| Meta::Utimens { target, atime, mtime })
 }
 
 pub(crate) unsafe extern "C" fn futimens(fd: c_int, t: *const libc::timespec) -> c_int {
     if !table::is_forwarded(fd) {
         return sys::ret(sys!(utimensat, fd, 0, t, 0)) as c_int;
     }
-    // SAFETY: the same arguments; a null path means the descriptor.
-    unsafe { utimensat(fd, std::ptr::null(), t, 0) }
+    set_times_at(fd, std::ptr::null(), t, 0)
 }
 
 /// Two times with microseconds; a null pointer means now. The kernel refuses what is no part of a second.
@@ -204,8 +231,7 @@ fn set_times(
     flags: c_int,
 ) -> c_int {
     match times {
-        // SAFETY: our own array.
-        Ok(times) => unsafe { utimensat(dirfd, path, ptr(&times), flags) },
+        Ok(times) => set_times_at(dirfd, path, ptr(&times), flags),
         Err(e) => fail_errno(e) as c_int,
     }
 }
@@ -291,6 +317,12 @@ pub(crate) fn read_link(dirfd: c_int, path: *const c_char, buf: *mut c_char, n: 
             return give(exe);
         }
     }
+    if given.is_empty()
+        && !path.is_null()
+        && let Some(open) = table::get(dirfd)
+    {
+        return link_of(&open, give);
+    }
     at(
         dirfd,
         path,
@@ -304,6 +336,26 @@ pub(crate) fn read_link(dirfd: c_int, path: *const c_char, buf: *mut c_char, n: 
         },
         |_| neg(libc::EINVAL),
     )
+}
+
+/// What a link says that is open as a place in the tree.
+fn link_of(open: &Open, give: impl Fn(&[u8]) -> isize) -> isize {
+    let Some(file) = open.remote().filter(|f| f.mode & libc::S_IFMT == libc::S_IFLNK) else {
+        return fail_errno(libc::ENOENT);
+    };
+    let rel = file.rel();
+    let path = Path { export: ExportId(file.export), rel: &rel };
+    let client = state().client();
+    // It is read by its name, which may be another one's by now.
+    let same = super::stat::attr_at(client, Target::Link(path))
+        .and_then(|a| if a.ino == file.ino { Ok(()) } else { Err(Error::local(libc::ESTALE)) });
+    let read = same.and_then(|()| {
+        client.meta(Meta::Readlink { path }, |a| match a {
+            Answer::Bytes(b) => Some(give(b)),
+            _ => None,
+        })
+    });
+    read.unwrap_or_else(|e| fail(&e, &open.path))
 }
 
 fn fs_at(

@@ -6,8 +6,9 @@ use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, sys};
 use crate::table;
-use forebay_client::{Error, Meta, Target};
+use forebay_client::{Client, Error, Meta, Path, Target};
 use std::ffi::{c_char, c_int, c_uint};
+use std::sync::atomic::Ordering;
 
 hooks! {
     c"mkdir" => mkdir, c"mkdirat" => mkdirat, c"rmdir" => rmdir, c"unlink" => unlink, c"unlinkat" => unlinkat,
@@ -65,6 +66,9 @@ pub(crate) fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_in
         |d, p| sys!(unlinkat, d, p, flags),
         |client, r| {
             allow(flags, libc::AT_REMOVEDIR)?;
+            if matches!(last, b"." | b"..") {
+                parent_is_there(client, r)?;
+            }
             match last {
                 b"." if flags != 0 => return Err(Error::local(libc::EINVAL)),
                 b".." if flags != 0 => return Err(Error::local(libc::ENOTEMPTY)),
@@ -81,12 +85,21 @@ pub(crate) fn remove_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_in
             };
             client.meta(op, |_| Some(0))?;
             if flags & libc::AT_REMOVEDIR != 0 {
+                gone(r);
                 cwd::removed(&r.full);
             }
             Ok(0)
         },
         |_| neg(libc::EBUSY),
     ) as c_int
+}
+
+/// Whether the directory of a path's last name is there, which comes before what is said of that name.
+fn parent_is_there(client: &Client, r: &Remote) -> Result<(), Error> {
+    let rel = r.rel.strip_suffix(b"/").unwrap_or(&r.rel);
+    let end = rel.iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
+    let parent = Path { export: r.wire().export, rel: &rel[..end] };
+    super::stat::attr_at(client, Target::Path(parent)).map(|_| ())
 }
 
 /// The last name of a path, `.` and `..` too; slashes behind it do not count.
@@ -121,7 +134,19 @@ pub(crate) unsafe extern "C" fn renameat2(
 enum Pair {
     Local(Vec<u8>, Vec<u8>),
     Remote(Remote, Remote),
-    Mixed,
+    /// One of each; that of this machine.
+    Mixed(Vec<u8>),
+}
+
+/// Why a name cannot be given between a forwarded directory and `local`, a name of this machine: two file
+/// systems, if the directory of the latter is there.
+fn between(local: &[u8]) -> i32 {
+    let trimmed = local.iter().rposition(|&b| b != b'/').map_or(local, |i| &local[..=i]);
+    let parent = trimmed.iter().rposition(|&b| b == b'/').map_or(&b"."[..], |i| &trimmed[..=i]);
+    match sys!(faccessat, libc::AT_FDCWD, sys::cstring(parent).as_ptr(), libc::F_OK) {
+        r if r < 0 => -r as i32,
+        _ => libc::EXDEV,
+    }
 }
 
 /// Where two names lead. `attempt` is the forwarded operation; it is tried again after a link that
@@ -157,6 +182,7 @@ fn pair(
             Resolved::Remote(r) => Ok(r),
             Resolved::LocalAt(p) => Err(p),
             Resolved::Local if given.first() == Some(&b'/') => Err(given.to_vec()),
+            Resolved::Local if table::is_forwarded(dirfd) => return Err(libc::ENOTDIR),
             Resolved::Local if dirfd == libc::AT_FDCWD => {
                 Err(path::join(&state().cwd.get().ok_or(libc::ENOENT)?.path, given))
             }
@@ -175,10 +201,10 @@ fn pair(
         let now = match (ra, rb) {
             (Ok(x), Ok(y)) => Pair::Remote(x, y),
             (Err(x), Err(y)) => Pair::Local(x, y),
-            _ => Pair::Mixed,
+            (Err(p), Ok(_)) | (Ok(_), Err(p)) => Pair::Mixed(p),
         };
         match now {
-            Pair::Mixed => return fail_errno(libc::EXDEV),
+            Pair::Mixed(local) => return fail_errno(between(&local)),
             Pair::Local(x, y) => {
                 let (x, y) = (sys::cstring(&x), sys::cstring(&y));
                 return sys::ret(raw(libc::AT_FDCWD, x.as_ptr().cast(), libc::AT_FDCWD, y.as_ptr().cast()));
@@ -226,10 +252,10 @@ pub(crate) fn rename_at(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // SAFETY: the program's own arguments to a function that takes C strings.
-    let dots = [from, to]
-        .iter()
-        .any(|p| matches!(last_name(unsafe { crate::user::text(*p) }.unwrap_or_default()), b"." | b".."));
+    let dots = [from, to].map(|p| {
+        // SAFETY: the program's own arguments to a function that takes C strings.
+        matches!(last_name(unsafe { crate::user::text(p) }.unwrap_or_default()), b"." | b"..")
+    });
     pair(
         (fd, from),
         (td, to),
@@ -244,18 +270,38 @@ pub(crate) fn rename_at(
             if asked & EXCHANGE != 0 && asked & (NOREPLACE | WHITEOUT) != 0 {
                 return Err(Error::local(libc::EINVAL));
             }
-            if dots || a.rel.is_empty() || b.rel.is_empty() {
-                return Err(Error::local(libc::EBUSY));
+            if dots[0] || dots[1] || a.rel.is_empty() || b.rel.is_empty() {
+                parent_is_there(state().client(), a)?;
+                parent_is_there(state().client(), b)?;
+                let taken = asked & NOREPLACE != 0 && !dots[0] && !a.rel.is_empty();
+                return Err(Error::local(if taken { libc::EEXIST } else { libc::EBUSY }));
             }
             if a.export != b.export {
                 return Err(Error::local(libc::EXDEV));
             }
             state().client().meta(Meta::Rename { from: a.wire(), to: b.wire(), flags }, |_| Some(0))?;
+            if asked & EXCHANGE == 0 {
+                gone(b);
+            }
             renamed(a, b, flags);
             cwd::renamed(&a.full, &b.full, flags);
             Ok(0)
         },
     ) as c_int
+}
+
+/// The directory with that name is no more: who has it open does not come to another one by its name.
+fn gone(r: &Remote) {
+    let trim = |p: &[u8]| p.strip_suffix(b"/").unwrap_or(p).to_vec();
+    for (_, open) in table::all() {
+        let Some(file) = open.remote().filter(|f| f.is_dir() && usize::from(f.export) == r.export) else {
+            continue;
+        };
+        // By another spelling of its name it may have been renamed to itself.
+        if trim(&file.rel()) == trim(&r.rel) && super::stat::attr_of(file).is_ok_and(|a| a.nlink == 0) {
+            open.gone.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Open files below the old name are to be found under the new one should they move.
@@ -295,6 +341,12 @@ pub(crate) unsafe extern "C" fn linkat(
     link_at(fd, from, td, to, flags)
 }
 
+/// Whether a path is empty.
+fn unnamed(path: *const c_char) -> bool {
+    // SAFETY: the program's own argument to a function that takes a C string.
+    unsafe { crate::user::text(path) }.is_some_and(<[u8]>::is_empty)
+}
+
 pub(crate) fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program's own argument to a function that takes a C string.
     let source = unsafe { crate::user::text(from) }.unwrap_or_default();
@@ -302,16 +354,23 @@ pub(crate) fn link_at(fd: c_int, from: *const c_char, td: c_int, to: *const c_ch
     let by_fd = if source.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
         table::get(fd)
     } else {
-        path::proc_fd(source).filter(|(_, rest)| rest.is_empty()).and_then(|(n, _)| table::get(n))
+        let named = path::proc_fd(source).filter(|(_, rest)| rest.is_empty());
+        let open = named.and_then(|(n, _)| table::get(n));
+        if open.is_some() && flags & libc::AT_SYMLINK_FOLLOW == 0 {
+            // The link of that name is on another file system.
+            return fail_errno(libc::EXDEV) as c_int;
+        }
+        open
     };
     if let Some(open) = by_fd
         && let Some(file) = open.remote()
     {
+        let nowhere = [libc::EXDEV, libc::ENOENT][usize::from(unnamed(to))];
         return at(
             td,
             to,
             false,
-            |_, _| -(libc::EXDEV as isize),
+            |_, _| -(nowhere as isize),
             |client, r| {
                 client.meta_on(
                     file,
@@ -396,6 +455,11 @@ pub(crate) unsafe extern "C" fn mkfifoat(dirfd: c_int, path: *const c_char, mode
 }
 
 pub(crate) fn make_node(dirfd: c_int, path: *const c_char, mode: c_uint, dev: u64) -> c_int {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG | libc::S_IFCHR | libc::S_IFBLK | libc::S_IFIFO | libc::S_IFSOCK => {}
+        libc::S_IFDIR => return fail_errno(libc::EPERM) as c_int,
+        _ => return fail_errno(libc::EINVAL) as c_int,
+    }
     at(
         dirfd,
         path,

@@ -25,6 +25,8 @@ pub(crate) fn seek(fd: c_int, offset: i64, whence: c_int) -> isize {
     let Some(open) = table::get(fd) else { return raw(offset, whence) };
     let Some(file) = open.remote() else { return raw(offset, whence) };
     match whence {
+        // The kernel knows that it has no offset.
+        _ if open.is_path() => raw(0, libc::SEEK_CUR),
         libc::SEEK_SET | libc::SEEK_CUR => raw(offset, whence),
         libc::SEEK_END => match size(file) {
             Ok(size) => match (size as i64).checked_add(offset) {
@@ -62,6 +64,18 @@ pub(crate) fn size(file: &File) -> Result<u64, Error> {
 
 /// A metadata operation on a descriptor whose only answer is that it was done.
 pub(crate) fn on_fd<'m>(
+    fd: c_int,
+    local: impl FnOnce(c_int) -> sys::Raw,
+    op: impl Fn(u64) -> Meta<'m>,
+) -> isize {
+    if table::get(fd).is_some_and(|open| open.is_path()) {
+        return fail_errno(libc::EBADF);
+    }
+    on_place(fd, local, op)
+}
+
+/// As [`on_fd`], also for a place in the tree (`O_PATH`).
+pub(crate) fn on_place<'m>(
     fd: c_int,
     local: impl FnOnce(c_int) -> sys::Raw,
     op: impl Fn(u64) -> Meta<'m>,
@@ -118,7 +132,7 @@ pub(crate) unsafe extern "C" fn ftruncate(fd: c_int, size: i64) -> c_int {
         && let Some(f) = open.remote()
         && !f.flags().has(OpenFlags::WRITE)
     {
-        return fail_errno(libc::EINVAL) as c_int;
+        return fail_errno(if open.is_path() { libc::EBADF } else { libc::EINVAL }) as c_int;
     }
     if table::is_forwarded(fd)
         && let Err(e) = limit::size(size as u64)
@@ -155,7 +169,7 @@ pub(crate) unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: i64, l
             return fail_errno(libc::EINVAL) as c_int;
         }
         let grows = mode & libc::FALLOC_FL_KEEP_SIZE == 0;
-        if let Some(e) = limit::size(offset.saturating_add(len) as u64).err().filter(|_| grows) {
+        if grows && let Err(e) = limit::size(offset.saturating_add(len) as u64) {
             return fail_errno(e) as c_int;
         }
     }
@@ -170,6 +184,11 @@ pub(crate) unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: i64, l
 pub(crate) unsafe extern "C" fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int {
     if offset < 0 || len <= 0 {
         return libc::EINVAL;
+    }
+    if table::is_forwarded(fd)
+        && let Err(e) = limit::size(offset.saturating_add(len) as u64)
+    {
+        return e;
     }
     let r = on_fd(
         fd,
@@ -205,8 +224,9 @@ pub(crate) unsafe extern "C" fn posix_fadvise(fd: c_int, offset: i64, len: i64, 
 
 /// Advice is taken note of, no more.
 pub(crate) fn advise(fd: c_int, offset: i64, len: i64, advice: c_int) -> sys::Raw {
-    if !table::is_forwarded(fd) {
-        return sys!(fadvise64, fd, offset, len, advice);
+    let Some(open) = table::get(fd) else { return sys!(fadvise64, fd, offset, len, advice) };
+    if open.is_path() {
+        return -(libc::EBADF as sys::Raw);
     }
     let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) && len >= 0;
     if known { 0 } else { -(libc::EINVAL as sys::Raw) }

@@ -124,7 +124,7 @@ unsafe extern "C" fn syscall(
         SYS_FCHMODAT2 => call!(meta::fchmodat; a, b, c, d),
         libc::SYS_fchown => call!(meta::fchown; a, b, c),
         libc::SYS_fchownat => call!(meta::fchownat; a, b, c, d, e),
-        libc::SYS_utimensat => call!(meta::utimensat; a, b, c, d),
+        libc::SYS_utimensat => call!(meta::set_times_at; a, b, c, d),
 
         libc::SYS_getxattr => call!(xattr::getxattr; a, b, c, d),
         libc::SYS_lgetxattr => call!(xattr::lgetxattr; a, b, c, d),

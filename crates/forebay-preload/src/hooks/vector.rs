@@ -244,9 +244,11 @@ pub(crate) unsafe extern "C" fn preadv2(
     offset: i64,
     flags: c_int,
 ) -> isize {
+    // What is about writing has no meaning here, and is allowed.
+    const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC | libc::RWF_APPEND;
     match table::get(fd) {
         // High priority is a hint; not to wait cannot be kept over a network.
-        Some(_) if flags & !libc::RWF_HIPRI != 0 => fail_errno(libc::EOPNOTSUPP),
+        Some(_) if flags & !KNOWN != 0 => fail_errno(libc::EOPNOTSUPP),
         Some(open) => read_all(fd, &open, v, n, place(offset, true)),
         None => blocking(|| sys!(preadv2, fd, v, n, offset, (offset as u64) >> 32, flags)),
     }

@@ -119,7 +119,11 @@ pub(crate) unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     let Some(open) = table::get(fd) else { return moved(sys!(fchdir, fd)) };
     match &open.kind {
         Kind::Remote(f) if !f.is_dir() => fail_errno(libc::ENOTDIR) as c_int,
-        Kind::Remote(f) => went(cwd::enter(&path::open_path(&open), usize::from(f.export), f.ino)),
+        Kind::Remote(f) => match super::stat::attr_of(f) {
+            Ok(a) if a.nlink == 0 => went(cwd::enter_removed(&path::open_path(&open))),
+            Ok(_) => went(cwd::enter(&path::open_path(&open), usize::from(f.export), f.ino)),
+            Err(e) => fail(&e, &open.path) as c_int,
+        },
         Kind::Above(p) | Kind::LocalAbove(p) => went(cwd::enter_stand_in(p)),
     }
 }
