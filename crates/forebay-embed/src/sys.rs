@@ -1,4 +1,4 @@
-//! The one thing here that needs `unsafe`.
+//! What needs `unsafe` here.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -13,4 +13,14 @@ pub(crate) fn end_with_parent(command: &mut Command) {
             Ok(())
         });
     }
+}
+
+/// This thread, and what it starts from now on, is in a network of its own, without any link.
+///
+/// # Errors
+/// If it may not.
+pub fn own_network() -> std::io::Result<()> {
+    // SAFETY: threads go on sharing their descriptors; only sockets that are made from now on are elsewhere.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET)? };
+    Ok(())
 }

@@ -157,11 +157,13 @@ fn hello(node: &Arc<Node>, listening: &[Address], here: IpAddr) -> NodeHello {
         }
         other => other.to_string(),
     };
+    let told = &node.config.reached_at;
+    let addresses = if told.is_empty() { listening } else { told };
     NodeHello {
         version: CONTROL_VERSION,
         node: node.config.id,
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        addresses: listening.iter().map(reachable).collect(),
+        addresses: addresses.iter().map(reachable).collect(),
         exports: node.exports.iter().map(|e| e.name.clone()).collect(),
         dispatchers: u32::try_from(node.config.dispatchers).unwrap_or(u32::MAX),
         memory: node.config.memory as u64,

@@ -99,6 +99,8 @@ pub struct NodeConfig {
     /// For tests: the node is as if on a host of this name (of which 16 bytes count): clients are told
     /// that host instead of this machine's boot, and only nodes of the same name vouch for it.
     pub host: Option<String>,
+    /// Where clients reach it, if not where it listens: what forwards connections to it.
+    pub reached_at: Vec<Address>,
     /// Where the nodes of this host keep their ledgers; unless given, `/run/forebay` or
     /// `/dev/shm/forebay-UID`.
     pub ledger_dir: Option<PathBuf>,
@@ -151,6 +153,7 @@ impl Default for NodeConfig {
             forgetful: None,
             slow: None,
             host: None,
+            reached_at: Vec::new(),
             ledger_dir: None,
             dispatchers: 16,
             credits: 32,
@@ -211,6 +214,7 @@ struct File {
     forgetful_storage: Option<PathBuf>,
     slow_storage: Option<PathBuf>,
     emulated_host: Option<String>,
+    reached_at: Option<Vec<Address>>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -347,6 +351,7 @@ impl NodeConfig {
             ));
         }
         c.host = file.emulated_host;
+        set(&mut c.reached_at, file.reached_at);
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);

@@ -34,7 +34,7 @@ fn a_signal_ends_it_and_nothing_is_left() {
     };
     let until = Instant::now() + Duration::from_secs(60);
     let dir = loop {
-        match dirs().into_iter().find(|d| d.join("history/m0.0").exists()) {
+        match dirs().into_iter().find(|d| d.join("history/all0.0").exists()) {
             Some(dir) => break dir,
             None if Instant::now() > until => panic!("no worker began"),
             None => std::thread::sleep(Duration::from_millis(20)),

@@ -1,106 +1,194 @@
-//! The I/O nodes and the arbiter that things are done to.
+//! The I/O nodes and the arbiters that things are done to.
 
+use super::link::Link;
+use super::net::Net;
 use crate::machine::program;
 use anyhow::{Context, Result};
-use forebay_client::{Config, ExportMap};
+use forebay_client::{Config, Counters, ExportMap};
 use forebay_control::client::Client as Api;
-use forebay_control::view::{NodeState, NodeView};
+use forebay_control::view::{HealthView, NodeState, NodeView};
 use forebay_embed::{
-    ArbiterProcess, ArbiterSpec, Launcher, Log, NodeProcess, NodeSpec, PRELOAD, RunDir, write_config,
+    ArbiterProcess, ArbiterSpec, Etcd, Launcher, Log, NodeProcess, NodeSpec, PRELOAD, RunDir, write_config,
 };
-use forebay_types::{NodeId, Secret};
+use forebay_types::{Address, NodeId, Secret};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Each of two hosts has two nodes, those that share and those whose hosts forget.
+/// Nodes that share, and as many whose hosts forget.
 pub(super) const NODES: usize = 4;
+/// The one that is alone on the clients' own host comes after them.
+pub(super) const LONE: usize = 2 * NODES;
+/// The hosts of those that share: two nodes beside each other can vouch for each other, nobody can for
+/// the others.
+const HOSTS: [usize; NODES] = [0, 0, 1, 2];
+/// To these two, one with a neighbour and one without, connections are forwarded.
+const LINKED: [usize; 2] = [0, 2];
 const LEASE_MS: u64 = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// An arbiter that does not answer at once is harmed by something else.
+const API_PATIENCE: Duration = Duration::from_millis(300);
 /// The forwarded directory, as workers see it: it need not exist.
 pub(super) const AT: &str = "/forebay-torture";
 const EXPORT: &str = "data";
 const JOB: &str = "torture";
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// What a node is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It serves the job, with the others of its kind.
+    Shared,
+    /// Its host forgets what was not synced when it crashes.
+    Forgetful,
+    /// The only one of its clients, on their host: small requests in a row make no trip each.
+    Lone,
+}
 
 /// An I/O node, running or not.
 pub(super) struct Member {
     pub(super) process: Option<NodeProcess>,
+    pub(super) role: Role,
+    pub(super) host: usize,
     listen: String,
-    id: u32,
-    host: usize,
-    durable: bool,
+    /// What its clients connect to.
+    link: Option<Link>,
+}
+
+pub(super) struct Arbiter {
+    pub(super) process: Option<ArbiterProcess>,
+    listen: String,
 }
 
 /// Everything that runs, in a directory of its own.
 pub(super) struct Ground {
-    /// First those that share, then those that forget.
+    /// First those that share, then those that forget, then the lone one.
     pub(super) members: Vec<Member>,
-    pub(super) arbiter: Option<ArbiterProcess>,
-    arbiter_listen: String,
+    pub(super) arbiters: Vec<Arbiter>,
+    pub(super) etcd: Option<Etcd>,
+    /// The ways of the nodes to the arbiters, where the nodes are on hosts of their own.
+    ways: Vec<Vec<Link>>,
     /// How often each host that forgets was started.
     boots: [u32; 2],
     launcher: Launcher,
     dir: RunDir,
+    /// What is shared is on a real file system, where inode numbers are used again.
+    shared: RunDir,
+    /// What cannot be done on this machine, and why.
+    pub(super) skipped: Vec<String>,
+    /// Last: what was started in it goes first.
+    pub(super) net: Option<Net>,
 }
 
 impl Ground {
     pub(super) fn start() -> Result<Ground> {
+        let mut skipped = Vec::new();
+        let mut skip = |what: &str, e: &dyn std::fmt::Display| skipped.push(format!("{what}: {e}"));
+        let net = Net::new(NODES).map_err(|e| skip("cut a link", &e)).ok();
+        let etcd = Etcd::start().map_err(|e| skip("kill an etcd member", &e)).ok();
         let dir = RunDir::in_memory()?;
-        for name in ["main", "durable", "history", "journals"] {
+        for name in ["durable", "lone", "run.durable", "run.lone", "history", "journals"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
         std::fs::write(dir.path().join("libforebay.so"), PRELOAD)?;
         let launcher = Launcher::new(&program()?, dir.path(), Log::Files)?;
         let mut ground = Ground {
             members: Vec::new(),
-            arbiter: None,
-            arbiter_listen: "127.0.0.1:0".into(),
+            arbiters: Vec::new(),
+            etcd,
+            ways: Vec::new(),
             boots: [0; 2],
             launcher,
             dir,
+            shared: RunDir::create(&std::env::temp_dir())?,
+            skipped,
+            net,
         };
-        ground.start_arbiter()?;
-        for i in 0..2 * NODES {
-            let (durable, host) = (i >= NODES, i % NODES / 2);
-            let listen = "tcp:127.0.0.1:0".to_owned();
-            ground.members.push(Member { process: None, listen, id: i as u32, host, durable });
+        for n in 0..if ground.etcd.is_some() { 2 } else { 1 } {
+            ground.arbiters.push(Arbiter { process: None, listen: "127.0.0.1:0".into() });
+            ground.start_arbiter(n)?;
+        }
+        ground.lay_ways()?;
+        for i in 0..=LONE {
+            let (role, host) = match HOSTS.get(i) {
+                Some(&host) => (Role::Shared, host),
+                None if i == LONE => (Role::Lone, 0),
+                None => (Role::Forgetful, i % NODES / 2),
+            };
+            ground.members.push(Member { process: None, role, host, listen: String::new(), link: None });
             ground.start_node(i, true)?;
         }
         let until = Instant::now() + PATIENCE;
-        while ground.admitted()? < NODES {
+        while ground.admitted() < NODES {
             anyhow::ensure!(Instant::now() < until, "the I/O nodes did not find the arbiter");
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(ground)
     }
 
+    /// Arbiters are on the loopback of the workers' host; to nodes elsewhere they are as if on theirs.
+    fn lay_ways(&mut self) -> Result<()> {
+        let Some(net) = &self.net else { return Ok(()) };
+        for node in 0..NODES {
+            let way = |a: &Arbiter| {
+                let link = Link::new(net.on(node, || TcpListener::bind(&a.listen))??)?;
+                link.leads_to(a.listen.parse()?);
+                Ok(link)
+            };
+            self.ways.push(self.arbiters.iter().map(way).collect::<Result<_>>()?);
+        }
+        Ok(())
+    }
+
     pub(super) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub(super) fn start_arbiter(&mut self) -> Result<()> {
+    /// The directory that the nodes of a role export.
+    pub(super) fn data(&self, role: Role) -> PathBuf {
+        match role {
+            Role::Shared => self.shared.path().to_owned(),
+            Role::Forgetful => self.path().join("durable"),
+            Role::Lone => self.path().join("lone"),
+        }
+    }
+
+    pub(super) fn start_arbiter(&mut self, n: usize) -> Result<()> {
         let spec = ArbiterSpec {
-            listen: self.arbiter_listen.clone(),
+            name: format!("arbiter{n}"),
+            listen: self.arbiters[n].listen.clone(),
             settings: "policy = \"static\"\n".into(),
+            more: self.etcd.as_ref().map_or(Vec::new(), |e| vec!["--ha".into(), e.url()]),
             ..ArbiterSpec::default()
         };
         let arbiter = self.launcher.arbiter(&spec)?;
-        self.arbiter_listen = arbiter.url().trim_start_matches("http://").to_owned();
-        self.arbiter = Some(arbiter);
+        self.arbiters[n].listen = arbiter.url().trim_start_matches("http://").to_owned();
+        self.arbiters[n].process = Some(arbiter);
         Ok(())
     }
 
-    fn arbiter_url(&self) -> String {
-        format!("http://{}", self.arbiter_listen)
+    fn urls(&self) -> Vec<String> {
+        self.arbiters.iter().map(|a| format!("http://{}", a.listen)).collect()
     }
 
-    fn api(&self) -> Result<Api> {
-        let url = format!("http://{}", self.arbiter_listen);
-        Ok(Api::new(&url, Secret::from_hex(self.launcher.secret()))?)
+    fn api(&self, urls: &str) -> Result<Api> {
+        Ok(Api::new(urls, Secret::from_hex(self.launcher.secret()))?.with_patience(API_PATIENCE))
     }
 
-    fn admitted(&self) -> Result<usize> {
-        let nodes: Vec<NodeView> = self.api()?.get("/v1/nodes")?;
-        Ok(nodes.iter().filter(|n| n.state == NodeState::Admitted).count())
+    fn admitted(&self) -> usize {
+        let nodes: Vec<NodeView> =
+            self.api(&self.urls().join(",")).and_then(|a| Ok(a.get("/v1/nodes")?)).unwrap_or_default();
+        nodes.iter().filter(|n| n.state == NodeState::Admitted).count()
+    }
+
+    /// Which arbiter leads, if one says so.
+    pub(super) fn leader(&self) -> Option<usize> {
+        let leads = |url: &String| -> Result<bool> {
+            let (_, text) = self.api(url)?.ask("GET", "/v1/health", None)?;
+            Ok(serde_json::from_str::<HealthView>(&text)?.state == "leading")
+        };
+        self.urls().iter().position(|url| leads(url).unwrap_or(false))
     }
 
     /// Where the milliseconds are that a node's storage is late by.
@@ -108,41 +196,83 @@ impl Ground {
         self.dir.path().join(format!("slow{i}"))
     }
 
-    pub(super) fn is_durable(&self, i: usize) -> bool {
-        self.members[i].durable
+    /// The nodes that share a node's host, and so its fate, besides itself.
+    pub(super) fn neighbours(&self, i: usize) -> impl Iterator<Item = usize> {
+        let m = &self.members[i];
+        let same = move |o: &Member| o.role == m.role && o.host == m.host;
+        (0..self.members.len()).filter(move |n| *n != i && same(&self.members[*n]))
     }
 
-    pub(super) fn host(&self, i: usize) -> usize {
-        self.members[i].host
+    /// What the clients of a node connect to.
+    pub(super) fn link(&self, i: usize) -> Option<&Link> {
+        self.members[i].link.as_ref()
+    }
+
+    /// Pulls the cable of a node's host, or plugs it in again.
+    pub(super) fn cut(&self, i: usize, cut: bool) -> Result<()> {
+        let Some(net) = &self.net else { return Ok(()) };
+        self.ways[i].iter().for_each(|way| way.hold(cut, cut));
+        net.cut(i, cut)
+    }
+
+    fn settings(&self, i: usize) -> String {
+        let m = &self.members[i];
+        let Member { role, host, .. } = *m;
+        let mut text = format!(
+            "slow-storage = \"slow{i}\"\nlease-ms = {LEASE_MS}\ndrain-timeout-ms = 2000\ngrace-ms = 1000\n"
+        );
+        match role {
+            Role::Shared => {
+                text += &format!("emulated-host = \"m{host}\"\narbiters = {:?}\n", self.urls());
+                text += &m
+                    .link
+                    .as_ref()
+                    .map_or(String::new(), |l| format!("reached-at = [\"tcp:{}\"]\n", l.address));
+            }
+            Role::Forgetful => {
+                let boot = self.boots[host];
+                text += &format!("emulated-host = \"d{host}-{boot}\"\n");
+                text += &format!("forgetful-storage = \"journals/host{host}\"\n");
+            }
+            Role::Lone => {}
+        }
+        text
     }
 
     /// Starts a node, where it was or elsewhere, and waits until it listens.
     pub(super) fn start_node(&mut self, i: usize, elsewhere: bool) -> Result<()> {
-        let m = &self.members[i];
-        let dir = self.dir.path();
-        let boot = if m.durable { self.boots[m.host] } else { 0 };
-        let (letter, host) = (if m.durable { 'd' } else { 'm' }, m.host);
-        let mut settings = format!(
-            "emulated-host = \"{letter}{host}-{boot}\"\nslow-storage = \"slow{i}\"\nlease-ms = {LEASE_MS}\n\
-             drain-timeout-ms = 2000\ngrace-ms = 1000\n"
-        );
-        if m.durable {
-            settings.push_str(&format!("forgetful-storage = \"journals/host{host}\"\n"));
-        } else {
-            settings.push_str(&format!("arbiters = [\"{}\"]\n", self.arbiter_url()));
+        let role = self.members[i].role;
+        let net = self.net.as_ref().filter(|_| role == Role::Shared);
+        if elsewhere && role == Role::Shared && LINKED.contains(&i) {
+            let ip = net.map_or(HERE, Net::switch);
+            self.members[i].link = Some(Link::new(TcpListener::bind((ip, 0))?)?);
         }
-        let config = dir.join(format!("node{i}.toml"));
-        std::fs::write(&config, settings)?;
-        let data = dir.join(if m.durable { "durable" } else { "main" });
-        let mut process = self.launcher.node(NodeSpec {
-            id: m.id,
-            listen: Some(if elsewhere { "tcp:127.0.0.1:0".into() } else { m.listen.clone() }),
-            exports: vec![format!("{}={EXPORT}", data.display())],
+        let config = self.path().join(format!("node{i}.toml"));
+        std::fs::write(&config, self.settings(i))?;
+        let m = &self.members[i];
+        let listen = match role {
+            Role::Lone => None,
+            _ if elsewhere => Some(format!("tcp:{}:0", net.map_or(HERE, |net| net.address(i)))),
+            _ => Some(m.listen.clone()),
+        };
+        let spec = NodeSpec {
+            id: i as u32,
+            listen,
+            exports: vec![format!("{}={EXPORT}", self.data(role).display())],
             more: vec!["--config".into(), config.display().to_string()],
-        })?;
+        };
+        let start = || self.launcher.node(spec);
+        let mut process = match net {
+            Some(net) => net.on(i, start)??,
+            None => start()?,
+        };
         process.await_ready().with_context(|| self.launcher.log(&format!("node{i}")))?;
         let m = &mut self.members[i];
-        m.listen = process.addresses().first().context("an address")?.to_string();
+        let address = process.addresses().first().context("an address")?;
+        m.listen = address.to_string();
+        if let (Some(link), Address::Tcp(at)) = (&m.link, address) {
+            link.leads_to(*at);
+        }
         m.process = Some(process);
         Ok(())
     }
@@ -160,32 +290,38 @@ impl Ground {
 
     /// Puts the job on these nodes.
     pub(super) fn pin(&self, nodes: &[usize]) -> Result<()> {
-        self.api()?.pin(JOB, nodes.iter().map(|n| NodeId(*n as u32)).collect())?;
+        self.api(&self.urls().join(","))?.pin(JOB, nodes.iter().map(|n| NodeId(*n as u32)).collect())?;
         Ok(())
     }
 
     /// The job, as its user starts it, on the nodes of the arbiter.
-    pub(super) fn run_command(&self, deadline: u64) -> Result<std::process::Command> {
-        let mut command = std::process::Command::new(program()?);
+    pub(super) fn run_command(&self, deadline: u64) -> Result<Command> {
+        let mut command = Command::new(program()?);
         command.args(["run", "--quiet", "--job", JOB, "--at", &format!("{AT}={EXPORT}")]);
-        command.args(["--arbiter", &self.arbiter_url(), "--deadline", &deadline.to_string()]);
+        command.args(["--arbiter", &self.urls().join(","), "--deadline", &deadline.to_string()]);
         command.arg("--secret-file").arg(self.launcher.secret_file()).arg("--");
         command.arg(program()?);
         Ok(command)
     }
 
-    /// A program on the nodes that forget.
-    pub(super) fn durable_command(&self, deadline: u64) -> Result<std::process::Command> {
-        let nodes = self.members[NODES..].iter().map(|m| m.listen.parse());
+    /// A program on the nodes of that role, without an arbiter.
+    pub(super) fn direct_command(&self, role: Role, deadline: u64) -> Result<Command> {
+        let nodes = self.members.iter().filter(|m| m.role == role).map(|m| m.listen.parse());
         let nodes = nodes.collect::<Result<Vec<_>, _>>().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let lone = role == Role::Lone;
+        let name = if lone { "lone" } else { "durable" };
         let config = Config {
             exports: vec![ExportMap { dir: AT.into(), export: EXPORT.into(), local: None }],
             deadline_ms: deadline * 1000,
-            ..Config::new("durable", self.launcher.secret(), nodes)
+            share: lone,
+            stage: lone,
+            ..Config::new(name, self.launcher.secret(), nodes)
         };
-        let file = self.dir.path().join("durable.json");
+        // The processes' counters are beside their configuration.
+        let file = self.dir.path().join(format!("run.{name}/config.json"));
         write_config(&file, &config)?;
-        let mut command = std::process::Command::new(program()?);
+        Counters::create(&file.with_file_name("counters"))?;
+        let mut command = Command::new(program()?);
         command.env("LD_PRELOAD", self.dir.path().join("libforebay.so")).env("FOREBAY_CONFIG", file);
         Ok(command)
     }

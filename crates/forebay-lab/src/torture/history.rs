@@ -19,6 +19,10 @@ pub(super) enum Kind {
     Counter,
     /// A block of a file that one thread writes and syncs.
     Durable,
+    /// The length of a file.
+    Length,
+    /// A file that is open while another gets its name.
+    Replaced,
 }
 
 /// What was done.
@@ -79,6 +83,8 @@ pub(super) enum Line {
     Op(Entry),
     /// A call that failed though it must not; which, after how many nanoseconds, with which errno.
     Failed { what: String, begun: u64, took: u64, errno: i32 },
+    /// One that failed at its deadline.
+    Late { what: String, begun: u64, took: u64, errno: i32 },
     /// A call that never returned.
     Hung { what: String, begun: u64 },
     /// At the end: how many calls there were, and how long the longest took.

@@ -73,7 +73,7 @@ pub(super) fn judge_all(entries: &[Entry], export: &Path, crashes: &[(u64, u64)]
         of.sort_by_key(|e| (e.begun, e.ended));
         let name = format!("{kind:?} {number}");
         let broken = match kind {
-            Kind::Block => {
+            Kind::Block | Kind::Length => {
                 let strictly = linear::<Register>(&name, &0, &of, start, registers, &mut found.unjudged);
                 strictly.and_then(|_| {
                     found.repeated += 1;
@@ -88,6 +88,7 @@ pub(super) fn judge_all(entries: &[Entry], export: &Path, crashes: &[(u64, u64)]
             Kind::Counter => linear::<Counter>(&name, &0, &of, start, counters, &mut found.unjudged),
             Kind::Log => log(&name, &of, &export.join(format!("log{number}")), start),
             Kind::Durable => durable(&name, &of, crashes, start),
+            Kind::Replaced => replaced(&name, &of, number, start),
         };
         found.violations.extend(broken);
     }
@@ -274,6 +275,13 @@ fn log(name: &str, of: &[Entry], path: &Path, start: u64) -> Option<Violation> {
     None
 }
 
+/// What was read through an open file is that file's own.
+fn replaced(name: &str, of: &[Entry], own: u64, start: u64) -> Option<Violation> {
+    let other = of.iter().position(|e| e.act != Act::Read(own))?;
+    let timeline = of[..=other].iter().rev().take(SHOWN).rev().map(|e| line(e, start)).collect();
+    Some(Violation { object: name.to_owned(), what: "another file was read".into(), timeline })
+}
+
 /// What is promised of a block.
 #[derive(Default)]
 struct Block {
@@ -363,6 +371,15 @@ mod tests {
         let all = found(&history, &[]);
         assert_eq!(all.len(), 1);
         assert!(all[0].timeline.last().is_some_and(|l| l.contains("Read(1)")), "{:?}", all[0].timeline);
+    }
+
+    #[test]
+    fn another_file_under_an_open_one_is_found() {
+        let mut history = vec![entry(Kind::Replaced, 0, Act::Read(7), End::Done)];
+        history[0].object = 7;
+        assert!(found(&history, &[]).is_empty());
+        history.push(Entry { act: Act::Read(8), begun: 10, ..history[0] });
+        assert_eq!(found(&history, &[]).len(), 1);
     }
 
     #[test]

@@ -5,8 +5,11 @@ mod ground;
 mod history;
 mod judge;
 mod linear;
+mod link;
+mod loads;
 mod models;
 mod nemesis;
+mod net;
 mod work;
 
 pub use judge::{Found, Violation};
@@ -15,7 +18,7 @@ pub use work::Worker;
 use crate::Progress;
 use anyhow::{Context, Result, bail};
 use forebay_embed::Process;
-use ground::{AT, Ground};
+use ground::{AT, Ground, Role};
 use history::{Entry, Line, now};
 use nemesis::Nemesis;
 use std::collections::BTreeMap;
@@ -30,12 +33,16 @@ const SMALL_SLOTS: u64 = 24;
 const BIG: usize = 300 << 10;
 const BIG_SLOTS: u64 = 3;
 const DURABLE_BLOCKS: u64 = 8;
+const ROW_SLOTS: u64 = 40;
 
-/// Processes of the job, and of those that sync.
+/// Processes of the job, of those that sync, and of those on a node of their own.
 const HERD: u32 = 4;
 const DURABLE_HERD: u32 = 2;
-/// Of a call, in seconds: no fault lasts so long.
+const LONE_HERD: u32 = 2;
+/// Of a call, in seconds: but for storage that hangs, no fault lasts so long.
 const DEADLINE: u64 = 10;
+/// A run that is shorter does not wait for storage that hangs.
+const HANGS_FROM: u64 = 30;
 
 /// What `--full` is not content with less than.
 const FULL_FAULTS: u64 = 1000;
@@ -63,6 +70,8 @@ pub struct Report {
     pub seed: u64,
     /// What was done, and how often.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What cannot be done on this machine, and why.
+    pub skipped: Vec<String>,
     /// Calls of the workers, and their processes.
     pub calls: u64,
     /// How many processes worked.
@@ -73,7 +82,7 @@ pub struct Report {
     pub longest: (f64, String),
     /// Calls that never returned.
     pub hung: Vec<String>,
-    /// Calls that failed before their deadline, though they must not.
+    /// Calls that failed before their deadline, or without storage that hung, though they must not.
     pub failed: Vec<String>,
     /// What was judged.
     pub found: Found,
@@ -108,7 +117,10 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "faults              {faults:>9}")?;
         for (what, count) in &self.faults {
-            writeln!(f, "  {what:<28}  {count}")?;
+            writeln!(f, "  {what:<42} {count:>5}")?;
+        }
+        for what in &self.skipped {
+            writeln!(f, "  SKIPPED: {what}")?;
         }
         let Found { judged, objects, repeated, unjudged, violations } = &self.found;
         writeln!(f, "calls               {:>9}", self.calls)?;
@@ -149,13 +161,10 @@ struct Herd {
 }
 
 impl Herd {
-    fn start(mut command: Command, ground: &Ground, count: u32, durable: bool, seed: u64) -> Result<Herd> {
+    fn start(mut command: Command, ground: &Ground, count: u32, work: &str, seed: u64) -> Result<Herd> {
         command.args(["torture-worker", "--herd", &count.to_string(), "--dir", AT, "--history"]);
         command.arg(ground.path().join("history")).args(["--deadline", &DEADLINE.to_string()]);
-        command.args(["--seed", &seed.to_string()]);
-        if durable {
-            command.arg("--durable");
-        }
+        command.args(["--seed", &seed.to_string(), "--work", work]);
         let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
         let input = process.input();
         Ok(Herd { process, input })
@@ -186,12 +195,14 @@ impl Torture {
     /// If something could not be started, or ended by itself.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report> {
         let mut ground = Ground::start()?;
-        prepare(ground.path())?;
+        prepare(&ground)?;
+        let direct = |role| ground.direct_command(role, DEADLINE);
         let mut herds = [
-            Herd::start(ground.run_command(DEADLINE)?, &ground, HERD, false, self.seed)?,
-            Herd::start(ground.durable_command(DEADLINE)?, &ground, DURABLE_HERD, true, self.seed)?,
+            Herd::start(ground.run_command(DEADLINE)?, &ground, HERD, "all", self.seed)?,
+            Herd::start(direct(Role::Forgetful)?, &ground, DURABLE_HERD, "durable", self.seed)?,
+            Herd::start(direct(Role::Lone)?, &ground, LONE_HERD, "rows", self.seed)?,
         ];
-        let mut nemesis = Nemesis::new(self.seed);
+        let mut nemesis = Nemesis::new(&ground, self.seed, self.full || self.seconds >= HANGS_FROM);
         progress.begin(self.seconds.max(1) as usize);
         progress.doing("torture");
         let (began, start) = (Instant::now(), now());
@@ -211,9 +222,11 @@ impl Torture {
         }
         progress.doing("judging");
         let seconds = began.elapsed().as_secs_f64();
-        let mut report = Report { seconds, seed: self.seed, faults: nemesis.done, ..Report::default() };
-        let entries = read(&ground.path().join("history"), start, &mut report)?;
-        report.found = judge::judge_all(&entries, &ground.path().join("main"), &nemesis.crashes, start);
+        let skipped = std::mem::take(&mut ground.skipped);
+        let mut report =
+            Report { seconds, seed: self.seed, faults: nemesis.done, skipped, ..Report::default() };
+        let entries = read(&ground.path().join("history"), start, &nemesis.hung, &mut report)?;
+        report.found = judge::judge_all(&entries, &ground.data(Role::Shared), &nemesis.crashes, start);
         Ok(report)
     }
 
@@ -233,18 +246,24 @@ impl Torture {
 }
 
 /// The files that are there from the beginning.
-fn prepare(dir: &Path) -> Result<()> {
-    std::fs::write(dir.join("main/small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
-    std::fs::write(dir.join("main/big"), vec![0; BIG * BIG_SLOTS as usize])?;
+fn prepare(ground: &Ground) -> Result<()> {
+    let shared = ground.data(Role::Shared);
+    std::fs::write(shared.join("small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
+    std::fs::write(shared.join("big"), vec![0; BIG * BIG_SLOTS as usize])?;
+    std::fs::write(shared.join("length"), [])?;
+    for row in 0..2 {
+        let file = ground.data(Role::Lone).join(format!("row{row}"));
+        std::fs::write(file, vec![0; SMALL * ROW_SLOTS as usize])?;
+    }
     for place in 0..DURABLE_HERD * 16 {
-        let file = dir.join(format!("durable/durable{place}"));
+        let file = ground.data(Role::Forgetful).join(format!("durable{place}"));
         std::fs::write(file, vec![0; SMALL * DURABLE_BLOCKS as usize])?;
     }
     Ok(())
 }
 
 /// All histories, and what they say besides.
-fn read(dir: &Path, start: u64, report: &mut Report) -> Result<Vec<Entry>> {
+fn read(dir: &Path, start: u64, hung: &[(u64, u64)], report: &mut Report) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in std::fs::read_dir(dir)? {
         let path = file?.path();
@@ -260,6 +279,13 @@ fn read(dir: &Path, start: u64, report: &mut Report) -> Result<Vec<Entry>> {
                     "{:>11.6} s  process {name}: {what} failed after {took:.3} s: {why}",
                     at(begun)
                 ));
+            }
+            Line::Late { what, begun, took, errno } => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                if !hung.iter().any(|&(from, to)| from <= begun + took && begun <= to) {
+                    let text = format!("process {name}: {what} failed at its deadline, and no storage hung");
+                    report.failed.push(format!("{:>11.6} s  {text}: {why}", at(begun)));
+                }
             }
             Line::Hung { what, begun } => {
                 report.hung.push(format!("{:>11.6} s  process {name}: {what} never returned", at(begun)));

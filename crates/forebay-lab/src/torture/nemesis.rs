@@ -1,8 +1,9 @@
-//! The nemesis: what is done to the nodes and the arbiter while the workers work.
+//! The nemesis: what is done to the nodes, the ways to them and the arbiters while the workers work.
 
-use super::ground::{Ground, NODES};
+use super::ground::{Ground, NODES, Role};
 use super::history::now;
 use anyhow::Result;
+use forebay_embed::Etcd;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -10,18 +11,59 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long after a storage was slow its host's nodes are not stopped: a call that is held back for longer
-/// than 1.5 leases on a host of which nobody answers is what remains, and is written down.
+/// How long after a storage was slow its host's nodes are not stopped or cut off: a call that is held back for
+/// longer than 1.5 leases on a host of which nobody answers is what remains, and is written down.
 const SETTLES: Duration = Duration::from_millis(900);
+/// A mood lasts so long.
+const MOOD: Duration = Duration::from_secs(4);
+/// For how long a node with requests at its storage is stopped at most.
+const LONGEST_STOP: Duration = Duration::from_millis(2600);
+/// Storage that hangs does so for longer than the deadline of a call.
+const HANGS: Duration = Duration::from_millis(11_500);
+/// What has not ended for so long after its storage was slow has been at the storage.
+const AT_STORAGE: Duration = Duration::from_millis(150);
 
-/// What a node or the arbiter is in, and until when.
+/// What a node is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Up,
-    Dead { elsewhere: bool },
+    Dead {
+        elsewhere: bool,
+    },
     Stopped,
-    Draining { elsewhere: bool },
+    Draining {
+        elsewhere: bool,
+    },
     Slow,
+    /// Its storage is slow, and has requests; then comes the next.
+    Filling(Then),
+    /// The way to it holds back; at the end its connections may be broken.
+    Held {
+        reset: bool,
+    },
+    Cut,
+}
+
+/// What is done to a node that has requests at its storage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Stop,
+    Reset,
+    Cut,
+    Hang,
+}
+
+/// For a while one kind of thing goes wrong, so that nothing else excuses what it leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    /// Anything, anywhere.
+    Wild,
+    /// Nodes are stopped.
+    Still,
+    /// The ways to nodes hold back, break and are cut.
+    Ways,
+    /// Nodes with requests at their storage are stopped and cut off, while a neighbour can tell.
+    Storage,
 }
 
 struct Subject {
@@ -29,28 +71,46 @@ struct Subject {
     until: Instant,
     /// When its storage was last slow.
     slowed: Option<Instant>,
+    /// Until then nothing is done to it: it knows of requests that wait at the storage of its host.
+    spared: Instant,
 }
 
 pub(super) struct Nemesis {
     subjects: Vec<Subject>,
-    arbiter: (State, Instant),
+    /// The state of each arbiter, and of each member of etcd.
+    arbiters: Vec<(State, Instant)>,
+    etcd: Vec<(State, Instant)>,
+    moods: Vec<Mood>,
+    mood_until: Instant,
+    /// Storage may hang for longer than a call's deadline.
+    hangs: bool,
     rng: ChaCha8Rng,
     /// How often each kind was done.
     pub(super) done: BTreeMap<&'static str, u64>,
     /// When hosts that forget were down.
     pub(super) crashes: Vec<(u64, u64)>,
+    /// When storage hung.
+    pub(super) hung: Vec<(u64, u64)>,
 }
 
 impl Nemesis {
-    pub(super) fn new(seed: u64) -> Nemesis {
+    pub(super) fn new(ground: &Ground, seed: u64, hangs: bool) -> Nemesis {
         let now = Instant::now();
-        let subject = || Subject { state: State::Up, until: now, slowed: None };
+        let subject = |_| Subject { state: State::Up, until: now, slowed: None, spared: now };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut moods = vec![Mood::Wild, Mood::Still, Mood::Ways, Mood::Storage];
+        moods.shuffle(&mut rng);
         Nemesis {
-            subjects: (0..2 * NODES).map(|_| subject()).collect(),
-            arbiter: (State::Up, now),
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            subjects: ground.members.iter().map(subject).collect(),
+            arbiters: vec![(State::Up, now); ground.arbiters.len()],
+            etcd: vec![(State::Up, now); ground.etcd.as_ref().map_or(0, |_| Etcd::MEMBERS)],
+            moods,
+            mood_until: now + MOOD,
+            hangs,
+            rng,
             done: BTreeMap::new(),
             crashes: Vec::new(),
+            hung: Vec::new(),
         }
     }
 
@@ -70,105 +130,238 @@ impl Nemesis {
     /// Something goes wrong, and what has been wrong for long enough is put right.
     pub(super) fn act(&mut self, ground: &mut Ground) -> Result<()> {
         self.heal(ground, false)?;
-        let i = self.rng.random_range(0..2 * NODES);
-        if self.subjects[i].state != State::Up {
+        if Instant::now() >= self.mood_until {
+            self.moods.rotate_left(1);
+            self.mood_until = Instant::now() + MOOD;
+            if self.moods[0] != Mood::Wild {
+                // So that there is somebody whose requests can be met by it.
+                self.pin(ground, &[0, 1, 2, 3]);
+            }
+        }
+        // Nodes that are started again take their time, in which nothing else is done.
+        let aimed = self.moods[0] != Mood::Wild && self.rng.random_bool(0.8);
+        let i = self.rng.random_range(0..if aimed { NODES } else { self.subjects.len() });
+        if self.subjects[i].state != State::Up || Instant::now() < self.subjects[i].spared {
             return Ok(());
         }
-        if ground.is_durable(i) { self.harm_forgetful(ground, i) } else { self.harm(ground, i) }
+        match ground.members[i].role {
+            Role::Forgetful => self.harm_forgetful(ground, i),
+            Role::Lone => self.harm_lone(ground, i),
+            Role::Shared => match self.moods[0] {
+                Mood::Wild => self.harm(ground, i),
+                // Others go on, and write over what is late.
+                _ if (0..NODES).filter(|n| self.subjects[*n].state != State::Up).count() > 1 => Ok(()),
+                Mood::Still => {
+                    self.stop(ground, i);
+                    Ok(())
+                }
+                Mood::Ways => self.harm_way(ground, i),
+                Mood::Storage => self.harm_storage(ground, i),
+            },
+        }
     }
 
     fn harm(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
         match self.rng.random_range(0..100) {
             0..20 => self.kill(ground, i, false, "kill"),
             20..28 => self.kill(ground, i, true, "restart elsewhere"),
-            28..45 => {
-                let slow =
-                    |s: &Subject| s.state == State::Slow || s.slowed.is_some_and(|t| t.elapsed() < SETTLES);
-                let host = ground.host(i);
-                if (0..NODES).any(|n| ground.host(n) == host && slow(&self.subjects[n])) {
-                    return Ok(());
-                }
-                let long = self.ms(30, 2200);
-                signal(ground, i, Signal::STOP);
-                self.set(i, State::Stopped, long);
-                self.tell("stop and go on");
-            }
-            45..58 => {
-                let elsewhere = self.rng.random_bool(0.3);
-                signal(ground, i, Signal::TERM);
-                self.set(i, State::Draining { elsewhere }, Duration::ZERO);
-                self.tell("drain");
-            }
-            58..66 => {
-                let host = ground.host(i);
-                if (0..NODES).any(|n| ground.host(n) == host && self.subjects[n].state == State::Stopped) {
-                    return Ok(());
-                }
-                let late = self.rng.random_range(1..300u32);
-                std::fs::write(ground.slow_file(i), late.to_string())?;
-                let long = self.ms(200, 1200);
-                self.set(i, State::Slow, long);
-                self.tell("slow storage");
-            }
-            66..84 => {
+            28..45 => self.stop(ground, i),
+            45..58 => self.drain(ground, i, true),
+            58..66 => self.slow(ground, i)?,
+            66..80 => {
                 let mut nodes: Vec<usize> = (0..NODES).collect();
                 nodes.shuffle(&mut self.rng);
                 nodes.truncate(self.rng.random_range(1..=NODES));
-                // An arbiter that is away moves nobody.
-                if self.arbiter.0 == State::Up && ground.pin(&nodes).is_ok() {
+                if self.pin(ground, &nodes) {
                     self.tell("move the job");
                 }
             }
-            84..90 => {
+            80..86 => {
                 let spared = self.rng.random_range(0..2 * NODES);
+                let what = if spared < NODES { "kill all but one" } else { "kill all" };
                 for n in (0..NODES).filter(|n| *n != spared) {
-                    if self.subjects[n].state == State::Up {
-                        self.kill(
-                            ground,
-                            n,
-                            false,
-                            if spared < NODES { "kill all but one" } else { "kill all" },
-                        );
+                    if self.subjects[n].state == State::Up && Instant::now() >= self.subjects[n].spared {
+                        self.kill(ground, n, false, what);
                     }
                 }
             }
-            _ if self.arbiter.0 != State::Up => {}
-            90..96 => {
-                if let Some(arbiter) = &ground.arbiter {
-                    arbiter.process.signal(Signal::STOP)?;
-                }
-                self.arbiter = (State::Stopped, Instant::now() + self.ms(100, 2500));
-                self.tell("pause the arbiter");
-            }
-            _ => {
-                ground.arbiter = None;
-                self.arbiter = (State::Dead { elsewhere: false }, Instant::now() + self.ms(0, 1000));
-                self.tell("kill the arbiter");
-            }
+            86..92 => self.harm_etcd(ground),
+            _ => self.harm_arbiter(ground)?,
         }
         Ok(())
+    }
+
+    /// Puts the job on these nodes. An arbiter that is away moves nobody.
+    fn pin(&self, ground: &Ground, nodes: &[usize]) -> bool {
+        self.arbiters.iter().all(|a| a.0 == State::Up) && ground.pin(nodes).is_ok()
+    }
+
+    /// The one that leads is stopped or killed; one at a time.
+    fn harm_arbiter(&mut self, ground: &mut Ground) -> Result<()> {
+        if self.arbiters.iter().any(|a| a.0 != State::Up) {
+            return Ok(());
+        }
+        let Some(leader) = ground.leader() else { return Ok(()) };
+        if self.rng.random_bool(0.5) {
+            if let Some(arbiter) = &ground.arbiters[leader].process {
+                arbiter.process.signal(Signal::STOP)?;
+            }
+            self.arbiters[leader] = (State::Stopped, Instant::now() + self.ms(100, 2500));
+            self.tell("pause the leading arbiter");
+        } else {
+            ground.arbiters[leader].process = None;
+            self.arbiters[leader] = (State::Dead { elsewhere: false }, Instant::now() + self.ms(0, 1000));
+            self.tell("kill the leading arbiter");
+        }
+        Ok(())
+    }
+
+    /// Of three members one may be gone.
+    fn harm_etcd(&mut self, ground: &mut Ground) {
+        let n = self.rng.random_range(0..Etcd::MEMBERS);
+        let Some(etcd) = ground.etcd.as_mut().filter(|_| self.etcd.iter().all(|m| m.0 == State::Up)) else {
+            return;
+        };
+        etcd.kill(n);
+        self.etcd[n] = (State::Dead { elsewhere: false }, Instant::now() + self.ms(200, 2500));
+        self.tell("kill an etcd member");
     }
 
     fn harm_forgetful(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
         match self.rng.random_range(0..10) {
             0..4 => self.kill(ground, i, false, "kill"),
-            4..6 => {
-                signal(ground, i, Signal::TERM);
-                self.set(i, State::Draining { elsewhere: false }, Duration::ZERO);
-                self.tell("drain");
-            }
+            4..6 => self.drain(ground, i, false),
             _ => {
-                let host = ground.host(i);
                 let begun = now();
+                let host = ground.members[i].host;
                 ground.crash_host(host)?;
                 self.crashes.push((begun, now()));
-                for n in (NODES..2 * NODES).filter(|n| ground.host(*n) == host) {
+                let neighbours: Vec<usize> = ground.neighbours(i).collect();
+                for n in neighbours.into_iter().chain([i]) {
                     self.set(n, State::Up, Duration::ZERO);
                 }
                 self.tell("crash of a host that forgets");
             }
         }
         Ok(())
+    }
+
+    /// Its clients have no other: they wait until it is there again.
+    fn harm_lone(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+        match self.rng.random_range(0..20) {
+            0..2 => self.kill(ground, i, false, "kill the only node"),
+            2..4 => self.stop(ground, i),
+            4..5 => self.drain(ground, i, false),
+            5..6 => self.slow(ground, i)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Connections to it are held back in one direction or both, and break before or after that; or its cable
+    /// is pulled.
+    fn harm_way(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+        if self.is_slow_host(ground, i) {
+            return Ok(());
+        }
+        let Some(link) = ground.link(i) else {
+            if ground.net.is_some() && self.rng.random_bool(0.5) {
+                ground.cut(i, true)?;
+                let long = self.ms(200, 2500);
+                self.set(i, State::Cut, long);
+                self.tell("cut a link");
+            }
+            return Ok(());
+        };
+        let (requests, what) = match self.rng.random_bool(0.5) {
+            true => (true, "hold requests back"),
+            false => (false, "hold answers back"),
+        };
+        // Answers that nobody hears any more: what was asked has been done.
+        let (now, later) = match requests {
+            true => (self.rng.random_bool(0.7), false),
+            false => (false, self.rng.random_bool(0.8)),
+        };
+        link.hold(requests, !requests);
+        if now {
+            // What is on its way has left its client.
+            std::thread::sleep(Duration::from_millis(3));
+            link.reset();
+        }
+        let long = if requests { self.ms(20, 900) } else { self.ms(20, 2600) };
+        self.set(i, State::Held { reset: later }, long);
+        self.tell(what);
+        if now || later {
+            self.tell("break connections");
+        }
+        Ok(())
+    }
+
+    /// First its storage gets slow, so that requests wait there. Only where a neighbour can tell that they do, or
+    /// the node itself is asked again.
+    fn harm_storage(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+        let neighbour = ground.neighbours(i).any(|n| self.subjects[n].state == State::Up);
+        let then = match self.rng.random_range(0..20) {
+            0 if self.hangs && neighbour => Then::Hang,
+            0..7 if ground.link(i).is_some() => Then::Reset,
+            0..12 if neighbour && ground.net.is_some() && ground.link(i).is_none() => Then::Cut,
+            _ if neighbour => Then::Stop,
+            _ => return Ok(()),
+        };
+        let host: Vec<usize> = ground.neighbours(i).chain([i]).collect();
+        if host.iter().any(|n| self.subjects[*n].state != State::Up) || self.is_slow_host(ground, i) {
+            return Ok(());
+        }
+        let late = if then == Then::Hang { HANGS } else { self.ms(900, 2600) };
+        std::fs::write(ground.slow_file(i), late.as_millis().to_string())?;
+        self.set(i, State::Filling(then), AT_STORAGE);
+        for n in host {
+            self.subjects[n].spared = Instant::now() + AT_STORAGE + LONGEST_STOP.max(late) + SETTLES;
+        }
+        if then == Then::Hang {
+            let long = (2 * AT_STORAGE + late + SETTLES).as_nanos() as u64;
+            self.hung.push((now(), now() + long));
+        }
+        Ok(())
+    }
+
+    /// Its storage has requests.
+    fn filled(&mut self, ground: &mut Ground, i: usize, then: Then) -> Result<()> {
+        std::fs::remove_file(ground.slow_file(i))?;
+        self.subjects[i].slowed = Some(Instant::now());
+        let long = self.ms(1200, LONGEST_STOP.as_millis() as u64);
+        match then {
+            Then::Stop => {
+                signal(ground, i, Signal::STOP);
+                self.set(i, State::Stopped, long);
+                self.tell("stop with requests at the storage");
+            }
+            Then::Cut => {
+                ground.cut(i, true)?;
+                self.set(i, State::Cut, long);
+                self.tell("cut a link, requests at the storage");
+            }
+            Then::Reset => {
+                if let Some(link) = ground.link(i) {
+                    link.reset();
+                }
+                self.set(i, State::Up, Duration::ZERO);
+                self.tell("break connections, requests at the storage");
+            }
+            Then::Hang => {
+                self.set(i, State::Up, Duration::ZERO);
+                self.tell("storage hangs");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_slow_host(&self, ground: &Ground, i: usize) -> bool {
+        let slow = |s: &Subject| {
+            matches!(s.state, State::Slow | State::Filling(_))
+                || s.slowed.is_some_and(|t| t.elapsed() < SETTLES)
+        };
+        ground.neighbours(i).chain([i]).any(|n| slow(&self.subjects[n]))
     }
 
     fn set(&mut self, i: usize, state: State, long: Duration) {
@@ -182,46 +375,100 @@ impl Nemesis {
         self.tell(what);
     }
 
+    fn drain(&mut self, ground: &Ground, i: usize, anywhere: bool) {
+        let elsewhere = anywhere && self.rng.random_bool(0.3);
+        signal(ground, i, Signal::TERM);
+        self.set(i, State::Draining { elsewhere }, Duration::ZERO);
+        self.tell("drain");
+    }
+
+    /// Mostly for about as long as it takes until its clients give it up, or until its lease is over.
+    fn stop(&mut self, ground: &Ground, i: usize) {
+        if self.is_slow_host(ground, i) {
+            return;
+        }
+        let long = match self.rng.random_range(0..10) {
+            0..5 => self.ms(500, 1000),
+            5..8 => self.ms(1250, 2100),
+            _ => self.ms(30, 2200),
+        };
+        signal(ground, i, Signal::STOP);
+        self.set(i, State::Stopped, long);
+        self.tell("stop and go on");
+    }
+
+    fn slow(&mut self, ground: &Ground, i: usize) -> Result<()> {
+        let away = |s: State| matches!(s, State::Stopped | State::Cut | State::Held { .. });
+        if ground.neighbours(i).any(|n| away(self.subjects[n].state)) {
+            return Ok(());
+        }
+        let late = self.rng.random_range(1..240u32);
+        std::fs::write(ground.slow_file(i), late.to_string())?;
+        let long = self.ms(200, 1200);
+        self.set(i, State::Slow, long);
+        self.tell("slow storage");
+        Ok(())
+    }
+
     /// Puts right what has been wrong for long enough, or `all`.
     pub(super) fn heal(&mut self, ground: &mut Ground, all: bool) -> Result<()> {
         for i in 0..self.subjects.len() {
-            let due = all || Instant::now() >= self.subjects[i].until;
-            match self.subjects[i].state {
-                State::Dead { elsewhere } if due => ground.start_node(i, elsewhere)?,
-                State::Stopped if due => signal(ground, i, Signal::CONT),
-                State::Slow if due => {
-                    std::fs::remove_file(ground.slow_file(i))?;
-                    self.subjects[i].slowed = Some(Instant::now());
-                }
-                State::Draining { elsewhere } => {
-                    let ended = match &mut ground.members[i].process {
-                        Some(node) => node.process.try_wait()?.is_some(),
-                        None => true,
-                    };
-                    if !ended && !all {
-                        continue;
+            if all || Instant::now() >= self.subjects[i].until {
+                self.heal_node(ground, i, all)?;
+            }
+        }
+        let due = |m: &(State, Instant)| m.0 != State::Up && (all || Instant::now() >= m.1);
+        for n in 0..self.arbiters.len() {
+            if !due(&self.arbiters[n]) {
+                continue;
+            }
+            match &ground.arbiters[n].process {
+                Some(arbiter) => arbiter.process.signal(Signal::CONT)?,
+                None => ground.start_arbiter(n)?,
+            }
+            self.arbiters[n].0 = State::Up;
+        }
+        for n in 0..self.etcd.len() {
+            if let Some(etcd) = ground.etcd.as_mut().filter(|_| due(&self.etcd[n])) {
+                etcd.launch(n)?;
+                self.etcd[n].0 = State::Up;
+            }
+        }
+        Ok(())
+    }
+
+    fn heal_node(&mut self, ground: &mut Ground, i: usize, all: bool) -> Result<()> {
+        match self.subjects[i].state {
+            State::Up => return Ok(()),
+            State::Dead { elsewhere } => ground.start_node(i, elsewhere)?,
+            State::Stopped => signal(ground, i, Signal::CONT),
+            State::Filling(then) if !all => return self.filled(ground, i, then),
+            State::Slow | State::Filling(_) => {
+                std::fs::remove_file(ground.slow_file(i))?;
+                self.subjects[i].slowed = Some(Instant::now());
+            }
+            State::Held { reset } => {
+                if let Some(link) = ground.link(i) {
+                    if reset {
+                        link.reset();
                     }
-                    ground.members[i].process = None;
-                    ground.start_node(i, elsewhere)?;
+                    link.hold(false, false);
                 }
-                _ => continue,
             }
-            self.subjects[i].state = State::Up;
-        }
-        let due = all || Instant::now() >= self.arbiter.1;
-        match self.arbiter.0 {
-            State::Stopped if due => {
-                if let Some(arbiter) = &ground.arbiter {
-                    arbiter.process.signal(Signal::CONT)?;
+            State::Cut => ground.cut(i, false)?,
+            State::Draining { elsewhere } => {
+                let ended = match &mut ground.members[i].process {
+                    Some(node) => node.process.try_wait()?.is_some(),
+                    None => true,
+                };
+                if !ended && !all {
+                    return Ok(());
                 }
-                self.arbiter.0 = State::Up;
+                ground.members[i].process = None;
+                ground.start_node(i, elsewhere)?;
             }
-            State::Dead { .. } if due => {
-                ground.start_arbiter()?;
-                self.arbiter.0 = State::Up;
-            }
-            _ => {}
         }
+        self.subjects[i].state = State::Up;
         Ok(())
     }
 }

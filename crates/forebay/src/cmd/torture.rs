@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 /// Break I/O nodes under working processes, and judge what these were told.
 ///
-/// Starts an arbiter, four I/O nodes on two emulated hosts, and four more on two hosts whose storage
-/// forgets what was not synced when they crash; and processes that write blocks, append, make, remove and
-/// rename names, count under locks, and sync. Meanwhile nodes are killed, stopped, drained, restarted
-/// elsewhere and slowed down, hosts crash, the job is moved, the arbiter is paused and killed. Then every
-/// answer is held against what can be: histories are checked for linearizability, object by object. No
-/// call may hang, end after its deadline, or fail before it without need.
+/// Starts arbiters, four I/O nodes on three emulated hosts, four more whose hosts forget what was not synced
+/// when they crash, and one by itself; and processes that write blocks, append, cut, make, remove and rename,
+/// count under locks, and sync. Meanwhile nodes are killed, stopped, drained, restarted elsewhere, slowed down
+/// and cut off, hosts crash, the job is moved, arbiters and etcd's members are killed. Then every answer is
+/// held against what can be: histories are checked for linearizability, object by object. No call may hang,
+/// end after its deadline, or fail before it without need.
 ///
 /// What is done follows from the seed; what it meets depends on the machine.
 #[derive(Args)]
@@ -61,7 +61,7 @@ pub(crate) struct TortureWorker {
     #[arg(long, default_value_t = 0)]
     herd: u32,
     #[arg(long)]
-    durable: bool,
+    work: String,
     #[arg(long)]
     deadline: u64,
     #[arg(long)]
@@ -70,8 +70,8 @@ pub(crate) struct TortureWorker {
 
 impl TortureWorker {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let TortureWorker { dir, history, number, life, herd, durable, deadline, seed } = self;
-        Worker { dir, history, number, life, herd, durable, deadline, seed }.run()?;
+        let TortureWorker { dir, history, number, life, herd, work, deadline, seed } = self;
+        Worker { dir, history, number, life, herd, work, deadline, seed }.run()?;
         Ok(ExitCode::SUCCESS)
     }
 }
