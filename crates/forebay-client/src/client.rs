@@ -18,6 +18,7 @@ use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
 use forebay_wire::session::call::Kind;
 use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
+use forebay_wire::session::place::has_no_name;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -194,12 +195,18 @@ impl Client {
         let begun = self.files.map(|_| sys::now());
         let later = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
         let mut opened = self.open_on_some(path, flags, mode, 0)?;
-        if let Err(identity) = opened {
+        if let Err((maker, identity)) = opened {
             // A node made it and is gone: it is opened by its name, if that still is the same file.
             if flags.has(OpenFlags::TMPFILE) || identity == 0 {
                 return Err(Error::local(libc::EIO));
             }
-            opened = self.open_on_some(path, later, 0, identity)?;
+            opened = self.open_on_some(path, later, 0, identity).map_err(|e| match e {
+                // It was made, and somebody else has removed or replaced it since.
+                Error::Refused { errno, .. } if has_no_name(errno) => {
+                    Error::Lost((*self.nodes.address(maker)).clone())
+                }
+                e => e,
+            })?;
         }
         let Ok(Opened { node, handle, attr, identity }) = opened else {
             return Err(Error::local(libc::EIO));
@@ -217,14 +224,14 @@ impl Client {
         files.add(&name, self.task.map_or(0, |t| t.rank.into()), done, sys::now().since(begun).0);
     }
 
-    /// `Err` inside: it was made, with this identity, by a node that is gone.
+    /// `Err` inside: it was made by this node, which is gone, with this identity.
     fn open_on_some(
         &self,
         path: Path<'_>,
         flags: OpenFlags,
         mode: u32,
         identity: u64,
-    ) -> Result<Result<Opened, u64>, Error> {
+    ) -> Result<Result<Opened, (usize, u64)>, Error> {
         let op = Meta::Open { path, flags, mode, identity };
         let mut body = Vec::with_capacity(path.rel.len() + 24);
         op.encode(&mut body);
@@ -235,7 +242,7 @@ impl Client {
                 Ok(Answer::Opened { handle, attr, identity }) => {
                     Ok(Ok(Opened { node, handle, attr, identity }))
                 }
-                Ok(Answer::Done) => Ok(Err(header.offset.get())),
+                Ok(Answer::Done) => Ok(Err((node, header.offset.get()))),
                 _ => Err(self.nonsense(node)),
             }
         })

@@ -12,10 +12,11 @@ use forebay_types::{Address, Epoch, Nanos};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, ExportId, Meta, Path, Target};
-use forebay_wire::session::call::{Call, Process, Verdict};
+use forebay_wire::session::call::{Call, Kind, Process, Verdict};
 use forebay_wire::session::locks::Locks;
 use forebay_wire::session::place::{Adopted, Moved, Moving, Said};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The end of a step: it went as it should, or its node failed. `Err` of the outer kind ends the call.
 type Stepped = Result<Result<(), Failure>, Error>;
@@ -103,6 +104,17 @@ impl Client {
     /// A file of this session.
     pub(crate) fn place(&self, node: usize, handle: u64) -> RemoteHandle {
         RemoteHandle { node, address: self.nodes.address(node), handle, session: self.session, lost: false }
+    }
+
+    /// Takes a share of a file that came by `exec`, if its node answers within `patience`: however late the
+    /// program uses it, and whoever else has closed it by then, it is there. Otherwise its first use says what
+    /// became of it.
+    pub fn adopt_early(&self, file: &File, patience: Duration) -> bool {
+        let now = sys::now();
+        let mut call = self.begin(Kind::Look, now);
+        call.restart(now, patience.into());
+        let (_, at) = self.at(file);
+        matches!(self.adopt_on(at.node, file, &mut call), Ok(Ok(())))
     }
 
     /// Takes the parent's open file over.

@@ -7,7 +7,7 @@ use forebay_client::{Config, Counters};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-/// How long a rank may look for an I/O node before its program starts.
+/// How long a program may look for an I/O node before it starts.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(5);
 
 unsafe extern "C" {
@@ -101,8 +101,16 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
         notes::note("process", b"", "libc's functions could not be replaced");
         format!("cannot replace libc's functions: {e}")
     })?;
+    take_over(state);
     announce(state);
     Ok(())
+}
+
+/// What was open before `exec` is this program's too, from now on: whoever started it may close it, or end.
+fn take_over(state: &'static state::State) {
+    let mut inherited = table::all().filter(|(_, open)| open.remote().is_some());
+    let _ = inherited
+        .all(|(_, open)| open.remote().is_some_and(|file| state.client().adopt_early(file, ANNOUNCE_LIMIT)));
 }
 
 /// The host's name, if it is not the one that the job was started on.

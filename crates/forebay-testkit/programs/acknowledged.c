@@ -31,18 +31,26 @@ static long resident_kib(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-// A child goes on with an unlinked file long after its parent has ended.
-static int orphan(const char *dir) {
-    int fd = open(at(dir, "orphan"), O_RDWR | O_CREAT, 0644);
-    if (fd < 0 || write(fd, "kept", 4) != 4 || unlink(path) < 0) return 1;
-    pid_t child = fork();
-    if (child < 0) return 1;
-    if (child > 0) _exit(0);
+static int heir(int fd) {
     sleep(3);
     char got[5] = "";
     long n = pread(fd, got, 4, 0);
     printf("%ld %d %s\n", n, n < 0 ? errno : 0, got);
     return 0;
+}
+
+// A child, or the program that it becomes, goes on with an unlinked file long after its parent has ended.
+static int orphan(const char *dir, const char *becomes) {
+    int fd = open(at(dir, "orphan"), O_RDWR | O_CREAT, 0644);
+    if (fd < 0 || write(fd, "kept", 4) != 4 || unlink(path) < 0) return 1;
+    pid_t child = fork();
+    if (child < 0) return 1;
+    if (child > 0) _exit(0);
+    if (!becomes) return heir(fd);
+    char number[12];
+    snprintf(number, sizeof number, "%d", fd);
+    execl(becomes, becomes, "heir", number, (char *)0);
+    return 1;
 }
 
 // Adds one to a counter under a lock until its input ends; says how many steps were answered, and how many
@@ -226,7 +234,9 @@ static int sync_(int fd) {
 int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "exec")) return exec_(argv[2], argv[0]);
     if (argc > 2 && !strcmp(argv[1], "sync")) return sync_(atoi(argv[2]));
-    if (argc > 2 && !strcmp(argv[1], "orphan")) return orphan(argv[2]);
+    if (argc > 2 && !strcmp(argv[1], "orphan")) return orphan(argv[2], 0);
+    if (argc > 2 && !strcmp(argv[1], "spawned")) return orphan(argv[2], argv[0]);
+    if (argc > 2 && !strcmp(argv[1], "heir")) return heir(atoi(argv[2]));
     if (argc > 4 && !strcmp(argv[1], "cross")) return cross(argv[2], argv[3], argv[4]);
     if (argc > 3 && !strcmp(argv[1], "holder")) return holder(argv[2], argv[3]);
     if (argc > 2 && !strcmp(argv[1], "count")) return count(argv[2]);

@@ -111,7 +111,7 @@ fn what_was_done_is_known_when_its_session_is_gone() {
         .iter()
         .for_each(|name| std::fs::write(here.join(name), "0123456789").expect("a file"));
     let calls = ["mkdir made", "open 0 new 194", "unlink gone", "rename from to", "truncate cut 3"];
-    let calls = calls.into_iter().chain(["open 0 emptied 513"]);
+    let calls = calls.into_iter().chain(["open 0 emptied 513", "open 0 removed 194", "open 0 replaced 194"]);
     let mut drivers: Vec<(Talker, &str)> = calls.map(|call| (driver(&layer, 0), call)).collect();
     drivers.iter_mut().for_each(|(d, _)| assert!(d.ask("stat cut").starts_with("0 0")));
     layer.freeze(0);
@@ -122,20 +122,25 @@ fn what_was_done_is_known_when_its_session_is_gone() {
     layer.thaw(0);
     let size = |name: &str| std::fs::metadata(here.join(name)).map_or(u64::MAX, |m| m.len());
     until(Duration::from_secs(20), "the node does not do it", || {
-        let named = here.join("made").exists() && here.join("new").exists() && here.join("to").exists();
+        let named = ["made", "new", "to", "removed", "replaced"].iter().all(|name| here.join(name).exists());
         (named && !here.join("gone").exists() && size("cut") == 3 && size("emptied") == 0).then_some(())
     });
     for name in ["cut", "emptied"] {
         std::fs::write(here.join(name), "newer").expect("a file");
     }
+    std::fs::rename(here.join("replaced"), here.join("another")).expect("it is there");
+    std::fs::write(here.join("replaced"), "newer").expect("a file");
+    std::fs::remove_file(here.join("removed")).expect("it is there");
     // Longer than a session is kept that nobody uses.
     std::thread::sleep(Duration::from_millis(2500));
     proxy.refuse(false);
     for (mut driver, call) in drivers {
-        assert_eq!(driver.receive(), "0 0", "{call}");
+        // What was made, and is no more: the file that would be open.
+        let lost = call.contains("removed") || call.contains("replaced");
+        assert_eq!(driver.receive(), if lost { "-1 116" } else { "0 0" }, "{call}");
         driver.finish();
     }
-    for name in ["cut", "emptied"] {
+    for name in ["cut", "emptied", "replaced"] {
         assert_eq!(std::fs::read_to_string(here.join(name)).expect("the file"), "newer", "{name} twice");
     }
 }
@@ -244,6 +249,13 @@ fn an_open_file_is_the_same_file_or_none() {
 fn a_child_keeps_what_it_inherited_however_late() {
     let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
     assert_eq!(program(&layer, 0, &["orphan", AT]).finish().trim(), "4 0 kept");
+}
+
+/// The same for a program that the child becomes: it inherits descriptors and nothing else.
+#[test]
+fn a_program_keeps_what_it_inherited_however_late() {
+    let layer = Layer::start(2, LEASE_MS, &ClientOptions::default());
+    assert_eq!(program(&layer, 0, &["spawned", AT]).finish().trim(), "4 0 kept");
 }
 
 /// Locks, changes of the directory, and files that one thread closes while another reads: they take no memory

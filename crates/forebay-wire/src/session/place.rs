@@ -94,11 +94,13 @@ impl Moving {
     }
 
     fn without(errno: i32) -> Moved {
-        match errno {
-            libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP => Moved::Lost,
-            errno => Moved::Refused(errno),
-        }
+        if has_no_name(errno) { Moved::Lost } else { Moved::Refused(errno) }
     }
+}
+
+/// Whether a node that was to open a file again by its name says by this errno that it has that name no more.
+pub fn has_no_name(errno: i32) -> bool {
+    matches!(errno, libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP)
 }
 
 /// What a node said that was asked for a parent's open file.
