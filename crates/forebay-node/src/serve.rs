@@ -352,6 +352,8 @@ impl Carrier for Node {
         // What can no longer be merged is done one by one.
         let mergeable = batch.len() > 1
             && batch.len() == ticket.batch.requests().len()
+            // Where an append goes is not known before: nothing follows it.
+            && batch.iter().all(|w| w.file.as_ref().is_some_and(|file| !appends(file, w.opcode)))
             && batch.windows(2).all(|w| match (&w[0].file, &w[1].file) {
                 (Some(a), Some(b)) => a.same(b) && w[0].session.job.whom() == w[1].session.job.whom(),
                 _ => false,
