@@ -85,6 +85,8 @@ pub(super) enum Line {
     Failed { what: String, begun: u64, took: u64, errno: i32 },
     /// One that failed at its deadline.
     Late { what: String, begun: u64, took: u64, errno: i32 },
+    /// One that told that something since then is lost with its node: if that was killed, or if it was harmed at all.
+    Lost { what: String, since: u64, ended: u64, killed: bool },
     /// A call that never returned.
     Hung { what: String, begun: u64 },
     /// At the end: how many calls there were, and how long the longest took.

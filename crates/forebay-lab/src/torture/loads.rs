@@ -87,7 +87,11 @@ pub(super) fn names(hand: &mut Hand) {
                 let called = hand.call(&what("make"), || match kind {
                     Kind::Links => std::os::unix::fs::symlink(format!("v{value}"), path),
                     Kind::Dirs => std::fs::create_dir(path),
-                    _ => File::create_new(path).map(drop),
+                    // What was made by a node that is gone, and removed or replaced by others since.
+                    _ => match File::create_new(path) {
+                        Err(e) if e.raw_os_error() == Some(ESTALE) => Ok(()),
+                        made => made.map(drop),
+                    },
                 });
                 hand.note(kind, number, &called, Act::Make(name, value), &eexist);
             }
@@ -227,6 +231,8 @@ pub(super) fn durable(hand: &mut Hand) {
                     fill(&mut block, value);
                     let called = hand
                         .call(&format!("write {name} {at}"), || file.write_all_at(&block, at * SMALL as u64));
+                    // It may be told what became of earlier ones, but not at its deadline.
+                    hand.late(&format!("write {name} {at}"), &called);
                     hand.note(Kind::Durable, base | at, &called, Act::Write(value), &[]);
                 }
                 5..8 => {
@@ -288,7 +294,7 @@ pub(super) fn replaced(hand: &mut Hand) {
             if hand.over() {
                 break;
             }
-            if round == 2 || hand.rng.random_bool(0.2) {
+            if round == 2 || hand.rng.random_bool(0.4) {
                 let other = hand.value();
                 put(hand, &fresh, &path, other);
                 nameless = true;
@@ -320,37 +326,89 @@ fn put(hand: &mut Hand, fresh: &PathBuf, path: &PathBuf, value: u64) -> bool {
 }
 
 /// Small requests one after the other: with a single node on this host they make no trip each. Every block is
-/// a register all the same.
+/// a register all the same. What was acknowledged and lies with a node that is killed may be lost: the next write, or the
+/// sync, says so.
 pub(super) fn rows(hand: &mut Hand) {
-    let mut block = [0; SMALL];
     while !hand.over() {
         let row = hand.rng.random_range(0..2u64);
         let path = hand.path(&format!("row{row}"));
         let open = || OpenOptions::new().read(true).write(true).open(&path);
         let Some(Called { got: Ok(mut file), .. }) = hand.sure("open a row", open) else { continue };
-        for _ in 0..6 {
-            let (from, writes) = (hand.rng.random_range(0..ROW_SLOTS), hand.rng.random_bool(0.5));
-            if hand.over() || file.seek(SeekFrom::Start(from * SMALL as u64)).is_err() {
-                break;
+        let mut written = Vec::new();
+        let told = (0..6).any(|_| !go_along(hand, &mut file, row, &mut written)) || {
+            let synced = hand.call("sync a row", || file.sync_data());
+            hand.lost("sync a row", &written, &synced)
+        };
+        for (object, called, value) in &written {
+            hand.note_told(Kind::Block, *object, called, Act::Write(*value), told);
+        }
+    }
+}
+
+/// Reads or writes a row from somewhere to its end; false if something that was written may be lost.
+fn go_along(hand: &mut Hand, file: &mut File, row: u64, written: &mut Vec<(u64, Called<()>, u64)>) -> bool {
+    let mut block = [0; SMALL];
+    let (from, writes) = (hand.rng.random_range(0..ROW_SLOTS), hand.rng.random_bool(0.5));
+    if hand.over() || file.seek(SeekFrom::Start(from * SMALL as u64)).is_err() {
+        return true;
+    }
+    for slot in from..ROW_SLOTS {
+        let (value, object) = (hand.value(), 1 << 40 | row << 32 | slot << 1);
+        if writes {
+            fill(&mut block, value);
+            let called = hand.call(&format!("write row {slot}"), || file.write_all(&block));
+            let lost = hand.lost("write a row", written, &called);
+            written.push((object, called, value));
+            if lost {
+                return false;
             }
-            for slot in from..ROW_SLOTS {
-                let value = hand.value();
-                let called = if writes {
-                    fill(&mut block, value);
-                    hand.call(&format!("write row {slot}"), || file.write_all(&block))
-                } else {
-                    hand.call(&format!("read row {slot}"), || file.read_exact(&mut block))
-                };
-                hand.failed("a row", &called);
-                let failed = called.got.is_err();
-                if writes || !failed {
-                    let act = if writes { Act::Write(value) } else { Act::Read(word(&block, 0)) };
-                    hand.note(Kind::Block, 1 << 40 | row << 32 | slot << 1, &called, act, &[]);
-                }
-                if failed {
-                    break;
-                }
+        } else {
+            let called = hand.call(&format!("read row {slot}"), || file.read_exact(&mut block));
+            hand.failed("read a row", &called);
+            if called.got.is_err() {
+                return true;
             }
+            hand.note(Kind::Block, object, &called, Act::Read(word(&block, 0)), &[]);
+        }
+    }
+    true
+}
+
+/// A child reads a file that has no name any more after its parent has closed it.
+pub(super) fn inherited(hand: &mut Hand) {
+    let path = hand.path(&format!("kid{}", hand.place));
+    while !hand.over() {
+        std::thread::sleep(Duration::from_millis(hand.rng.random_range(20..200)));
+        let (value, since) = (hand.value(), now());
+        let write = || -> io::Result<File> {
+            let mut file =
+                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+            writeln!(file, "{value}")?;
+            file.seek(SeekFrom::Start(0))?;
+            std::fs::remove_file(&path)?;
+            Ok(file)
+        };
+        let Called { got: Ok(file), .. } = hand.call("write for a child", write) else { continue };
+        let give = || -> io::Result<Vec<u8>> {
+            let mut command = std::process::Command::new("sh");
+            command
+                .args(["-c", "echo; sleep 0.1; read line; echo $line"])
+                .stderr(std::process::Stdio::null());
+            command.stdin(file.try_clone()?).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn()?;
+            let mut said = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+            // It is there, and has what it inherited.
+            said.read_exact(&mut [0])?;
+            drop((file, command));
+            let mut text = Vec::new();
+            said.read_to_end(&mut text)?;
+            child.wait()?;
+            Ok(text)
+        };
+        let called = hand.call("a child reads", give);
+        match called.got.as_ref().map(|text| String::from_utf8_lossy(text).trim().parse::<u64>()) {
+            Ok(Ok(read)) => hand.note(Kind::Replaced, value, &called, Act::Read(read), &[]),
+            _ => hand.lost_since("a child that reads what it inherited", since, called.ended, false),
         }
     }
 }

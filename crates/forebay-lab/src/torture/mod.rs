@@ -23,7 +23,7 @@ use history::{Entry, Line, now};
 use nemesis::Nemesis;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ pub struct Torture {
     pub full: bool,
     /// Of the random choices; what they meet depends on the machine.
     pub seed: u64,
+    /// Where logs, histories and what was done when go if a promise was broken.
+    pub keep: Option<PathBuf>,
 }
 
 /// What was done and found.
@@ -202,6 +204,7 @@ impl Torture {
             Herd::start(direct(Role::Forgetful)?, &ground, DURABLE_HERD, "durable", self.seed)?,
             Herd::start(direct(Role::Lone)?, &ground, LONE_HERD, "rows", self.seed)?,
         ];
+        await_workers(&ground, &mut herds)?;
         let mut nemesis = Nemesis::new(&ground, self.seed, self.full || self.seconds >= HANGS_FROM);
         progress.begin(self.seconds.max(1) as usize);
         progress.doing("torture");
@@ -224,9 +227,12 @@ impl Torture {
         let seconds = began.elapsed().as_secs_f64();
         let skipped = std::mem::take(&mut ground.skipped);
         let mut report =
-            Report { seconds, seed: self.seed, faults: nemesis.done, skipped, ..Report::default() };
-        let entries = read(&ground.path().join("history"), start, &nemesis.hung, &mut report)?;
+            Report { seconds, seed: self.seed, faults: nemesis.done.clone(), skipped, ..Report::default() };
+        let entries = read(&ground.path().join("history"), start, &nemesis, &mut report)?;
         report.found = judge::judge_all(&entries, &ground.data(Role::Shared), &nemesis.crashes, start);
+        if let Some(to) = self.keep.as_ref().filter(|_| !report.kept()) {
+            keep(to, ground.path(), &nemesis, start).with_context(|| to.display().to_string())?;
+        }
         Ok(report)
     }
 
@@ -243,6 +249,40 @@ impl Torture {
         }
         Ok(nemesis.count() < FULL_FAULTS || bytes < FULL_BYTES)
     }
+}
+
+/// Until the first workers work: a job that finds no node when it is started is refused.
+fn await_workers(ground: &Ground, herds: &mut [Herd]) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !["all0.0", "durable0.0", "rows0.0"]
+        .iter()
+        .all(|name| ground.path().join("history").join(name).exists())
+    {
+        anyhow::ensure!(Instant::now() < until, "the workers did not begin");
+        herds.iter_mut().try_for_each(Herd::check)?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// What happened, for whoever wants to know how: logs of nodes and arbiters, histories, what was done when.
+fn keep(to: &Path, from: &Path, nemesis: &Nemesis, start: u64) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    let ledgers = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("ledgers");
+    let mut dirs = vec![from.to_owned(), from.join("history")];
+    dirs.extend(std::fs::read_dir(from)?.flatten().filter(ledgers).map(|e| e.path()));
+    for dir in dirs {
+        for file in std::fs::read_dir(dir)?.flatten() {
+            if file.path().is_file() && file.file_name() != "secret" {
+                std::fs::copy(file.path(), to.join(file.file_name()))?;
+            }
+        }
+    }
+    let line = |(at, what, on): &(u64, &str, usize)| {
+        format!("{:>11.6} s  {what} ({on})\n", at.saturating_sub(start) as f64 / 1e9)
+    };
+    std::fs::write(to.join("diary"), nemesis.diary.iter().map(line).collect::<String>())?;
+    Ok(())
 }
 
 /// The files that are there from the beginning.
@@ -263,7 +303,7 @@ fn prepare(ground: &Ground) -> Result<()> {
 }
 
 /// All histories, and what they say besides.
-fn read(dir: &Path, start: u64, hung: &[(u64, u64)], report: &mut Report) -> Result<Vec<Entry>> {
+fn read(dir: &Path, start: u64, nemesis: &Nemesis, report: &mut Report) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in std::fs::read_dir(dir)? {
         let path = file?.path();
@@ -282,9 +322,15 @@ fn read(dir: &Path, start: u64, hung: &[(u64, u64)], report: &mut Report) -> Res
             }
             Line::Late { what, begun, took, errno } => {
                 let why = std::io::Error::from_raw_os_error(errno);
-                if !hung.iter().any(|&(from, to)| from <= begun + took && begun <= to) {
+                if !nemesis.hung.iter().any(|&(from, to)| from <= begun + took && begun <= to) {
                     let text = format!("process {name}: {what} failed at its deadline, and no storage hung");
                     report.failed.push(format!("{:>11.6} s  {text}: {why}", at(begun)));
+                }
+            }
+            Line::Lost { what, since, ended, killed } => {
+                if !nemesis.harmed_the_lone(since, ended, killed) {
+                    let text = format!("process {name}: {what} told of a loss, and nothing explains it");
+                    report.failed.push(format!("{:>11.6} s  {text}", at(since)));
                 }
             }
             Line::Hung { what, begun } => {

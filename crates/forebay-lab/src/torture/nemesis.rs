@@ -1,6 +1,6 @@
 //! The nemesis: what is done to the nodes, the ways to them and the arbiters while the workers work.
 
-use super::ground::{Ground, NODES, Role};
+use super::ground::{Ground, LONE, NODES, Role};
 use super::history::now;
 use anyhow::Result;
 use forebay_embed::Etcd;
@@ -20,6 +20,7 @@ const MOOD: Duration = Duration::from_secs(4);
 const LONGEST_STOP: Duration = Duration::from_millis(2600);
 /// Storage that hangs does so for longer than the deadline of a call.
 const HANGS: Duration = Duration::from_millis(11_500);
+const KILL_LONE: &str = "kill the only node";
 /// What has not ended for so long after its storage was slow has been at the storage.
 const AT_STORAGE: Duration = Duration::from_millis(150);
 
@@ -37,6 +38,8 @@ enum State {
     Slow,
     /// Its storage is slow, and has requests; then comes the next.
     Filling(Then),
+    /// Its answers are held back, and then lost with their connections; and nobody reaches it for a while.
+    Losing,
     /// The way to it holds back; at the end its connections may be broken.
     Held {
         reset: bool,
@@ -87,6 +90,8 @@ pub(super) struct Nemesis {
     rng: ChaCha8Rng,
     /// How often each kind was done.
     pub(super) done: BTreeMap<&'static str, u64>,
+    /// What was done when, and to which of them.
+    pub(super) diary: Vec<(u64, &'static str, usize)>,
     /// When hosts that forget were down.
     pub(super) crashes: Vec<(u64, u64)>,
     /// When storage hung.
@@ -109,9 +114,18 @@ impl Nemesis {
             hangs,
             rng,
             done: BTreeMap::new(),
+            diary: Vec::new(),
             crashes: Vec::new(),
             hung: Vec::new(),
         }
+    }
+
+    /// Whether the lone node was killed, or also something else was done to it, in that time or shortly before:
+    /// it takes a millisecond to be noticed, and to be killed takes some, too.
+    pub(super) fn harmed_the_lone(&self, since: u64, ended: u64, killed: bool) -> bool {
+        let when = since.saturating_sub(if killed { 20_000_000 } else { 3_000_000_000 })..=ended;
+        let meant = |what: &str, to: usize| if killed { what == KILL_LONE } else { to == LONE };
+        self.diary.iter().any(|(at, what, to)| meant(what, *to) && when.contains(at))
     }
 
     /// How many faults there were.
@@ -123,8 +137,10 @@ impl Nemesis {
         Duration::from_millis(self.rng.random_range(from..to))
     }
 
-    fn tell(&mut self, what: &'static str) {
+    /// Something was done: to one of those that there are several of.
+    fn tell(&mut self, what: &'static str, to: usize) {
         *self.done.entry(what).or_default() += 1;
+        self.diary.push((now(), what, to));
     }
 
     /// Something goes wrong, and what has been wrong for long enough is put right.
@@ -173,7 +189,7 @@ impl Nemesis {
                 nodes.shuffle(&mut self.rng);
                 nodes.truncate(self.rng.random_range(1..=NODES));
                 if self.pin(ground, &nodes) {
-                    self.tell("move the job");
+                    self.tell("move the job", nodes.len());
                 }
             }
             80..86 => {
@@ -207,11 +223,11 @@ impl Nemesis {
                 arbiter.process.signal(Signal::STOP)?;
             }
             self.arbiters[leader] = (State::Stopped, Instant::now() + self.ms(100, 2500));
-            self.tell("pause the leading arbiter");
+            self.tell("pause the leading arbiter", leader);
         } else {
             ground.arbiters[leader].process = None;
             self.arbiters[leader] = (State::Dead { elsewhere: false }, Instant::now() + self.ms(0, 1000));
-            self.tell("kill the leading arbiter");
+            self.tell("kill the leading arbiter", leader);
         }
         Ok(())
     }
@@ -224,7 +240,7 @@ impl Nemesis {
         };
         etcd.kill(n);
         self.etcd[n] = (State::Dead { elsewhere: false }, Instant::now() + self.ms(200, 2500));
-        self.tell("kill an etcd member");
+        self.tell("kill an etcd member", n);
     }
 
     fn harm_forgetful(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
@@ -240,7 +256,7 @@ impl Nemesis {
                 for n in neighbours.into_iter().chain([i]) {
                     self.set(n, State::Up, Duration::ZERO);
                 }
-                self.tell("crash of a host that forgets");
+                self.tell("crash of a host that forgets", host);
             }
         }
         Ok(())
@@ -249,7 +265,7 @@ impl Nemesis {
     /// Its clients have no other: they wait until it is there again.
     fn harm_lone(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
         match self.rng.random_range(0..20) {
-            0..2 => self.kill(ground, i, false, "kill the only node"),
+            0..2 => self.kill(ground, i, false, KILL_LONE),
             2..4 => self.stop(ground, i),
             4..5 => self.drain(ground, i, false),
             5..6 => self.slow(ground, i)?,
@@ -269,13 +285,20 @@ impl Nemesis {
                 ground.cut(i, true)?;
                 let long = self.ms(200, 2500);
                 self.set(i, State::Cut, long);
-                self.tell("cut a link");
+                self.tell("cut a link", i);
             }
             return Ok(());
         };
-        let (requests, what) = match self.rng.random_bool(0.5) {
-            true => (true, "hold requests back"),
-            false => (false, "hold answers back"),
+        let (requests, what) = match self.rng.random_range(0..5) {
+            0 => {
+                link.hold(false, true);
+                let long = self.ms(40, 200);
+                self.set(i, State::Losing, long);
+                self.tell("lose answers, then silence", i);
+                return Ok(());
+            }
+            1 | 2 => (true, "hold requests back"),
+            _ => (false, "hold answers back"),
         };
         // Answers that nobody hears any more: what was asked has been done.
         let (now, later) = match requests {
@@ -288,11 +311,16 @@ impl Nemesis {
             std::thread::sleep(Duration::from_millis(3));
             link.reset();
         }
-        let long = if requests { self.ms(20, 900) } else { self.ms(20, 2600) };
+        // Shorter than it takes to give a node up, so that it is asked once more; or longer.
+        let long = match (requests, self.rng.random_bool(0.5)) {
+            (true, _) => self.ms(20, 900),
+            (false, true) => self.ms(20, 500),
+            (false, false) => self.ms(500, 2600),
+        };
         self.set(i, State::Held { reset: later }, long);
-        self.tell(what);
+        self.tell(what, i);
         if now || later {
-            self.tell("break connections");
+            self.tell("break connections", i);
         }
         Ok(())
     }
@@ -334,23 +362,23 @@ impl Nemesis {
             Then::Stop => {
                 signal(ground, i, Signal::STOP);
                 self.set(i, State::Stopped, long);
-                self.tell("stop with requests at the storage");
+                self.tell("stop with requests at the storage", i);
             }
             Then::Cut => {
                 ground.cut(i, true)?;
                 self.set(i, State::Cut, long);
-                self.tell("cut a link, requests at the storage");
+                self.tell("cut a link, requests at the storage", i);
             }
             Then::Reset => {
                 if let Some(link) = ground.link(i) {
                     link.reset();
                 }
                 self.set(i, State::Up, Duration::ZERO);
-                self.tell("break connections, requests at the storage");
+                self.tell("break connections, requests at the storage", i);
             }
             Then::Hang => {
                 self.set(i, State::Up, Duration::ZERO);
-                self.tell("storage hangs");
+                self.tell("storage hangs", i);
             }
         }
         Ok(())
@@ -369,17 +397,17 @@ impl Nemesis {
     }
 
     fn kill(&mut self, ground: &mut Ground, i: usize, elsewhere: bool, what: &'static str) {
+        self.tell(what, i);
         ground.members[i].process = None;
         let long = self.ms(0, 900);
         self.set(i, State::Dead { elsewhere }, long);
-        self.tell(what);
     }
 
     fn drain(&mut self, ground: &Ground, i: usize, anywhere: bool) {
         let elsewhere = anywhere && self.rng.random_bool(0.3);
         signal(ground, i, Signal::TERM);
         self.set(i, State::Draining { elsewhere }, Duration::ZERO);
-        self.tell("drain");
+        self.tell("drain", i);
     }
 
     /// Mostly for about as long as it takes until its clients give it up, or until its lease is over.
@@ -394,11 +422,11 @@ impl Nemesis {
         };
         signal(ground, i, Signal::STOP);
         self.set(i, State::Stopped, long);
-        self.tell("stop and go on");
+        self.tell("stop and go on", i);
     }
 
     fn slow(&mut self, ground: &Ground, i: usize) -> Result<()> {
-        let away = |s: State| matches!(s, State::Stopped | State::Cut | State::Held { .. });
+        let away = |s: State| matches!(s, State::Stopped | State::Cut | State::Losing | State::Held { .. });
         if ground.neighbours(i).any(|n| away(self.subjects[n].state)) {
             return Ok(());
         }
@@ -406,7 +434,7 @@ impl Nemesis {
         std::fs::write(ground.slow_file(i), late.to_string())?;
         let long = self.ms(200, 1200);
         self.set(i, State::Slow, long);
-        self.tell("slow storage");
+        self.tell("slow storage", i);
         Ok(())
     }
 
@@ -446,6 +474,21 @@ impl Nemesis {
             State::Slow | State::Filling(_) => {
                 std::fs::remove_file(ground.slow_file(i))?;
                 self.subjects[i].slowed = Some(Instant::now());
+            }
+            State::Losing if !all => {
+                if let Some(link) = ground.link(i) {
+                    link.reset();
+                    link.hold(true, true);
+                }
+                // Longer than a node keeps a session that nobody uses.
+                let long = self.ms(1200, 2600);
+                self.set(i, State::Held { reset: true }, long);
+                return Ok(());
+            }
+            State::Losing => {
+                if let Some(link) = ground.link(i) {
+                    link.hold(false, false);
+                }
             }
             State::Held { reset } => {
                 if let Some(link) = ground.link(i) {

@@ -1,7 +1,7 @@
 //! The workers: processes whose files are forwarded, and who note everything that they were told.
 
 use super::history::{Act, End, Entry, Kind, Line, now};
-use super::loads::{blocks, counters, durable, lengths, logs, names, replaced, rows};
+use super::loads::{blocks, counters, durable, inherited, lengths, logs, names, replaced, rows};
 use crate::machine::program;
 use anyhow::{Context, Result};
 use forebay_client::Counters;
@@ -88,7 +88,7 @@ impl Worker {
     fn work(&self, over: &AtomicBool) -> Result<()> {
         let jobs: &[fn(&mut Hand)] = match &*self.work {
             "durable" => &[durable, durable],
-            "rows" => &[rows, rows],
+            "rows" => &[rows, rows, inherited],
             _ => &[blocks, blocks, blocks, names, logs, counters, lengths, replaced],
         };
         let name = self.history.join(format!("{}{}.{}", self.work, self.number, self.life));
@@ -252,6 +252,13 @@ impl Hand<'_> {
         None
     }
 
+    /// Notes that a call failed at its deadline.
+    pub(super) fn late<T>(&self, what: &str, called: &Called<T>) {
+        if called.ended - called.begun >= self.deadline {
+            self.failed(what, called);
+        }
+    }
+
     /// Notes that a call failed that must not.
     pub(super) fn failed<T>(&self, what: &str, called: &Called<T>) {
         let Err(e) = &called.got else { return };
@@ -261,6 +268,30 @@ impl Hand<'_> {
             true => Line::Failed { what, begun, took, errno },
             false => Line::Late { what, begun, took, errno },
         });
+    }
+
+    /// Whether a call failed, by which it may be told that what was `written` before it is lost.
+    pub(super) fn lost(&self, what: &str, written: &[(u64, Called<()>, u64)], called: &Called<()>) -> bool {
+        let Err(e) = &called.got else { return false };
+        if e.raw_os_error() != Some(EIO) || called.ended - called.begun >= self.deadline {
+            self.failed(what, called);
+            return true;
+        }
+        self.lost_since(what, written.first().map_or(called.begun, |w| w.1.begun), called.ended, true);
+        true
+    }
+
+    /// Something is lost with the lone node: if it was `killed`, or also if something else was done to it.
+    pub(super) fn lost_since(&self, what: &str, since: u64, ended: u64, killed: bool) {
+        self.notes.told.fetch_add(1, Ordering::Relaxed);
+        self.notes.add(&Line::Lost { what: what.to_owned(), since, ended, killed });
+    }
+
+    /// What was acknowledged, and may be lost if that was `told` later.
+    pub(super) fn note_told(&mut self, kind: Kind, object: u64, called: &Called<()>, act: Act, told: bool) {
+        let Called { begun, ended, repeated, .. } = *called;
+        let end = if told { End::Open(EIO) } else { End::Done };
+        self.notes.add(&Line::Op(Entry { worker: self.who, kind, object, begun, ended, act, end, repeated }));
     }
 
     pub(super) fn note<T>(

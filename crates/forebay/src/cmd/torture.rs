@@ -36,12 +36,15 @@ pub(crate) struct Torture {
     /// Of the random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Where logs, histories and what was done when go if a promise was broken.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 impl Torture {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Torture { seconds, full, seed } = self;
-        let report = watched(|progress| Lab { seconds, full, seed }.run(progress))?;
+        let Torture { seconds, full, seed, keep } = self;
+        let report = watched(|progress| Lab { seconds, full, seed, keep }.run(progress))?;
         print!("{report}");
         Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
