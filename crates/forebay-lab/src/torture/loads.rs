@@ -7,7 +7,7 @@ use rand::Rng;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long all work on the same names, log, counter.
@@ -316,7 +316,7 @@ pub(super) fn replaced(hand: &mut Hand) {
 }
 
 /// A new file with that content gets the name; whether it surely has.
-fn put(hand: &mut Hand, fresh: &PathBuf, path: &PathBuf, value: u64) -> bool {
+fn put(hand: &mut Hand, fresh: &Path, path: &Path, value: u64) -> bool {
     let wrote = hand.sure("write new", || std::fs::write(fresh, value.to_le_bytes())).is_some();
     let called = hand.call("rename new", || std::fs::rename(fresh, path));
     if let Err(e) = &called.got {
