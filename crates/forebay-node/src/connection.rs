@@ -99,7 +99,7 @@ impl Connection {
                 WireError::Version { theirs: hello.version, min: VERSION_MIN, max: VERSION_MAX }.into()
             );
         }
-        let (job, admin, (proof, seed)) = self.node.jobs.authenticate(&challenge, &hello)?;
+        let (job, admin, shown) = self.node.jobs.authenticate(&challenge, &hello)?;
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
         }
@@ -127,12 +127,12 @@ impl Connection {
             exports: self.node.exports.iter().map(|e| e.name.clone()).collect(),
             epoch,
             resumed,
-            proof,
+            proof: shown.proof,
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
         let protected = sent.and_then(|()| {
             let handshake = [&greeted[..], &heard, &self.frame[HEADER_LEN..]];
-            match seed.ends(Side::Node, hello.protect, handshake) {
+            match shown.seed.ends(Side::Node, hello.protect, handshake) {
                 None => Ok(()),
                 Some((sealer, opener)) => {
                     self.link.protect(sealer);

@@ -123,6 +123,14 @@ impl State {
     }
 }
 
+/// What a node that knows the job's secret makes of a handshake.
+pub(crate) struct Shown {
+    /// That it knows it.
+    pub(crate) proof: [u8; 32],
+    /// What the connection's keys are made of.
+    pub(crate) seed: Seed,
+}
+
 impl Jobs {
     pub(crate) fn new(config: &NodeConfig, identities: Identities) -> Jobs {
         let mut state = State::default();
@@ -139,16 +147,16 @@ impl Jobs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job a hello proves to belong to, whether it may control the node, and the node's proof that it knows
-    /// the same secret.
+    /// The job a hello proves to belong to, whether it may control the node, and what the node makes of the same
+    /// secret.
     pub(crate) fn authenticate(
         &self,
         challenge: &[u8; 16],
         hello: &Hello<'_>,
-    ) -> Result<(Arc<Job>, bool, ([u8; 32], Seed)), WireError> {
+    ) -> Result<(Arc<Job>, bool, Shown), WireError> {
         let proof = |secret: &Secret| {
             let what = hello.to_prove(challenge);
-            (what.of(Side::Node, secret), what.seed(secret))
+            Shown { proof: what.of(Side::Node, secret), seed: what.seed(secret) }
         };
         if !hello.credential.is_empty() {
             let (secret, user) = self.identities.vouched(hello)?;
