@@ -299,6 +299,11 @@ impl Connection {
         };
         if opcode == Opcode::Append {
             match session.begin(&self.link, header.id.get()) {
+                // A new session does not know of an earlier try, but the ledger does: the client is to ask.
+                Ok(None) if header.has(flag::REPLAY) && self.node.ledgers.knows(session.id, header) => {
+                    session.end(header.id.get(), None);
+                    return self.refuse(session, opcode, header.id.get(), &Failure::EXPIRED);
+                }
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     self.node.stats.replayed.fetch_add(1, Relaxed);

@@ -188,6 +188,11 @@ impl Ledgers {
         }
     }
 
+    /// Whether a try of that write is at the storage.
+    pub(crate) fn is_writing(&self, session: SessionId, id: u64) -> bool {
+        self.rings.writes.fate(session, id, 0, sys::now()) == Fate::Begun
+    }
+
     /// Whether a request that was sent before may have been tried by this process, though its session does
     /// not know of it: it began after that. Then its client is to ask what became of it.
     pub(crate) fn knows(&self, session: SessionId, header: &Header) -> bool {

@@ -143,6 +143,12 @@ impl Node {
         self.settle(Some(file));
         let _changing = self.areas.change(file);
         if !appends(file, opcode) {
+            // A new session does not know that an earlier try is at the storage: the client is to ask.
+            let id = header.id.get();
+            if header.has(flag::REPLAY) && !session.is_writing(id) && self.ledgers.is_writing(session.id, id)
+            {
+                return Err(Failure::EXPIRED);
+            }
             // Noted as under way before its lease is looked at: see [`Call::may_change`].
             let under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
             let ended = || self.ledgers.ended(session.id, header.id.get());

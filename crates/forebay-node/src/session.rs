@@ -190,6 +190,11 @@ impl Session {
         if abandoned { Err(Failure::ABANDONED) } else { Ok(s) }
     }
 
+    /// Whether a write that [`Session::begin_write`] let through is under way.
+    pub(crate) fn is_writing(&self, id: u64) -> bool {
+        self.lock().writes.is_running(id)
+    }
+
     /// A write that [`Session::begin_write`] let through is over, and the ledger says how.
     pub(crate) fn end_write(&self, header: &Header) {
         let mut s = self.lock();
