@@ -61,13 +61,17 @@ fn class(r: &Request) -> Class {
     (r.op, r.len.max(1).ilog2())
 }
 
+/// How often a thing must have been seen to be no accident.
+const OFTEN: usize = 5;
+
 /// What requests cost the storage.
 #[derive(Debug)]
 pub struct Costs {
     /// By their place among those seen: each one's server did nothing else for this long, if it serves one
     /// after the other.
     pub cost: Vec<Nanos>,
-    floor: HashMap<Class, Nanos>,
+    /// And how often that was seen.
+    floor: HashMap<Class, (Nanos, usize)>,
 }
 
 impl Costs {
@@ -76,7 +80,7 @@ impl Costs {
         let mut order: Vec<usize> = (0..seen.len()).collect();
         order.sort_by_key(|i| (seen[*i].done, seen[*i].issued));
         let mut cost = vec![Nanos::ZERO; seen.len()];
-        let mut floor: HashMap<Class, Nanos> = HashMap::new();
+        let mut floor: HashMap<Class, (Nanos, usize)> = HashMap::new();
         let mut before: HashMap<ServerId, Nanos> = HashMap::new();
         for i in order {
             let s = &seen[i];
@@ -85,7 +89,8 @@ impl Costs {
             // Others in front of it say nothing of what it takes.
             if last <= s.issued {
                 let took = s.done.since(s.issued);
-                floor.entry(class(&s.request)).and_modify(|f| *f = took.min(*f)).or_insert(took);
+                let (least, times) = floor.entry(class(&s.request)).or_insert((took, 0));
+                (*least, *times) = (took.min(*least), *times + 1);
             }
         }
         Costs { cost, floor }
@@ -94,7 +99,16 @@ impl Costs {
     /// What one of this kind and size took at least, where the server had nothing else to do; 0 if that was
     /// never so.
     pub fn least(&self, r: &Request) -> Nanos {
-        self.floor.get(&class(r)).copied().unwrap_or_default()
+        self.floor.get(&class(r)).map_or(Nanos::ZERO, |(least, _)| *least)
+    }
+
+    /// The same if it was seen often enough: the first request to a storage that was at rest may have taken
+    /// far longer than any later one.
+    pub fn least_often(&self, r: &Request) -> Nanos {
+        self.floor
+            .get(&class(r))
+            .filter(|(_, times)| *times >= OFTEN)
+            .map_or(Nanos::ZERO, |(least, _)| *least)
     }
 }
 

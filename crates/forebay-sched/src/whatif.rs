@@ -43,7 +43,7 @@ impl Storage {
         let cost = requests
             .iter()
             .fold(Nanos::ZERO, |sum, r| sum + self.seen.cost[r.id.0 as usize % self.seen.cost.len()]);
-        let floor = requests.iter().map(|r| self.seen.least(r)).max();
+        let floor = requests.iter().map(|r| self.seen.least_often(r)).max();
         let server = requests.first().map_or(ServerId(0), |r| r.server);
         let free = self.free.entry(server).or_default();
         *free = now.max(*free) + cost;
@@ -304,7 +304,9 @@ mod tests {
             while ends.len() < slots {
                 let Some(ticket) = queue.dispatch(now) else { break };
                 let bytes: u64 = ticket.batch.requests().iter().map(|r| r.len).sum();
-                free = free.max(now) + Nanos::from_micros(300 + bytes / 40);
+                // At rest before, it takes its time for the first.
+                let first = if free == Nanos::ZERO { Nanos::from_millis(15) } else { Nanos::ZERO };
+                free = free.max(now) + Nanos::from_micros(300 + bytes / 40) + first;
                 ends.push((free, ticket));
             }
             let next = ends.iter().map(|(at, _)| *at).chain(sends.peek().map(|Reverse((at, _))| *at));
