@@ -52,9 +52,10 @@ impl Client {
         if open.epoch != self.nodes.epoch() || open.lanes.is_empty() {
             return file;
         }
-        let which = (offset / STRIPE) as usize % open.lanes.len();
+        // Another node first for another file: programs write many side by side, each from its beginning.
+        let which = (offset / STRIPE).wrapping_add(file.identity) % open.lanes.len() as u64;
         let usable = |lane: &&File| self.nodes.usable(lane.place().node, sys::now());
-        open.lanes[which].as_ref().filter(usable).unwrap_or(file)
+        open.lanes[which as usize].as_ref().filter(usable).unwrap_or(file)
     }
 
     fn open_lanes<'a>(&self, file: &'a File) -> Option<&'a Open> {
