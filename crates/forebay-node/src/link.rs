@@ -95,9 +95,17 @@ impl Frame {
 /// A frame that waits to be sent, or its rest.
 struct Queued {
     frame: Frame,
+    /// The same sealed, once its turn has come. The frame stays: its memory is accounted for.
+    sealed: Option<Vec<u8>>,
     from: usize,
-    /// Whether it is sealed already, if that is wanted here.
-    sealed: bool,
+}
+
+impl Queued {
+    /// What is still to be sent.
+    fn rest(&self) -> &[u8] {
+        let all = self.sealed.as_deref().unwrap_or_else(|| self.frame.bytes());
+        &all[self.from..]
+    }
 }
 
 /// The shared part of a connection.
@@ -200,12 +208,9 @@ impl Link {
 
     /// What is next in the queue, as it is sent.
     fn next_of(&self, mut queued: Queued) -> Queued {
-        if !queued.sealed
-            && let Some(bytes) = self.sealed(queued.frame.bytes())
-        {
-            queued.frame = Frame::Bytes(bytes);
+        if queued.sealed.is_none() {
+            queued.sealed = self.sealed(queued.frame.bytes());
         }
-        queued.sealed = true;
         queued
     }
 
@@ -283,7 +288,7 @@ impl Link {
             };
             drop(out);
             let queued = self.next_of(queued);
-            result = self.send_all(&queued.frame.bytes()[queued.from..]);
+            result = self.send_all(queued.rest());
             self.unanswered.fetch_sub(1, Relaxed);
         }
         if result.is_err() {
@@ -323,22 +328,23 @@ impl Link {
             self.unanswered.fetch_sub(1, Relaxed);
             return;
         }
-        out.queue.push_back(Queued { frame, from: 0, sealed: false });
+        out.queue.push_back(Queued { frame, sealed: None, from: 0 });
         if out.busy {
             return;
         }
         out.busy = true;
         while let Some(queued) = out.queue.pop_front() {
             drop(out);
-            let Queued { frame, from, .. } = self.next_of(queued);
-            let bytes = &frame.bytes()[from..];
+            let mut queued = self.next_of(queued);
+            let bytes = queued.rest();
             match self.send_some(bytes) {
                 Ok(n) if n == bytes.len() => {
                     self.unanswered.fetch_sub(1, Relaxed);
                     out = self.lock();
                 }
                 Ok(n) => {
-                    self.lock().queue.push_front(Queued { frame, from: from + n, sealed: true });
+                    queued.from += n;
+                    self.lock().queue.push_front(queued);
                     let link = Arc::clone(self);
                     let flusher = move || drop(link.send_queued(Ok(())));
                     let spawned = std::thread::Builder::new()

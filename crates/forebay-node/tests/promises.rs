@@ -124,6 +124,33 @@ fn what_was_done_for_a_session_that_is_gone_is_not_done_again() {
     assert_eq!(Answer::decode(&asked), Ok(Answer::Verdict { known: true, dead: false, fate: done }));
 }
 
+/// The same of an append: it is in the file once.
+#[test]
+fn what_was_appended_for_a_session_that_is_gone_is_not_appended_again() {
+    let node = TestNode::with(|c| c.grace = Duration::from_millis(20));
+    let mut first = node.client();
+    let handle = first.create("log");
+    let mut header = first.header(Opcode::Append, 5);
+    header.handle = handle.into();
+    assert_eq!(first.exchange(&header, b"hello").status(), 0);
+    let (session, incarnation, id) = (first.session, first.incarnation, header.id.get());
+    drop(first);
+    eventually("its session is gone", || node.report().sessions == 0);
+    let mut second = Client::connect(node.address, &SECRET, "job", session).unwrap();
+    assert!(!second.welcome.resumed);
+    second.next = id + 1;
+    header.handle = second.open("log", RW).unwrap().into();
+    let answer = second.exchange(&again(&header), b"hello");
+    assert!(answer.header.has(flag::EXPIRED), "{}", answer.text());
+    assert_eq!(std::fs::read(node.path("log")).unwrap(), b"hello", "once");
+    let asked = second.meta(&Meta::Verdict { incarnation, session, id, age_ms: 5000 }).unwrap();
+    let Ok(Answer::Verdict { known: true, dead: false, fate: Fate::Done { errno: 0, .. } }) =
+        Answer::decode(&asked)
+    else {
+        panic!("{:?}", Answer::decode(&asked));
+    };
+}
+
 /// The node listens until the last request is answered, and whoever lost his connection gets his answer.
 #[test]
 fn a_draining_node_says_what_became_of_a_request() {
