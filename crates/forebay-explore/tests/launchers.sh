@@ -7,8 +7,22 @@ forebay=$(realpath "$1") scenario=$(realpath "$2")
 dir=$(mktemp -d)
 pids=()
 cleanup() {
-    for p in "${pids[@]}"; do [ -f "$p" ] && kill "$(cat "$p")" 2>/dev/null || true; done
-    rm -rf "$dir"
+    local all=() p i
+    for p in "${pids[@]}"; do [ -f "$p" ] && all+=("$(cat "$p")"); done
+    for p in "${all[@]}"; do kill "$p" 2>/dev/null || true; done
+    # They write until they have ended: what they write into must not be removed before.
+    for p in "${all[@]}"; do
+        for i in {1..200}; do kill -0 "$p" 2>/dev/null || break; sleep 0.1; done
+        kill -9 "$p" 2>/dev/null || true
+    done
+    for i in {1..50}; do rm -rf "$dir" 2>/dev/null && return; sleep 0.1; done
+    echo "$dir could not be removed" >&2
+}
+# A port that nobody listens at.
+port() {
+    local p
+    while p=$((20000 + RANDOM % 10000)); (exec 3<> "/dev/tcp/127.0.0.1/$p") 2>/dev/null; do :; done
+    echo "$p"
 }
 trap cleanup EXIT
 mkdir "$dir/pfs"
@@ -44,8 +58,8 @@ SlurmctldPidFile=$dir/ctld.pid
 SlurmdPidFile=$dir/d.pid
 SlurmctldLogFile=$dir/ctld.log
 SlurmdLogFile=$dir/d.log
-SlurmctldPort=26817
-SlurmdPort=26818
+SlurmctldPort=$(port)
+SlurmdPort=$(port)
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
