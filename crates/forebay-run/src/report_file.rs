@@ -1,4 +1,4 @@
-//! The file that `--report` names: opened before the program starts, so that a mistake costs no run,
+//! The files that `--report` and `--darshan` name: opened before the program starts, so that a mistake costs no run,
 //! and written when it has ended.
 
 use anyhow::{Context, Result};
@@ -6,23 +6,23 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// An open file for the report.
+/// An open file for what is said of a run.
 pub struct ReportFile {
     path: PathBuf,
     file: File,
-    /// Whether it was made for this run: then it goes again if there is nothing to report.
+    /// Whether it was made for this run: then it goes again if nothing is written.
     made: bool,
 }
 
 impl ReportFile {
-    /// Opens or makes it; what is in it stays until there is a report.
-    pub fn open(path: &Path) -> Result<ReportFile> {
+    /// Opens or makes the file that `option` names; what is in it stays until there is something to write.
+    pub fn open(option: &str, path: &Path) -> Result<ReportFile> {
         let new = File::options().write(true).create_new(true).open(path);
         let (file, made) = match new {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), false),
             other => (other, true),
         };
-        let file = file.with_context(|| format!("cannot write the report to {}", path.display()))?;
+        let file = file.with_context(|| format!("{option}: cannot write to {}", path.display()))?;
         Ok(ReportFile { path: path.to_owned(), file, made })
     }
 

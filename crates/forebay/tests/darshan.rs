@@ -65,3 +65,17 @@ fn the_log_agrees_with_the_report() {
     }
     assert!(said.contains("processes 1"), "{said}");
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_with_its_option() {
+    let dir = RunDir::in_memory().expect("a directory");
+    let nowhere = dir.path().join("nowhere/log");
+    for option in ["--darshan", "--report"] {
+        let mut run = Command::new(program());
+        run.args(["run", "--quiet", "--at", &dir.path().display().to_string()]).arg(option).arg(&nowhere);
+        let out = run.args(["--", "true"]).output().expect("forebay runs");
+        let said = String::from_utf8_lossy(&out.stderr);
+        let wanted = format!("{option}: cannot write to {}", nowhere.display());
+        assert!(!out.status.success() && said.contains(&wanted), "{said}");
+    }
+}

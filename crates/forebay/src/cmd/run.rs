@@ -15,7 +15,7 @@ use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals,
 use forebay_sched::SchedulerConfig;
 use forebay_types::Protect;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -213,7 +213,8 @@ impl Run {
     }
 
     fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
-        let report_file = self.report.as_deref().map(ReportFile::open).transpose()?;
+        let file = |option, path: Option<&Path>| path.map(|p| ReportFile::open(option, p)).transpose();
+        let report_file = file("--report", self.report.as_deref())?;
         let plan = Plan::of(&self.command);
         let app = plan.app();
         let io_nodes = self.io_nodes(&plan)?;
@@ -241,7 +242,7 @@ impl Run {
             job: self.job.clone().unwrap_or(app),
             warn: complain,
             watch: self.watch.then_some(complain),
-            darshan: self.darshan.as_deref().map(ReportFile::open).transpose()?,
+            darshan: file("--darshan", self.darshan.as_deref())?,
         };
         Ok((program.run(io_nodes, signals)?, report_file))
     }
