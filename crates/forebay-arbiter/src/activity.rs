@@ -65,8 +65,12 @@ pub struct Second {
 /// All that is known of a running job's I/O.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
-    /// Bytes read and written so far.
+    /// Bytes read and written so far, as far as this arbiter was told.
     pub bytes: u64,
+    /// What an earlier arbiter knew of.
+    pub before: u64,
+    /// Whether it may have moved more: an I/O node does not tell what it did while no arbiter was there.
+    pub uncounted: bool,
     /// When it did its first I/O.
     pub first: Option<Nanos>,
     /// In the last complete second.
@@ -97,6 +101,11 @@ struct Seen {
 }
 
 impl Activity {
+    /// Of a job that moved at least so many bytes before this arbiter led.
+    pub fn resumed(before: u64) -> Activity {
+        Activity { before, uncounted: true, ..Activity::default() }
+    }
+
     /// A node reports an interval of length `span` of the job.
     pub fn add(&mut self, now: Nanos, node: NodeId, span: Nanos, flow: &FlowMetrics) {
         self.bytes = self.bytes.saturating_add(flow.served);
@@ -107,6 +116,11 @@ impl Activity {
         seen.served = seen.served.saturating_add(flow.served);
         seen.busy = seen.busy + flow.busy;
         seen.metrics = flow.clone();
+    }
+
+    /// Bytes it has moved since it began, or at least so many where some are `uncounted`.
+    pub fn moved(&self) -> u64 {
+        self.before.saturating_add(self.bytes)
     }
 
     /// How long its reads and writes took in that interval, by buckets of a histogram.
@@ -169,7 +183,7 @@ impl Activity {
     pub fn profile(&self, compute_nodes: u32) -> Option<IoProfile> {
         self.first?;
         Some(IoProfile {
-            bytes: self.bytes,
+            bytes: self.moved(),
             io_compute_nodes: self.clients.clamp(1, compute_nodes.max(1)),
             mode: self.mode.unwrap_or(IoMode::NToN),
             bandwidth_mbs: self.peak_bandwidth,

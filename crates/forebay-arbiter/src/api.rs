@@ -39,7 +39,8 @@ use who::{Caller, Need};
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 21] = [
+pub const ROUTES: [(&str, &[&str]); 22] = [
+    ("/v1/admin", &["get"]),
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
     ("/v1/jobs/{id}/lease", &["put"]),
@@ -131,6 +132,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{id}/lease", put(renew))
         .route_layer(needs(Need::Somebody));
     let changing = Router::new()
+        .route("/v1/admin", get(async || StatusCode::NO_CONTENT))
         .route("/v1/jobs/{id}/nodes", put(pin))
         .route("/v1/nodes/{id}/drain", post(drain))
         .route(LIMITS_PATH, post(limit))

@@ -17,6 +17,7 @@
 mod decide;
 mod jobs;
 mod limits;
+mod moved;
 mod nodes;
 mod screening;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod view;
 
 pub use jobs::Refusal;
 use limits::Limits;
+use moved::Moved;
 pub use nodes::ConnectionId;
 
 use crate::activity::Activity;
@@ -169,6 +171,7 @@ pub struct Core {
     policy: Box<dyn Policy>,
     curves: Curves,
     runs: Runs,
+    moved: Moved,
     tuner: Tuner,
     term: Term,
     epoch: Epoch,
@@ -212,6 +215,7 @@ impl Core {
         curves.restore(&kept.learned);
         let tuner = Tuner::new(&config.tune, Model::builtin(), &kept.learned, now)?;
         let awaited = now + config.start_grace;
+        let moved = Moved::restore(&kept.learned);
         let node = |n: &StoredNode| Node {
             stored: n.clone(),
             connection: None,
@@ -231,19 +235,21 @@ impl Core {
             reason: "as before the arbiter started".to_owned(),
             predicted: None,
             curve: None,
-            activity: Activity::default(),
+            activity: Activity::resumed(moved.of(j)),
         };
+        let jobs = kept.jobs.iter().map(|(id, j)| (id.clone(), job(j))).collect();
         Ok(Core {
             policy,
             decided_news: curves.news(),
             curves,
             runs: Runs::restore(&kept.learned),
+            moved,
             tuner,
             term,
             epoch: kept.epoch,
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
-            jobs: kept.jobs.iter().map(|(id, j)| (id.clone(), job(j))).collect(),
+            jobs,
             limits: Limits::restore(&kept.limits),
             next_decision,
             started: now,
@@ -287,6 +293,7 @@ impl Core {
         }
         self.tune_tick(now);
         self.limits_tick(now);
+        self.keep_moved(now);
         if now.since(self.saved) >= SAVE_EVERY {
             self.save_learned(now);
         }

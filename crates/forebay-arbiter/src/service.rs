@@ -411,6 +411,10 @@ impl Worker<'_> {
             }
             replies.into_iter().for_each(|reply| reply());
             if stop {
+                self.core.stopping(self.shared.clock.now());
+                if let Err(e) = self.carry_out() {
+                    tracing::warn!("what jobs have moved is not kept to the last second: {e}");
+                }
                 return Ok(());
             }
         }

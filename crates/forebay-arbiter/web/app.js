@@ -1,10 +1,11 @@
 // The page: which view is shown, keys, login, actions.
 
+import { clip } from "./charts.js";
 import { apply, connect, onChange, refuse, sample, secret, state } from "./state.js";
 import { jobDetail, nodeDetail, pill, views } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-let view = null, detail = null, queued = false;
+let view = null, detail = null, queued = false, origin = null;
 
 // However much happens, the page is drawn at most once a frame, and not while nobody sees it.
 function redraw() {
@@ -33,7 +34,9 @@ function show() {
 }
 
 function pick(kind, id) {
+  const from = document.activeElement?.closest(".list") ?? origin;
   close();
+  origin = from;
   $("detail").hidden = false;
   const shut = document.createElement("button");
   shut.type = "button"; shut.textContent = "Close (Esc)"; shut.onclick = close;
@@ -50,6 +53,9 @@ function close() {
   detail = null;
   $("detail").hidden = true;
   $("detail").replaceChildren();
+  // Whoever came by the keyboard goes on where they were.
+  if (origin?.isConnected) origin.focus();
+  origin = null;
 }
 
 function toast(text) {
@@ -59,15 +65,28 @@ function toast(text) {
   toast.timer = setTimeout(() => { $("toast").hidden = true; }, 6000);
 }
 
-function ask(title, text, input) {
-  $("ask-title").textContent = title;
+// Asks for a text (`input`: its type; null: only yes or no), or for `fields`, a list of [label, type, value]: the
+// answer has null for those that were left as they were.
+function ask(title, text, input, fields = []) {
+  $("ask-title").textContent = clip(title, 40);
+  $("ask-title").title = title;
   $("ask-text").textContent = text;
   $("ask-input").hidden = input === null;
   $("ask-input").type = input === "secret" ? "password" : "text";
   $("ask-input").value = "";
+  $("ask-fields").replaceChildren(...fields.map(([label, type, value]) => {
+    const row = document.createElement("label"), box = document.createElement("input");
+    Object.assign(box, { type, value, autocomplete: "off", ...(type === "number" ? { min: 0, step: "any" } : type === "datetime-local" ? { step: 1 } : {}) });
+    box.untouched = box.value;
+    row.append(label, box);
+    return row;
+  }));
   $("ask").showModal();
   return new Promise((done) => {
-    $("ask").onclose = () => done($("ask").returnValue === "ok" ? $("ask-input").value.trim() : null);
+    $("ask").onclose = () => {
+      if ($("ask").returnValue !== "ok") return done(null);
+      done(fields.length ? [...$("ask-fields").querySelectorAll("input")].map((i) => (i.value === i.untouched ? null : i.value.trim())) : $("ask-input").value.trim());
+    };
     $("ask").returnValue = "cancel";
   });
 }
@@ -80,8 +99,19 @@ async function login() {
   if (secret()) { sessionStorage.removeItem("secret"); return loggedIn(); }
   const given = await ask("Log in", "The arbiter's secret (64 hexadecimal digits). It stays in this tab.", "secret");
   if (given && !/^[0-9a-f]{64}$/i.test(given)) toast("This is no secret: it has 64 hexadecimal digits.");
-  else if (given) sessionStorage.setItem("secret", given);
+  else if (given && await proves(given)) sessionStorage.setItem("secret", given);
   loggedIn();
+}
+// Whether the arbiter takes a secret; null: it cannot be asked.
+async function proves(given) {
+  try {
+    const answer = await fetch("/v1/admin", { headers: { Authorization: `Bearer ${given}` }, cache: "no-store" });
+    if (answer.ok) return true;
+    const why = (await answer.json().catch(() => ({}))).error ?? "";
+    if (answer.status !== 401 && answer.status !== 403) return toast(why || `The arbiter cannot say (${answer.status}).`), null;
+    toast(`You are not logged in: the arbiter refuses this secret. ${/missing or wrong/.test(why) ? "It is another one." : why}`);
+    return false;
+  } catch (e) { toast(`You are not logged in: the arbiter cannot be reached (${e.message}).`); return null; }
 }
 function loggedIn() {
   $("login").textContent = secret() ? "Log out" : "Log in";
@@ -100,15 +130,38 @@ async function change(method, path, body) {
   } catch (e) { toast(`The arbiter cannot be reached: ${e.message}`); }
 }
 
+// What a limit may say: its name, in words, the field, and what stands in it.
+const number = (value, scale) => (value === undefined ? undefined : String(Number((value / scale).toPrecision(12))));
+const local = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+const MOST = ["bandwidth", "iops", "metadata"];
+const LIMIT = [
+  ["bandwidth", "At most, MB/s", "number", (l) => number(l.most?.bandwidth, 1e6)],
+  ["iops", "At most, reads and writes a second", "number", (l) => number(l.most?.iops, 1)],
+  ["metadata", "At most, metadata operations a second", "number", (l) => number(l.most?.metadata, 1)],
+  ["at_least", "At least, MB/s", "number", (l) => number(l.at_least, 1e6)],
+  ["until_unix_ms", "Until (empty: until removed)", "datetime-local", (l) => l.until_unix_ms === undefined ? undefined : local(l.until_unix_ms)],
+];
+
 const act = {
   async drain(node) { if (await ask(`Drain I/O node ${node}?`, "It finishes what it accepted, its jobs move to others, and it ends.", null) !== null) change("POST", `/v1/nodes/${node}/drain`); },
   async end(job) { if (await ask(`End job ${job}?`, "The arbiter forgets it. Its processes are not stopped; they lose their I/O nodes.", null) !== null) change("DELETE", `/v1/jobs/${encodeURIComponent(job)}`); },
   async limit(job) {
-    const given = await ask(`Limit ${job}`, "MB/s on all its I/O nodes together. Empty: no limit.", "text");
+    const now = () => state.limits.get(`job=${job}`) ?? {};
+    const given = await ask(`Limit ${job}`, "On all its I/O nodes together. Empty: none; all empty: the limit is removed.", null, LIMIT.map(([, label, type, of]) => [label, type, of(now()) ?? ""]));
     if (given === null) return;
-    if (!given) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
-    if (!(Number(given) > 0)) return toast("This is no number of MB/s.");
-    change("POST", "/v1/limits", { subject: { job }, most: { bandwidth: Number(given) * 1e6 } });
+    // What was not touched stays as it is now, whoever else has changed it meanwhile.
+    const limit = { subject: { job }, most: { ...now().most }, at_least: now().at_least, until_unix_ms: now().until_unix_ms };
+    for (const [i, [key, label, type]] of LIMIT.entries()) {
+      if (given[i] === null) continue;
+      const entered = given[i] === "" ? undefined : type === "number" ? Number(given[i]) : new Date(given[i]).getTime();
+      if (entered !== undefined && !(entered > 0)) return toast(`${label}: this is not above 0.`);
+      const value = entered === undefined ? undefined : /MB/.test(label) ? entered * 1e6 : entered;
+      MOST.includes(key) ? (limit.most[key] = value) : (limit[key] = value);
+    }
+    const nothing = MOST.every((k) => limit.most[k] === undefined) && limit.at_least === undefined;
+    if (!nothing) return change("POST", "/v1/limits", limit);
+    if (state.limits.has(`job=${job}`)) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
+    toast("Nothing was limited.");
   },
   async pin(job) {
     const given = await ask(`Pin ${job}`, "The numbers of the I/O nodes it is to have, whatever the policy says. Empty: leave it to the policy again.", "text");
@@ -149,6 +202,8 @@ theme();
 show();
 loggedIn();
 if (!closed) connect();
+// The arbiter may have another secret by now.
+if (secret()) proves(secret()).then((ok) => { if (ok === false) { sessionStorage.removeItem("secret"); loggedIn(); } });
 
 // For whoever examines the page: a way to feed it without an arbiter.
 window.forebay = { state, apply, sample };

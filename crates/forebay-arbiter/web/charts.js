@@ -92,7 +92,7 @@ export function gantt(box, canvas, onPick) {
           g.save();
           g.beginPath(); g.rect(from, top, to - from - 4, height); g.clip();
           g.fillStyle = "#fff"; g.textAlign = "left";
-          g.fillText(span.job, from + 5, top + lane * h + h / 2);
+          g.fillText(clip(span.job, Math.max(2, Math.floor((to - from - 10) / 6.2))), from + 5, top + lane * h + h / 2);
           g.restore();
         }
       }
@@ -103,14 +103,22 @@ export function gantt(box, canvas, onPick) {
     }
     g.restore();
   }
-  canvas.addEventListener("click", (e) => {
+  const under = (e) => {
     const at = canvas.getBoundingClientRect(), width = size.width;
     const node = rows[Math.floor((e.clientY - at.top + scroll) / row())];
-    if (node === undefined) return;
+    if (node === undefined) return {};
     const left = e.clientX - at.left;
     const back = lookback(), t = now() - back + ((left - label) / (width - label)) * back;
-    const span = left > label && state.held.get(node).find((s) => s.from <= t && (s.to ?? Infinity) >= t);
-    span && state.jobs.has(span.job) ? onPick("job", span.job) : onPick("node", node);
+    return { node, job: (left > label && state.held.get(node)?.find((s) => s.from <= t && (s.to ?? Infinity) >= t)?.job) || null };
+  };
+  canvas.addEventListener("click", (e) => {
+    const { node, job } = under(e);
+    if (node === undefined) return;
+    job !== null && state.jobs.has(job) ? onPick("job", job) : onPick("node", node);
+  });
+  canvas.addEventListener("mousemove", (e) => {
+    const { node, job } = under(e), word = node === undefined ? "" : job ?? `I/O node ${node}`;
+    if (canvas.title !== word) canvas.title = word;
   });
   return draw;
 }
@@ -135,9 +143,10 @@ export function lines(element, unit, rows, height = 170) {
         scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
         axes: [{ ...axis(), ...when }, { ...axis(), size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }],
         series: [{}, ...data.map(([name, stroke]) => ({
-          label: name, stroke, width: 1.5, points: { show: false }, value: (_, v) => (v === null ? "–" : amount(v, unit)),
+          label: clip(name, 24), stroke, width: 1.5, points: { show: false }, value: (_, v) => (v === null ? "–" : amount(v, unit)),
         }))],
       }, [times, ...data.map((d) => d[2])], element);
+      element.querySelectorAll(".u-legend .u-label").forEach((l, i) => { if (i) l.title = data[i - 1][0]; });
     } else {
       if (Math.abs(plot.width - width) > 1) plot.setSize({ width, height });
       plot.setData([times, ...data.map((d) => d[2])]);
@@ -145,6 +154,13 @@ export function lines(element, unit, rows, height = 170) {
   }
   draw.end = () => { watch.disconnect(); plot?.destroy(); };
   return draw;
+}
+
+// What is long ends in an ellipsis; whoever shows it so has the whole in a title.
+export function clip(text, most = 40) {
+  if (text.length <= most) return text;
+  const letters = [...text];
+  return letters.length <= most ? text : `${letters.slice(0, most - 1).join("")}…`;
 }
 
 // 1.2 GB/s, 340 MB/s: powers of ten, as everywhere in Forebay.

@@ -30,7 +30,7 @@ class Series {
 
 export const state = {
   connected: false, refused: null, about: null, council: null,
-  jobs: new Map(), nodes: new Map(), decisions: [],
+  jobs: new Map(), nodes: new Map(), limits: new Map(), decisions: [],
   // job -> its series; node -> its bandwidth
   jobSeries: new Map(), nodeSeries: new Map(), total: new Series(),
   held: new Map(),                    // node -> [{job, from, to}], newest last
@@ -151,6 +151,7 @@ export function apply(event, first = false) {
   let moved = first;
   if (event.jobs) moved = merge(state.jobs, event.jobs) || moved;
   if (event.nodes) moved = merge(state.nodes, event.nodes) || moved;
+  if (event.limits) merge(state.limits, event.limits);
   if (event.decisions) {
     state.decisions.push(...event.decisions);
     state.decisions.sort((a, b) => b.id - a.id);
@@ -159,6 +160,12 @@ export function apply(event, first = false) {
   if (first && !state.held.size) recall();
   if (moved) noteHolders();
   changed("state");
+}
+
+// The limits that hold for a job: its own, then those it shares with others.
+export function limitsOf(job) {
+  if (!state.limits.size) return [];
+  return [`job=${job.id}`, `user=${job.user}`, `app=${job.app}`].map((id) => state.limits.get(id)).filter(Boolean);
 }
 
 // One sample of everything.
@@ -186,7 +193,7 @@ export function sample() {
 
 // A connection tells everything anew at its start: what is not in its first event is gone.
 function forget() {
-  state.jobs.clear(); state.nodes.clear(); state.decisions = [];
+  state.jobs.clear(); state.nodes.clear(); state.limits.clear(); state.decisions = [];
 }
 
 // The arbiter's events, for as long as they come; again after a while when they end. Not an EventSource: where

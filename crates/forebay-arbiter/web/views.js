@@ -1,8 +1,8 @@
 // The views. Each is a function that fills an element and gives { draw, end }: draw is called when the
 // state has changed, at most once a frame. Text from outside only ever becomes text.
 
-import { ago, amount, css, gantt, lines, span } from "./charts.js";
-import { colour, look, now, state } from "./state.js";
+import { ago, amount, clip, css, gantt, lines, span } from "./charts.js";
+import { colour, limitsOf, look, now, state } from "./state.js";
 
 export function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
@@ -18,11 +18,15 @@ export function el(tag, attributes = {}, ...children) {
 const stateClass = (s) => ({ admitted: "good", healthy: "good", leading: "good", awaited: "warn", suspect: "warn", draining: "warn", drained: "soft", standby: "warn" })[s] ?? "bad";
 export const pill = (word) => el("span", { class: `pill ${stateClass(word)}` }, word);
 const swatch = (id) => el("i", { class: "swatch", style: { background: colour(id) } });
+// A name as it fits, and a sentence in which names may stand; the whole is in the title.
+const named = (id) => el("span", { class: "name", title: id }, id);
+const prose = (text) => { const short = text.replace(/\S{41,}/g, (word) => clip(word)); return el("span", { title: short === text ? undefined : text }, short); };
 const panel = (title, note, ...body) => el("section", { class: "panel" }, el("h2", {}, title, note ? el("small", {}, note) : ""), ...body);
 
 const order = new Intl.Collator(undefined, { numeric: true }).compare;
 // What is the same stays: only what differs is written.
 const say = (e, text) => { if (e.said !== text) e.textContent = e.said = text; };
+const hint = (e, text) => { if (e.hinted !== text) e.title = e.hinted = text; };
 
 // A list of any length of which only the rows in sight exist.
 function list(columns, items, onPick, empty) {
@@ -69,7 +73,10 @@ function list(columns, items, onPick, empty) {
       if (row.marked !== (i === at)) row.classList.toggle("at", row.marked = i === at);
       columns.forEach((c, k) => {
         const cell = row.cells[k];
-        if (c.fill) c.fill(cell, item); else say(cell, c.cell ? c.cell(item) : String(c.value(item) ?? "–"));
+        if (c.fill) return c.fill(cell, item);
+        const text = c.cell ? c.cell(item) : String(c.value(item) ?? "–");
+        say(cell, text);
+        hint(cell, c.hint?.(item) ?? (text.length > 8 ? text : ""));
       });
     }
     while (rows.length > Math.max(0, last - first)) rows.pop().remove();
@@ -79,7 +86,8 @@ function list(columns, items, onPick, empty) {
   box.addEventListener("keydown", (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[e.key];
     if (step) { at = Math.max(0, Math.min(shown.length - 1, at + step)); box.scrollTop = Math.max(0, Math.min(box.scrollTop, at * height), (at + 2) * height - box.clientHeight + 32); sight(); e.preventDefault(); }
-    if (e.key === "Enter" && shown[at]) onPick(columns[0].id(shown[at]));
+    // What has the focus after this is not pressed by the same key.
+    if (e.key === "Enter" && e.target === box && shown[at]) { e.preventDefault(); onPick(columns[0].id(shown[at])); }
   });
   return { box, search, draw };
 }
@@ -96,12 +104,38 @@ function fillNamed(cell, id) {
   const [mark, text] = part(cell, () => [swatch(id), el("span")]);
   if (mark.of !== colour(id)) mark.style.background = mark.of = colour(id);
   say(text, id);
+  hint(cell, id);
 }
 function fillClassed(cell, word, kind) {
   const [text] = part(cell, () => [el("span")]);
   if (text.className !== kind) text.className = kind;
   say(text, word);
 }
+
+// A limit in words.
+export function limitWords(l) {
+  const { bandwidth, iops, metadata } = l.most ?? {}, words = [];
+  if (bandwidth !== undefined) words.push(`at most ${amount(bandwidth / 1e6, "MB/s")}`);
+  if (iops !== undefined) words.push(`at most ${amount(iops)} reads and writes a second`);
+  if (metadata !== undefined) words.push(`at most ${amount(metadata)} metadata operations a second`);
+  if (l.at_least !== undefined) words.push(`at least ${amount(l.at_least / 1e6, "MB/s")}`);
+  if (l.until_unix_ms !== undefined) words.push(`until ${new Date(l.until_unix_ms).toLocaleString([], { hour12: false })}`);
+  const whose = l.subject.user !== undefined ? `, with all jobs of user ${l.subject.user}` : l.subject.app !== undefined ? `, with all jobs of application ${l.subject.app}` : "";
+  return words.join(", ") + whose;
+}
+// The strictest of each kind, as short as it goes.
+function limitShort(j) {
+  const all = limitsOf(j);
+  if (!all.length) return "";
+  const least = (of) => Math.min(...all.map((l) => of(l) ?? Infinity));
+  const [bandwidth, iops, metadata] = ["bandwidth", "iops", "metadata"].map((k) => least((l) => l.most?.[k]));
+  if (bandwidth < Infinity) return `≤ ${amount(bandwidth / 1e6, "MB/s")}`;
+  if (iops < Infinity) return `≤ ${amount(iops)} ops/s`;
+  if (metadata < Infinity) return `≤ ${amount(metadata)} meta/s`;
+  return `≥ ${amount(Math.max(...all.map((l) => l.at_least ?? 0)) / 1e6, "MB/s")}`;
+}
+const moved = (j) => (j.bytes_at_least ? "≥ " : "") + amount(j.bytes, "B");
+const UNCOUNTED = "At least: what I/O nodes did while no arbiter heard them is counted by nobody.";
 
 const jobColumns = (most) => [
   { title: "job", width: "minmax(120px, 1.3fr)", id: (j) => j.id, value: (j) => j.id, fill: (c, j) => fillNamed(c, j.id) },
@@ -110,10 +144,11 @@ const jobColumns = (most) => [
   { title: "p50", width: "68px", num: true, value: (j) => j.latency_p50 ?? 0, cell: (j) => span(j.latency_p50), down: true },
   { title: "p99", width: "68px", num: true, value: (j) => j.latency_p99 ?? 0, cell: (j) => span(j.latency_p99), down: true },
   { title: "I/O nodes", width: "90px", value: (j) => j.nodes.length, cell: (j) => (j.nodes.length ? j.nodes.slice(0, 6).join(" ") + (j.nodes.length > 6 ? " …" : "") : "none"), down: true },
+  { title: "limit", width: "84px", num: true, value: limitShort, hint: (j) => limitsOf(j).map(limitWords).join("; ") },
   { title: "application", width: "minmax(90px, .8fr)", value: (j) => j.app },
   { title: "user", width: "70px", value: (j) => j.user },
   { title: "predicted", width: "80px", num: true, value: (j) => j.predicted_mbs ?? -1, cell: (j) => amount(j.predicted_mbs, "MB/s"), down: true },
-  { title: "moved", width: "70px", num: true, value: (j) => j.bytes, cell: (j) => amount(j.bytes, "B"), down: true },
+  { title: "moved", width: "76px", num: true, value: (j) => j.bytes, cell: moved, hint: (j) => (j.bytes_at_least ? UNCOUNTED : ""), down: true },
   { title: "running", width: "60px", num: true, value: (j) => -j.since, cell: (j) => ago(now() - j.since) },
   { title: "pattern", width: "minmax(170px, 1.2fr)", value: (j) => j.pattern ?? "" },
 ];
@@ -135,8 +170,8 @@ const most = (map) => () => { let m = 1; for (const i of map.values()) m = Math.
 function decision(d) {
   const moved = d.jobs.filter((j) => String(j.nodes) !== String(j.before));
   return el("li", {}, el("time", { datetime: new Date(d.unix_ms).toISOString() }, new Date(d.unix_ms).toLocaleTimeString([], { hour12: false })),
-    el("b", {}, d.cause), el("span", { class: "soft" }, ` · ${d.policy}, ${d.io_nodes} I/O nodes${d.total_mbs > 0 ? `, ${amount(d.total_mbs, "MB/s")} predicted` : ""}, ${d.took_us} µs`),
-    el("ul", {}, ...(moved.length ? [] : [el("li", {}, "nobody moves")]), ...moved.slice(0, 12).map((j) => el("li", {}, swatch(j.id), `${j.id}: ${j.before.join(" ") || "–"} → ${j.nodes.join(" ") || "–"}. ${j.why}`))));
+    el("b", {}, prose(d.cause)), el("span", { class: "soft" }, ` · ${d.policy}, ${d.io_nodes} I/O nodes${d.total_mbs > 0 ? `, ${amount(d.total_mbs, "MB/s")} predicted` : ""}, ${d.took_us} µs`),
+    el("ul", {}, ...(moved.length ? [] : [el("li", {}, "nobody moves")]), ...moved.slice(0, 12).map((j) => el("li", {}, swatch(j.id), named(j.id), `: ${j.before.join(" ") || "–"} → ${j.nodes.join(" ") || "–"}. `, prose(j.why)))));
 }
 
 function feed(limit) {
@@ -258,7 +293,7 @@ export function jobDetail(box, id, act) {
   return { draw() {
     const j = state.jobs.get(id);
     if (j) {
-      head.replaceChildren(facts([["application", j.app], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["operations", `${amount(Math.round(j.operations ?? 0))} a second`], ["latency", `p50 ${span(j.latency_p50)}, p99 ${span(j.latency_p99)}`], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", amount(j.bytes, "B")], ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
+      head.replaceChildren(facts([["application", j.app && named(j.app)], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["operations", `${amount(Math.round(j.operations ?? 0))} a second`], ["latency", `p50 ${span(j.latency_p50)}, p99 ${span(j.latency_p99)}`], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", el("span", { title: j.bytes_at_least ? UNCOUNTED : undefined }, moved(j))], ...limitsOf(j).map((l) => ["limited", limitWords(l)]), ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
       if (!live.firstChild) live.append(el("div", { class: "actions" }, el("button", { type: "button", onclick: () => act.pin(id) }, "Pin to I/O nodes…"), el("button", { type: "button", onclick: () => act.limit(id) }, "Limit…"), el("button", { type: "button", class: "danger", onclick: () => act.end(id) }, "End job…")));
       chart.hidden = false;
       drawn.forEach((draw) => draw());
@@ -280,7 +315,7 @@ export function nodeDetail(box, id, act, pick) {
   return { draw() {
     const n = state.nodes.get(String(id));
     if (!n) { head.replaceChildren(el("p", { class: "soft" }, "This I/O node is gone.")); buttons.hidden = true; return; }
-    const jobs = el("span", {}, ...n.jobs.flatMap((j) => [el("a", { href: "#", onclick: (e) => { e.preventDefault(); pick("job", j); } }, swatch(j), j), " "]));
+    const jobs = el("span", {}, ...n.jobs.flatMap((j) => [el("a", { href: "#", onclick: (e) => { e.preventDefault(); pick("job", j); } }, swatch(j), named(j)), " "]));
     head.replaceChildren(facts([["host", n.host], ["state", pill(n.state)], ["reason", n.health?.reason === n.reason ? null : n.reason], ["health", n.health && `${n.health.state}: ${n.health.reason}`], ["bandwidth", amount(n.bandwidth_mbs, "MB/s")], ["waiting", n.waiting], ["latency", `p50 ${span(n.latency_p50)}, p99 ${span(n.latency_p99)}`], ["errors", n.errors], ["connections", n.connections], ["scheduler", n.scheduler], ["addresses", n.addresses.join(" ")], ["heard of", n.heard_ms ? `${ago(n.heard_ms / 1000)} ago` : "just now"], ["jobs", n.jobs.length ? jobs : "none"]]));
     draw();
   }, end: () => draw.end() };

@@ -54,6 +54,9 @@ pub struct JobView {
     pub pattern: Option<String>,
     /// Bytes it has moved.
     pub bytes: u64,
+    /// Whether it may be more: what I/O nodes did while no arbiter heard them is counted by nobody.
+    #[serde(default)]
+    pub bytes_at_least: bool,
     /// Why it has those I/O nodes, in one sentence.
     pub reason: String,
 }

@@ -95,6 +95,7 @@ impl Watched {
                 curve: None,
                 pattern: Some(done.summary()),
                 bytes: moved(&done),
+                bytes_at_least: false,
                 reason: "of its own, on this machine".to_owned(),
             };
             (then, before) = (now, done);

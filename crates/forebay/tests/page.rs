@@ -8,6 +8,7 @@ mod stream;
 
 use browser::Browser;
 use forebay_control::client::Client as Arbiter;
+use forebay_control::limit::{Limit, Rates, Subject};
 use forebay_control::view::NodeState;
 use forebay_testkit::{
     ArbiterSpec, Munged, NodeProcess, Signal, Site, Verifiers, needs, setting, strict_times, until,
@@ -249,14 +250,151 @@ fn where_users_are_told_apart_the_page_asks_for_the_secret() {
     page.eval("document.getElementById('login').click()");
     page.shows("nothing any more", &format!("forebay.state.nodes.size === 0 && !{notice}.hidden"));
     assert_eq!(page.complaints, [""; 0], "the page complains");
-    // A secret, but not this arbiter's.
+    another_secret(&mut page);
+    assert_eq!(page.eval("forebay.state.nodes.size"), 0);
+}
+
+/// A secret, but not this arbiter's: that is said at once, and nobody is logged in.
+fn another_secret(page: &mut Browser) {
     page.eval("document.getElementById('login').click()");
-    answer(&mut page, "Log in", &"0".repeat(64));
+    answer(page, "Log in", &"0".repeat(64));
     page.shows(
         "that it is another",
-        &format!("!/tells users/.test({notice}.textContent) && !{notice}.hidden"),
+        "/not logged in.*refuses this secret/.test(document.getElementById('toast').textContent)",
     );
-    println!("another secret: {}", page.eval(&format!("{notice}.textContent")));
+    assert_eq!(page.eval("document.getElementById('login').textContent"), "Log in");
+    assert_eq!(page.eval("sessionStorage.getItem('secret')"), Value::Null);
+}
+
+/// What is limited is seen, what the dialog is not told to change stays, and a wrong secret changes nothing.
+#[test]
+fn limits_are_seen_and_changed_one_by_one() {
+    if !needs("limits on the arbiter's page", &["chromium"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    site.register(arbiter.url(), "busy", None).expect("an answer").expect("a grant");
+    let admin = Arbiter::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
+    let until_ms = (seconds() + 3600) * 1000 + 123;
+    let set = Limit {
+        subject: Subject::Job("busy".into()),
+        most: Rates { bandwidth: Some(9_333_333.25), iops: Some(500.0), metadata: Some(50.0) },
+        at_least: Some(1e6),
+        until_unix_ms: Some(until_ms),
+    };
+    admin.limit(&set).expect("it is limited");
+    let mut page = Browser::start();
+    page.size(1280, 900);
+    page.open(arbiter.url());
+    page.view("jobs");
+    page.shows("the limit", &format!("/≤ 9.3 MB.s/.test({})", row("busy")));
+    page.eval("document.querySelector('.row.item').click()");
+    let said = "document.getElementById('detail').textContent";
+    let words = "at most 9.3 MB/s, at most 500 reads and writes a second, at most 50 metadata operations a second, at least 1.0 MB/s, until";
+    page.shows("the limit in words", &format!("{said}.includes({words:?})"));
+    let fields = "[...document.querySelectorAll('#ask-fields input')]";
+    let ask = |page: &mut Browser| {
+        page.eval("[...document.querySelectorAll('#detail button')].find((b) => b.textContent === 'Limit…').click()");
+        page.shows("the fields", &format!("document.getElementById('ask').open && {fields}.length === 5"));
+    };
+    let done = |page: &mut Browser| {
+        page.eval("document.getElementById('toast').textContent = ''");
+        page.eval("document.getElementById('ask-ok').click()");
+    };
+    let text = "document.getElementById('toast').textContent";
+    // Not without the secret, nor with another one.
+    ask(&mut page);
+    assert_eq!(page.eval(&format!("{fields}[0].value + ' ' + {fields}[1].value")), "9.33333325 500");
+    page.eval(&format!("{fields}[0].value = '8'"));
+    done(&mut page);
+    answer(&mut page, "Log in", &"0".repeat(64));
+    page.shows("that it is refused", &format!("/refuses this secret/.test({text})"));
+    page.eval("document.getElementById('login').click()");
+    answer(&mut page, "Log in", site.secret());
+    page.shows("who is in", "document.getElementById('login').textContent === 'Log out'");
+    let now = || admin.limits().expect("limits").into_iter().map(|l| l.limit).collect::<Vec<_>>();
+    assert_eq!(now(), std::slice::from_ref(&set));
+    // Only what was touched changes; what is not a number is not taken for nothing.
+    ask(&mut page);
+    done(&mut page);
+    page.shows("that all is well", &format!("{text} === 'Done.'"));
+    assert_eq!(now(), std::slice::from_ref(&set));
+    ask(&mut page);
+    page.eval(&format!("{fields}[0].value = '8'"));
+    done(&mut page);
+    page.shows("the new limit", &format!("/≤ 8.0 MB.s/.test({})", row("busy")));
+    let most = Rates { bandwidth: Some(8e6), ..set.most };
+    assert_eq!(now(), [Limit { most, ..set.clone() }]);
+    ask(&mut page);
+    page.screenshot(&pictures(&site).join("page-limit.png"));
+    page.eval(&format!("{fields}[1].value = '', {fields}[3].value = ''"));
+    done(&mut page);
+    page.shows("less of it", &format!("!/500/.test({said})"));
+    let most = Rates { iops: None, ..most };
+    assert_eq!(now(), [Limit { most, at_least: None, ..set }]);
+    ask(&mut page);
+    page.eval(&format!("{fields}.forEach((f) => f.value = '')"));
+    done(&mut page);
+    page.shows("no limit", &format!("!/[≤≥]/.test({}) && !/limited/.test({said})", row("busy")));
+    assert_eq!(now(), []);
+}
+
+/// Enter opens what the cursor is on, and it stays open; Escape leads back to the list.
+#[test]
+fn keys_open_details_and_long_names_fit() {
+    if !needs("keys on the arbiter's page", &["chromium"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let long = format!("ünï🦀-{}", "w".repeat(120));
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    site.register(arbiter.url(), &long, None).expect("an answer").expect("a grant");
+    let mut page = Browser::start();
+    page.size(1280, 900);
+    page.open(arbiter.url());
+    let open = "!document.getElementById('detail').hidden";
+    for view in ["jobs", "nodes"] {
+        page.view(view);
+        page.shows("a row", "document.querySelector('.row.item')");
+        page.press("ArrowDown", 40, "");
+        page.shows("the list's cursor", "document.activeElement.className === 'list'");
+        page.press("ArrowDown", 40, "");
+        for _ in 0..2 {
+            page.press("Enter", 13, "\r");
+            page.eval("new Promise((done) => setTimeout(done, 100))");
+            assert_eq!(page.eval(open), true, "{view}: it is closed again");
+            page.press("Escape", 27, "");
+            page.shows("the list", &format!("!({open}) && document.activeElement.className === 'list'"));
+        }
+    }
+    for (width, dark) in [(400, false), (1280, true)] {
+        page.size(width, 800);
+        page.theme(dark);
+        for view in ["", "jobs", "nodes", "decisions", "history"] {
+            page.view(view);
+            page.eval("new Promise((done) => setTimeout(done, 150))");
+            page.shows("no more than fits", &format!("document.documentElement.scrollWidth <= {width}"));
+            page.screenshot(&pictures(&site).join(format!("page-long-{width}-{view}.png")));
+        }
+        page.view("jobs");
+        page.eval("document.querySelector('.row.item').click()");
+        page.shows("its name", &format!("document.querySelector('#detail h2').textContent === '{long}'"));
+        page.shows("no more than fits", &format!("document.documentElement.scrollWidth <= {width} && document.getElementById('detail').scrollWidth <= {width}"));
+        page.screenshot(&pictures(&site).join(format!("page-long-{width}-job.png")));
+        page.eval("[...document.querySelectorAll('#detail button')].find((b) => b.textContent === 'Limit…').click()");
+        page.shows(
+            "a question that fits",
+            "document.getElementById('ask').scrollWidth <= document.getElementById('ask').clientWidth",
+        );
+        page.screenshot(&pictures(&site).join(format!("page-long-{width}-limit.png")));
+        page.eval("document.getElementById('ask').close()");
+    }
+    let cell = "[...document.querySelectorAll('.row.item')][0].children[0]";
+    assert_eq!(page.eval(&format!("{cell}.title")), long.as_str(), "the whole name is in the title");
+    assert_eq!(page.complaints, [""; 0], "the page complains");
 }
 
 fn job(id: &str, nodes: &[u64], mbs: u64, since: u64) -> Value {

@@ -34,6 +34,7 @@ struct Snapshot {
     about: Value,
     jobs: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
+    limits: BTreeMap<String, Value>,
     decisions: BTreeMap<u64, Value>,
     council: Value,
 }
@@ -120,11 +121,13 @@ async fn look(shared: Arc<Shared>) {
 
 async fn take(shared: &Shared) -> Snapshot {
     let asked = shared
-        .ask(|core, now| (core.health(now), core.jobs(now), core.nodes(now), core.tuner().view()))
+        .ask(|core, now| {
+            (core.health(now), core.jobs(now), core.nodes(now), core.limits(), core.tuner().view())
+        })
         .await;
     let now = unix_seconds() * 1000;
     match asked {
-        Ok((mut health, jobs, nodes, council)) => {
+        Ok((mut health, jobs, nodes, limits, council)) => {
             // What merely grows with time is no change.
             health.up_ms = 0;
             let mut refused = shared.refusals.list();
@@ -134,6 +137,8 @@ async fn take(shared: &Shared) -> Snapshot {
                 about: json!(health),
                 jobs: jobs.into_iter().map(|j| (j.id.clone(), job(j, now))).collect(),
                 nodes: nodes.into_iter().map(|n| (n.id.to_string(), node(n))).collect(),
+                // How they are divided at the moment is nothing to look at.
+                limits: limits.into_iter().map(|l| (l.id, json!(l.limit))).collect(),
                 decisions: BTreeMap::new(),
                 council: json!(council),
             }
@@ -174,7 +179,12 @@ fn difference(known: &Snapshot, now: &Snapshot) -> Option<Value> {
             changes.insert(name.into(), new.clone());
         }
     }
-    for (name, old, new) in [("jobs", &known.jobs, &now.jobs), ("nodes", &known.nodes, &now.nodes)] {
+    let parts = [
+        ("jobs", &known.jobs, &now.jobs),
+        ("nodes", &known.nodes, &now.nodes),
+        ("limits", &known.limits, &now.limits),
+    ];
+    for (name, old, new) in parts {
         let changed: serde_json::Map<_, _> = new
             .iter()
             .filter(|(id, value)| old.get(*id) != Some(value))
@@ -212,5 +222,10 @@ mod tests {
         let second = snapshot(&[("b", 3), ("c", 4)]);
         let changes = difference(&first, &second).unwrap();
         assert_eq!(changes, json!({ "jobs": { "a": null, "b": { "mbs": 3 }, "c": { "mbs": 4 } } }));
+        let limits = BTreeMap::from([("job=b".to_owned(), json!({ "at_least": 1.0 }))]);
+        let limited = Snapshot { limits, ..second.clone() };
+        let changes = difference(&second, &limited).unwrap();
+        assert_eq!(changes, json!({ "limits": { "job=b": { "at_least": 1.0 } } }));
+        assert_eq!(difference(&limited, &second).unwrap(), json!({ "limits": { "job=b": null } }));
     }
 }

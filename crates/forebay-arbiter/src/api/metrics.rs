@@ -2,13 +2,14 @@
 //! number of jobs that have series of their own (`max-job-metrics`); the other jobs are added up.
 
 use super::App;
+use crate::core::Core;
 use crate::service::Shared;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_control::view::{HealthView, JobView, NodeState, NodeView};
-use forebay_types::NodeId;
 use forebay_types::exposition::{Bounded, CONTENT_TYPE, Exposition, OTHERS};
+use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +25,7 @@ impl JobSeries {
 /// One that stands by says so: whether anybody leads is what most wants to be known.
 pub(super) async fn metrics(State(shared): App) -> Response {
     let mut e = Exposition::default();
-    let seen = shared.ask(|core, now| (core.health(now), core.nodes(now), core.jobs(now))).await;
+    let seen = shared.ask(|core, now| (core.health(now), core.nodes(now), counted(core, now))).await;
     about(&mut e, &shared, seen.is_ok());
     if let Ok((health, nodes, jobs)) = seen {
         of_the_reign(&mut e, &health);
@@ -32,6 +33,15 @@ pub(super) async fn metrics(State(shared): App) -> Response {
         of_jobs(&mut e, &jobs, &nodes, &shared.job_series);
     }
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], e.into_text()).into_response()
+}
+
+/// The jobs, with what they moved under this arbiter: a counter that begins anew has to begin at 0.
+fn counted(core: &Core, now: Nanos) -> Vec<JobView> {
+    let mut jobs = core.jobs(now);
+    for (job, bytes) in jobs.iter_mut().zip(core.counted()) {
+        job.bytes = bytes;
+    }
+    jobs
 }
 
 fn about(e: &mut Exposition, shared: &Shared, leading: bool) {

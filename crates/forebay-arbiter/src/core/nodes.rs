@@ -44,7 +44,8 @@ impl Core {
                 old.stored.addresses.first().map_or("?", String::as_str)
             )));
         }
-        if let Some(old) = known.and_then(|n| n.connection) {
+        let replaced = known.and_then(|n| n.connection);
+        if let Some(old) = replaced {
             self.actions.push(Action::HangUp(old));
         }
         if known.is_none_or(|n| n.stored != stored) {
@@ -68,6 +69,9 @@ impl Core {
             drain_told: false,
         };
         self.nodes.insert(id, node);
+        if replaced.is_some() {
+            self.unheard(id);
+        }
         self.limits.forget(id);
         self.adopt_shares(id, &shares);
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
@@ -119,6 +123,7 @@ impl Core {
             if node.leaving {
                 node.awaited = now;
             }
+            self.unheard(id);
         }
     }
 
@@ -194,7 +199,7 @@ impl Core {
 
     /// Gives up on nodes that are gone or silent, and says so.
     pub(super) fn expire_nodes(&mut self, now: Nanos) -> Option<String> {
-        let mut gone = Vec::new();
+        let (mut gone, mut silenced) = (Vec::new(), Vec::new());
         for (id, node) in &mut self.nodes {
             let interval = node.hello.as_ref().map_or(Nanos::from_secs(1), |h| h.interval);
             let silent = Nanos(interval.0.saturating_mul(SILENT_INTERVALS)) + self.config.node_grace;
@@ -204,12 +209,14 @@ impl Core {
                 self.tuner.left(*id);
                 node.connection = None;
                 node.awaited = now;
+                silenced.push(*id);
             }
             if node.connection.is_none() && node.awaited != Nanos::ZERO && node.awaited <= now {
                 node.awaited = Nanos::ZERO;
                 gone.push(*id);
             }
         }
+        silenced.into_iter().for_each(|id| self.unheard(id));
         let forget = |n: &Node| n.lost() && now.since(n.heard) > FORGET_AFTER;
         let old: Vec<NodeId> = self.nodes.iter().filter(|(_, n)| forget(n)).map(|(id, _)| *id).collect();
         for id in old {

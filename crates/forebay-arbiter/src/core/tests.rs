@@ -5,6 +5,7 @@ use super::*;
 use forebay_control::CONTROL_VERSION;
 use forebay_control::job::JobRequest;
 use forebay_control::node::ToArbiter;
+use forebay_pattern::{FlowMetrics, Interval};
 use forebay_types::FlowId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,22 @@ pub(super) fn request(id: &str, pattern: Option<&str>) -> JobRequest {
         processes: 8,
         pattern: pattern.map(Into::into),
         ..JobRequest::default()
+    }
+}
+
+/// Of the second that ends then.
+fn report(s: u64, flows: Vec<FlowMetrics>) -> NodeReport {
+    NodeReport {
+        interval: Interval { start: secs(s - 1), end: secs(s), load: Default::default(), flows },
+        jobs: BTreeMap::new(),
+        present: Vec::new(),
+        waiting: 0,
+        connections: 0,
+        latency_p50: Nanos(0),
+        latency_p99: Nanos(0),
+        job_latencies: BTreeMap::new(),
+        errors: 0,
+        scheduler: None,
     }
 }
 
@@ -127,25 +144,7 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
     assert_eq!(nodes_of(&c, "a"), [0]);
     c.screen(secs(1), NodeId(0), Some("slow".into()));
     assert_eq!(nodes_of(&c, "a"), [1]);
-    let report = || {
-        ToArbiter::Report(Box::new(NodeReport {
-            present: Vec::new(),
-            interval: forebay_pattern::Interval {
-                start: secs(0),
-                end: secs(1),
-                load: Default::default(),
-                flows: Vec::new(),
-            },
-            jobs: BTreeMap::new(),
-            waiting: 0,
-            connections: 0,
-            latency_p50: Nanos(0),
-            latency_p99: Nanos(0),
-            job_latencies: BTreeMap::new(),
-            errors: 0,
-            scheduler: None,
-        }))
-    };
+    let report = || ToArbiter::Report(Box::new(report(1, Vec::new())));
     c.screen(secs(1), NodeId(0), None);
     for s in 1..8 {
         c.node_said(secs(s), NodeId(0), ConnectionId(0), report());
@@ -164,23 +163,8 @@ fn a_job_lives_as_long_as_its_processes() {
     c.register(secs(0), request("b", None), SECRET).unwrap();
     let lease = c.config.lease.0 / 1_000_000_000;
     let report = |jobs: &[&str]| {
-        ToArbiter::Report(Box::new(NodeReport {
-            interval: forebay_pattern::Interval {
-                start: secs(0),
-                end: secs(1),
-                load: Default::default(),
-                flows: Vec::new(),
-            },
-            jobs: BTreeMap::new(),
-            present: jobs.iter().map(|j| (*j).to_owned()).collect(),
-            waiting: 0,
-            connections: 0,
-            latency_p50: Nanos(0),
-            latency_p99: Nanos(0),
-            job_latencies: BTreeMap::new(),
-            errors: 0,
-            scheduler: None,
-        }))
+        let present = jobs.iter().map(|j| (*j).to_owned()).collect();
+        ToArbiter::Report(Box::new(NodeReport { present, ..report(1, Vec::new()) }))
     };
     // Nobody renews the leases; processes of one of the two are seen, also of a job nobody knows.
     for s in 1..3 * lease {
@@ -244,7 +228,7 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
     for s in 1..40 {
         for (job, mbs) in [("fast", 200), ("slow", 20)] {
             for node in nodes_of(&c, job) {
-                let flow = forebay_pattern::FlowMetrics {
+                let flow = FlowMetrics {
                     flow: FlowId(1),
                     writes: 10,
                     bytes_written: mbs * 500_000,
@@ -254,21 +238,8 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
                     ..Default::default()
                 };
                 let report = NodeReport {
-                    present: Vec::new(),
-                    interval: forebay_pattern::Interval {
-                        start: secs(s - 1),
-                        end: secs(s),
-                        load: Default::default(),
-                        flows: vec![flow],
-                    },
                     jobs: BTreeMap::from([(FlowId(1), job.to_owned())]),
-                    waiting: 0,
-                    connections: 1,
-                    latency_p50: Nanos(0),
-                    latency_p99: Nanos(0),
-                    job_latencies: BTreeMap::new(),
-                    errors: 0,
-                    scheduler: None,
+                    ..report(s, vec![flow])
                 };
                 c.node_said(
                     secs(s),
@@ -508,4 +479,52 @@ proptest! {
             model.check();
         }
     }
+}
+
+#[test]
+fn what_a_job_moved_outlives_the_arbiter_and_is_said_to_be_a_part() {
+    let mut kept = Kept::default();
+    let mut c = core(PolicyKind::One, &kept, 1, secs(0));
+    c.node_hello(secs(0), ConnectionId(0), hello(0)).unwrap();
+    for id in ["a", "b"] {
+        c.register(secs(0), request(id, None), SECRET).unwrap();
+    }
+    let served = |c: &mut Core, s: u64, job: &str, bytes: u64| {
+        let flow = FlowMetrics { flow: FlowId(1), served: bytes, bytes_written: bytes, ..Default::default() };
+        let jobs = BTreeMap::from([(FlowId(1), job.to_owned())]);
+        let report = NodeReport { jobs, ..report(s, vec![flow]) };
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), ToArbiter::Report(Box::new(report)));
+        c.tick(secs(s));
+    };
+    let shown = |c: &Core, id: &str| c.job(secs(20), id).map(|j| (j.bytes, j.bytes_at_least)).unwrap();
+    served(&mut c, 6, "a", 7000);
+    assert_eq!((shown(&c, "a"), shown(&c, "b")), ((7000, false), (0, false)));
+    let keep = |c: &mut Core, kept: &mut Kept| {
+        for action in c.actions() {
+            if let Action::Persist(change) = action {
+                kept.apply(&change);
+            }
+        }
+    };
+    keep(&mut c, &mut kept);
+    // One of the same name that begins later is another.
+    c.end(secs(7), "b").unwrap();
+    c.register(secs(8), request("b", None), SECRET).unwrap();
+    served(&mut c, 9, "b", 50);
+    c.stopping(secs(9));
+    keep(&mut c, &mut kept);
+    c.end(secs(10), "b").unwrap();
+    c.register(secs(11), request("b", None), SECRET).unwrap();
+    keep(&mut c, &mut kept);
+    // The next one knows, and says that nobody counted meanwhile.
+    let mut c = core(PolicyKind::One, &kept, 2, secs(12));
+    assert_eq!((shown(&c, "a"), shown(&c, "b")), ((7000, true), (0, true)));
+    c.node_hello(secs(12), ConnectionId(0), hello(0)).unwrap();
+    served(&mut c, 14, "a", 95);
+    assert_eq!((shown(&c, "a"), c.counted()), ((7095, true), vec![95, 0]), "counters begin at 0");
+    c.register(secs(15), request("new", None), SECRET).unwrap();
+    served(&mut c, 16, "new", 1);
+    assert_eq!(shown(&c, "new"), (1, false));
+    c.node_lost(secs(17), NodeId(0), ConnectionId(0));
+    assert_eq!(shown(&c, "new"), (1, true), "its node is not heard any more");
 }

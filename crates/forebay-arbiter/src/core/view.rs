@@ -10,6 +10,11 @@ impl Core {
         self.jobs.values().map(|j| job_view(j, now)).collect()
     }
 
+    /// Bytes that each job has moved since this arbiter leads, in the order of their names.
+    pub fn counted(&self) -> Vec<u64> {
+        self.jobs.values().map(|j| j.activity.bytes).collect()
+    }
+
     /// One job.
     pub fn job(&self, now: Nanos, id: &str) -> Option<JobView> {
         self.jobs.get(id).map(|j| job_view(j, now))
@@ -109,7 +114,8 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         predicted_mbs: job.predicted,
         curve: job.curve.clone(),
         pattern: job.activity.shape.as_ref().map(ToString::to_string),
-        bytes: job.activity.bytes,
+        bytes: job.activity.moved(),
+        bytes_at_least: job.activity.uncounted,
         reason: job.reason.clone(),
     }
 }

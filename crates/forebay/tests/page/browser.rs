@@ -144,6 +144,17 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", feature);
     }
 
+    /// A key goes down and up again.
+    pub(crate) fn press(&mut self, key: &str, code: u32, text: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
     /// Goes to one of the page's views.
     pub(crate) fn view(&mut self, name: &str) {
         self.eval(&format!("location.hash = '#/{name}'"));
