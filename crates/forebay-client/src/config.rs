@@ -161,9 +161,26 @@ pub enum ConfigError {
     Value(&'static str),
 }
 
+/// The longest name of a job.
+const LONGEST_NAME: usize = 255;
+/// More directories than this are not forwarded.
+const MOST_EXPORTS: usize = 1024;
+/// A configuration that is longer is none.
+pub const LONGEST_CONFIG: usize = 1 << 20;
+
 impl Config {
+    /// As JSON, if whoever reads it can use it.
+    pub fn to_json(&self) -> Result<Vec<u8>, ConfigError> {
+        let json = serde_json::to_vec_pretty(self)?;
+        Config::from_json(&json)?;
+        Ok(json)
+    }
+
     /// From JSON, checked.
     pub fn from_json(bytes: &[u8]) -> Result<Config, ConfigError> {
+        if bytes.len() > LONGEST_CONFIG {
+            return Err(ConfigError::Value("it is longer than 1 MiB: fewer directories or hosts, please"));
+        }
         let c: Config = serde_json::from_slice(bytes)?;
         c.check()?;
         Ok(c)
@@ -173,11 +190,18 @@ impl Config {
         if self.nodes.is_empty() || self.nodes.len() > 1024 || self.spare.len() > 1024 {
             return Err(ConfigError::Value("nodes: between 1 and 1024 addresses are needed"));
         }
+        if self.exports.len() > MOST_EXPORTS {
+            return Err(ConfigError::Value("exports: no more than 1024 directories can be forwarded"));
+        }
         if self.exports.iter().any(|e| !e.dir.is_absolute()) {
             return Err(ConfigError::Value("exports: a directory must be an absolute path"));
         }
-        if self.job.len() > 255 {
-            return Err(ConfigError::Value("job: the name is longer than 255 bytes"));
+        let dirs = || self.exports.iter().map(|e| &e.dir);
+        if dirs().enumerate().any(|(i, dir)| dirs().take(i).any(|other| other == dir)) {
+            return Err(ConfigError::Value("exports: a directory is given twice"));
+        }
+        if self.job.len() > LONGEST_NAME {
+            return Err(ConfigError::Value("job: a name may have up to 255 bytes"));
         }
         Secret::from_hex(&self.secret).ok_or(ConfigError::Value("secret: 64 hexadecimal digits are needed"))
     }

@@ -7,8 +7,8 @@ use std::path::Path;
 /// Writes a client's configuration to a file that only this user may read; whoever reads it meanwhile
 /// finds the old one or the new one.
 pub fn write_config(path: &Path, config: &Config) -> Result<(), EmbedError> {
-    let json = serde_json::to_vec_pretty(config)
-        .map_err(|e| EmbedError::Argument(format!("the configuration for clients cannot be written: {e}")))?;
+    // What a program's processes could not use would leave them without their I/O nodes, and unnoticed.
+    let json = config.to_json().map_err(|e| EmbedError::Argument(e.to_string()))?;
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     write_private(&new, &json)?;

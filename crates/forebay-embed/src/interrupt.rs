@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// How long to try to remove what processes that are ending may still write to.
 const REMOVAL: Duration = Duration::from_millis(500);
 
+/// How long anything else may take.
+const LAST_LIMIT: Duration = Duration::from_millis(300);
+
 /// What there is to tidy up.
 #[derive(Default)]
 pub(crate) struct Started {
@@ -25,6 +28,18 @@ static STARTED: Mutex<Started> =
 
 pub(crate) fn started() -> MutexGuard<'static, Started> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What else is done then, and what it is.
+static LAST: Mutex<Vec<(&'static str, Act)>> = Mutex::new(Vec::new());
+type Act = Box<dyn FnOnce() + Send>;
+
+/// Should the program end where it is ([`tidy_and_exit`]), this is done at last, for as long as there is time: in
+/// place of what was asked for under that name before.
+pub fn before_exit(what: &'static str, act: impl FnOnce() + Send + 'static) {
+    let mut all = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|(name, _)| *name != what);
+    all.push((what, Box::new(act)));
 }
 
 /// From now on, whoever interrupts this program (SIGINT, SIGTERM, SIGHUP) finds it ended within a second
@@ -48,6 +63,13 @@ pub fn tidy_and_exit(status: i32) -> ! {
     for group in all.groups.iter().filter_map(|id| rustix::process::Pid::from_raw(*id)) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
+    let last = std::mem::take(&mut *LAST.lock().unwrap_or_else(PoisonError::into_inner));
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        last.into_iter().for_each(|(_, act)| act());
+        let _ = done.send(());
+    });
+    let _ = wait.recv_timeout(LAST_LIMIT);
     let deadline = Instant::now() + REMOVAL;
     all.directories.iter().for_each(|dir| remove(dir, deadline));
     std::process::exit(status)

@@ -4,15 +4,15 @@ use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::lease::{self, Lease};
-use crate::rundir::RunDir;
+use crate::rundir::{RunDir, can_preload};
 use crate::{EmbedError, write_config};
-use forebay_client::{Config, Counters, ExportMap, Fallback, OpTotals};
+use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,8 +39,22 @@ impl FromStr for At {
             return Err(format!("`{text}`: write DIR, or DIR=EXPORT"));
         }
         let absolute = |p: &str| std::path::absolute(p).map_err(|e| format!("`{p}`: {e}"));
-        Ok(At { dir: absolute(dir)?, export: absolute(export)? })
+        Ok(At { dir: lexical(&absolute(dir)?), export: absolute(export)? })
     }
+}
+
+/// An absolute path without `..`, as the front ends take the names that programs use: one directory has one
+/// name.
+fn lexical(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => drop(plain.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
 }
 
 /// How clients reach the nodes.
@@ -140,6 +154,10 @@ impl Layer {
             return Err(EmbedError::Argument(format!("{} I/O nodes: give 1 to {MOST}", config.io_nodes)));
         }
         let exports = exports(&config.at)?;
+        // What clients will be told is looked at before anything is started: any address and secret will do.
+        let anywhere = vec![Address::Unix("/".into())];
+        let told = Config { exports: exports.clone(), ..Config::new(&config.job, "0".repeat(64), anywhere) };
+        told.to_json().map_err(|e| EmbedError::Argument(e.to_string()))?;
         let (run_dir, lease) = run_dir(config.across.as_ref().map(|a| a.share.as_path()))?;
         let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
         let mut more = vec!["--job".into(), config.job.clone(), "--drain-timeout".into(), "1".into()];
@@ -290,7 +308,11 @@ impl Drop for Layer {
 /// A directory for a run: among the temporary ones, or in one that all of the job's hosts see. There it has a
 /// lease, and what runs left whose hosts died goes.
 fn run_dir(share: Option<&Path>) -> Result<(RunDir, Option<Lease>), EmbedError> {
-    let Some(share) = share else { return Ok((RunDir::create(&std::env::temp_dir())?, None)) };
+    let Some(share) = share else {
+        let temporary = std::env::temp_dir();
+        let base = if can_preload(&temporary) { temporary } else { "/tmp".into() };
+        return Ok((RunDir::create(&base)?, None));
+    };
     let dir = RunDir::create(share)?;
     let lease = Lease::take(dir.path())?;
     lease::sweep(share, dir.path());

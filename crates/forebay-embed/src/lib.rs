@@ -24,12 +24,12 @@ pub use balance::{Imbalance, Totals, imbalance};
 pub use error::EmbedError;
 pub use etcd::Etcd;
 pub use files::write_config;
-pub use interrupt::{tidy_and_exit, tidy_when_interrupted};
+pub use interrupt::{before_exit, tidy_and_exit, tidy_when_interrupted};
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
 pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::PRELOAD;
 pub use process::Process;
-pub use rundir::{RunDir, memory};
-pub use sys::own_network;
+pub use rundir::{RunDir, can_preload, memory};
+pub use sys::{end_with_parent, own_network};
 pub use using::{User, using};

@@ -2,7 +2,10 @@
 
 use crate::interrupt::started;
 use crate::sys;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -74,10 +77,20 @@ impl Process {
     /// Waits for its end, but not for longer than this.
     pub fn wait_for(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + patience;
+        // The kernel tells, where it can: looking again and again would show in what is measured.
+        let told = pidfd_open(self.pid, PidfdFlags::empty()).ok();
         loop {
-            match self.try_wait()? {
-                None if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
-                ended => return Ok(ended),
+            let ended = self.try_wait()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if ended.is_some() || left.is_zero() {
+                return Ok(ended);
+            }
+            let waited = told.as_ref().is_some_and(|pidfd| {
+                let limit = Timespec::try_from(left).ok();
+                poll(&mut [PollFd::new(pidfd, PollFlags::IN)], limit.as_ref()).is_ok()
+            });
+            if !waited {
+                std::thread::sleep(LOOK_AGAIN);
             }
         }
     }

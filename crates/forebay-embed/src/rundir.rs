@@ -2,6 +2,7 @@
 
 use crate::EmbedError;
 use crate::interrupt::{remove, started};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -51,6 +52,12 @@ impl Drop for RunDir {
         remove(&self.0, Instant::now() + REMOVAL);
         started().directories.remove(&self.0);
     }
+}
+
+/// Whether the loader finds a library below there that `LD_PRELOAD` names: it cuts names apart at some
+/// characters, and puts something else in for `$`.
+pub fn can_preload(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|b| b" :$".contains(b))
 }
 
 /// A memory file system if there is one, or else where temporary files go.

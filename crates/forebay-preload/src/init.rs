@@ -3,7 +3,7 @@
 use crate::state::{self, Export, State};
 use crate::sys::{self, sys};
 use crate::{cwd, hooks, notes, patch, path, place, table};
-use forebay_client::{Config, Counters};
+use forebay_client::{Config, Counters, LONGEST_CONFIG};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
@@ -53,7 +53,8 @@ fn complain(why: &str) {
 
 fn set_up(config_path: &[u8]) -> Result<(), String> {
     let shown = String::from_utf8_lossy(config_path).into_owned();
-    let json = sys::read_file(config_path, 1 << 20).ok_or_else(|| format!("cannot read {shown}"))?;
+    let json =
+        sys::read_file(config_path, LONGEST_CONFIG + 1).ok_or_else(|| format!("cannot read {shown}"))?;
     let mut config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
     let run_dir = match elsewhere(&config) {
         None => run_dir(config_path).to_vec(),

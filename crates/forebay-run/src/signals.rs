@@ -7,6 +7,8 @@ use signal_hook::consts::{
     SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
     SIGXCPU,
 };
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,13 +27,14 @@ impl Signals {
     pub fn watch() -> Result<Signals> {
         // What is to be ignored is left so, for the program too.
         let heeded = ENDING.iter().chain(&PASSED).filter(|s| !crate::sys::was_ignored(**s));
-        let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for Ctrl-C")?;
+        let mut signals = SignalsInfo::<WithRawSiginfo>::new(heeded).context("cannot watch for Ctrl-C")?;
         let program: Arc<Mutex<Option<Pid>>> = Arc::default();
         let watched = Arc::clone(&program);
         std::thread::spawn(move || {
-            for signal in signals.forever() {
+            for info in signals.forever() {
+                let signal = info.si_signo;
                 match *lock(&watched) {
-                    Some(pid) => pass_on(pid, signal),
+                    Some(pid) => pass_on(pid, signal, info.si_code == libc::SI_KERNEL),
                     None if ENDING.contains(&signal) => forebay_embed::tidy_and_exit(128 + signal),
                     None => {}
                 }
@@ -63,11 +66,10 @@ impl Signals {
     }
 }
 
-fn pass_on(pid: Pid, signal: i32) {
+fn pass_on(pid: Pid, signal: i32, by_kernel: bool) {
     // Ctrl-C and a new size of the window reach the program from the terminal itself, which sends them to the
-    // whole group.
-    let from_terminal =
-        matches!(signal, SIGINT | SIGQUIT | SIGWINCH) && std::io::IsTerminal::is_terminal(&std::io::stdin());
+    // whole group. What somebody sends to this process is for the program alone to know from here.
+    let from_terminal = matches!(signal, SIGINT | SIGQUIT | SIGWINCH) && by_kernel;
     if !from_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
         let _ = rustix::process::kill_process(pid, signal);
     }

@@ -83,6 +83,16 @@ fn benches() {
 }
 
 #[test]
+fn benches_with_shells() {
+    interrupt(&["bench", "everyday", "--quick"], 2, Signal::TERM);
+}
+
+#[test]
+fn torture() {
+    interrupt(&["torture"], 24, Signal::TERM);
+}
+
+#[test]
 fn training() {
     interrupt(&["train", "--small", "--at", "."], 3, Signal::INT);
 }

@@ -185,6 +185,53 @@ fn a_run_ends_when_it_is_asked_to() {
     }
 }
 
+/// What the program's processes could not use is refused before there are any.
+#[test]
+fn what_would_not_be_forwarded_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ran) = (text(dir.path()), text(&dir.path().join("ran")));
+    let job = "a".repeat(256);
+    refused(&["run", "--job", &job, "--at", &at, "--", "touch", &ran], 125, &["up to 255 bytes"]);
+    let twice = ["run", "--at", &format!("/x={at}"), "--at", "/x/../x=/tmp", "--", "touch", &ran];
+    refused(&twice, 125, &["--at /x: given twice"]);
+    assert!(!Path::new(&ran).exists(), "the job was started");
+    // The loader would cut this apart.
+    let (odd, report) = (dir.path().join("a b:c"), dir.path().join("report.json"));
+    std::fs::create_dir(&odd).unwrap();
+    let args = ["run", "--quiet", "--report", &text(&report), "--at", &at, "--", "touch", &ran];
+    assert_eq!(outcome(&forebay(&args).env("TMPDIR", &odd).output().unwrap()).0, Some(0));
+    let json: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert!(!json["operations"].as_array().unwrap().is_empty(), "nothing was forwarded: {json}");
+}
+
+/// A terminal, and the end of it that a program has.
+fn terminal() -> (std::fs::File, std::fs::File) {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    let open = |path: &str| {
+        std::fs::File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path).unwrap()
+    };
+    let (ours, mut number, unlocked) = (open("/dev/ptmx"), 0u32, 0i32);
+    // SAFETY: both take a pointer to an integer.
+    unsafe {
+        assert_eq!(libc::ioctl(ours.as_raw_fd(), libc::TIOCSPTLCK, &unlocked), 0);
+        assert_eq!(libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTN, &mut number), 0);
+    }
+    (ours, open(&format!("/dev/pts/{number}")))
+}
+
+/// Not from the terminal, which sends Ctrl-C to all itself: somebody wants the run to end.
+#[test]
+fn an_interrupt_for_the_run_alone_is_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_ours, theirs) = terminal();
+    let mut command = forebay(&["run", "--quiet", "--at", &text(dir.path()), "--", "sleep", "600"]);
+    let child = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    until("its program runs", || !children(pid, "sleep").is_empty());
+    assert_eq!(asked_to_end(child, Signal::INT).0.code(), Some(130));
+}
+
 /// Batch systems warn jobs by signals before their time is up.
 #[test]
 fn signals_are_the_programs() {

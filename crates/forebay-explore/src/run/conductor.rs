@@ -28,6 +28,9 @@ pub(super) fn assemble(
     let mut look_again = Instant::now() + Duration::from_millis(200);
     listener.set_nonblocking(true)?;
     while missing > 0 {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
@@ -40,9 +43,6 @@ pub(super) fn assemble(
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
                 if Instant::now() > look_again {
                     if let Some(how) = machine.casualty() {
                         return Err(io::Error::other(format!("a process of the run ended ({how})")));

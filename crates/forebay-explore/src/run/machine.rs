@@ -2,6 +2,7 @@
 
 use super::protocol::{Channel, Order, OrderResult};
 use forebay_embed::Process;
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,6 +39,8 @@ pub trait Machine {
     fn casualty(&mut self) -> Option<String>;
     /// Ends all processes.
     fn end_all(&mut self);
+    /// Ends all processes where they are: nobody waits for what they would still do.
+    fn kill_all(&mut self);
 }
 
 /// This machine.
@@ -86,6 +89,13 @@ impl Machine for Local {
         for mut process in self.processes.drain(..) {
             process.end(END_PATIENCE);
         }
+    }
+
+    fn kill_all(&mut self) {
+        for process in &self.processes {
+            let _ = process.signal(Signal::KILL);
+        }
+        self.processes.clear();
     }
 }
 
@@ -192,6 +202,11 @@ impl Machine for Launched {
                 let _ = self.order(rank, &Order::EndAll);
             }
         }
+    }
+
+    fn kill_all(&mut self) {
+        self.here.kill_all();
+        self.end_all();
     }
 }
 

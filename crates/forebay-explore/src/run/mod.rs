@@ -27,6 +27,7 @@ pub use results::Results;
 pub use worker::work;
 
 use crate::scenario::{Scenario, Step};
+use forebay_embed::RunDir;
 use machine::{Machine, Role};
 use nodes::Nodes;
 use protocol::{Access, Task};
@@ -102,11 +103,23 @@ impl Study<'_> {
         number: u64,
         machine: &mut dyn Machine,
     ) -> Result<RunRecord, RunError> {
-        let outcome = self.run_inner(scenario, run, number, machine);
-        machine.end_all();
+        let (left, root) = (scenario.clone(), self.root.clone());
+        forebay_embed::before_exit("remove the files", move || remove_files(&left, &root));
+        // The nodes leave their statistics there at their end: it goes after them.
+        let scratch = RunDir::create(&self.scratch);
+        let outcome = match &scratch {
+            Ok(dir) => self.run_inner(scenario, run, number, machine, dir.path()),
+            Err(e) => Err(io::Error::other(e.to_string())),
+        };
+        let interrupted = self.stop.load(Ordering::Relaxed);
+        if interrupted {
+            machine.kill_all()
+        } else {
+            machine.end_all()
+        }
         remove_files(scenario, &self.root);
         outcome.map_err(|error| {
-            if self.stop.load(Ordering::Relaxed) {
+            if interrupted {
                 return RunError::Interrupted;
             }
             let Run { io_nodes, repetition, .. } = run;
@@ -120,14 +133,14 @@ impl Study<'_> {
         run: Run,
         number: u64,
         machine: &mut dyn Machine,
+        scratch: &Path,
     ) -> io::Result<RunRecord> {
         remove_files(scenario, &self.root);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let scratch = tempfile::Builder::new().prefix(".run-").tempdir_in(&self.scratch)?;
         let nodes = match (run.io_nodes, &self.standing) {
             (0, _) => None,
             (n, Some(standing)) => Some(Nodes::standing(standing, n, &self.root)),
-            (n, None) => Some(Nodes::start(machine, n, &self.root, scenario, scratch.path(), self.stop)?),
+            (n, None) => Some(Nodes::start(machine, n, &self.root, scenario, scratch, self.stop)?),
         };
         let before = match (&nodes, &self.standing) {
             (Some(nodes), Some(_)) => nodes.statistics()?,
@@ -143,7 +156,7 @@ impl Study<'_> {
                     &job.name,
                     rank / job.processes_per_node,
                     job.compute_nodes,
-                    scratch.path(),
+                    scratch,
                 )?;
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(io::ErrorKind::Interrupted.into());
@@ -213,7 +226,10 @@ impl Study<'_> {
             Via::Client => Ok((Access::Client(config), Vec::new())),
             Via::Preload(library) => {
                 let file = scratch.join(format!("{job}-{compute_node}.json"));
-                std::fs::write(&file, serde_json::to_vec(&config)?)?;
+                let json = serde_json::to_vec(&config)?;
+                // Processes that could not use it would not be forwarded.
+                forebay_client::Config::from_json(&json).map_err(io::Error::other)?;
+                std::fs::write(&file, json)?;
                 let text = |p: &Path| p.to_string_lossy().into_owned();
                 let env = vec![("LD_PRELOAD".into(), text(library)), ("FOREBAY_CONFIG".into(), text(&file))];
                 Ok((Access::Posix, env))

@@ -149,6 +149,10 @@ impl Library {
     /// Puts it into `dir`.
     pub fn unpack(content: &[u8], dir: &Path) -> io::Result<Library> {
         let path = dir.join(format!(".libforebay-{}.so", std::process::id()));
+        if !forebay_embed::can_preload(&path) {
+            let why = "the loader takes no library below a directory with a space, `:` or `$` in its name";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         std::fs::write(&path, content)?;
         Ok(Library(path))
     }

@@ -6,7 +6,7 @@ use crate::machine::{load, program};
 use crate::outcome::{Outcome, Table};
 use anyhow::{Context, Result, bail};
 use forebay_client::Fallback;
-use forebay_embed::{At, Layer, LayerConfig, RunDir, Transport};
+use forebay_embed::{At, Layer, LayerConfig, Process, RunDir, Transport};
 use forebay_types::stats::median;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -120,6 +120,8 @@ struct Ground {
     count: usize,
     /// Where the directories of both ways are; it goes with the rest.
     home: RunDir,
+    /// Where compilers put what they forget when they are killed.
+    temporary: RunDir,
 }
 
 impl Experiment for Everyday {
@@ -230,7 +232,8 @@ impl Ground {
             job: "everyday".into(),
         })?;
         let library = layer.write_preload()?;
-        Ok(Ground { sources, python: interpreter(), layer, library, count: tenth(20_000), home })
+        let temporary = RunDir::create(&std::env::temp_dir())?;
+        Ok(Ground { sources, python: interpreter(), layer, library, count: tenth(20_000), home, temporary })
     }
 
     fn fresh(&self, way: &str, round: usize) -> Result<PathBuf> {
@@ -241,18 +244,25 @@ impl Ground {
 
     /// Milliseconds that the task takes in `dir`.
     fn time(&self, task: &Task, dir: &Path, forwarded: bool) -> Result<f64> {
-        let mut c = Command::new("timeout");
-        c.arg(LIMIT.as_secs().to_string()).args(["sh", "-c", task.script]).current_dir(dir);
-        c.env("S", &self.sources).env("PY", &self.python).env("N", self.count.to_string());
+        let mut c = Command::new("sh");
+        c.args(["-c", task.script]).current_dir(dir);
+        c.env("TMPDIR", self.temporary.path())
+            .env("S", &self.sources)
+            .env("PY", &self.python)
+            .env("N", self.count.to_string());
         c.env("PYTHONDONTWRITEBYTECODE", "1").env("PWD", dir).stdin(Stdio::null()).stdout(Stdio::null());
         if forwarded {
             c.env("LD_PRELOAD", &self.library).env("FOREBAY_CONFIG", self.layer.client_config());
         }
         let began = Instant::now();
-        let status = c.stderr(Stdio::inherit()).status().context("cannot start a shell")?;
+        let mut shell = Process::start(&mut c).context("cannot start a shell")?;
+        let ended = shell.wait_for(LIMIT)?;
         let took = began.elapsed();
-        if !status.success() {
-            bail!("{} failed {} ({status})", task.what, if forwarded { "forwarded" } else { "directly" });
+        let way = if forwarded { "forwarded" } else { "directly" };
+        match ended {
+            None => bail!("{} did not end within {} s {way}", task.what, LIMIT.as_secs()),
+            Some(status) if !status.success() => bail!("{} failed {way} ({status})", task.what),
+            Some(_) => {}
         }
         Ok(took.as_secs_f64() * 1e3)
     }
@@ -288,7 +298,8 @@ fn make_sources(at: &Path, files: usize, units: usize, modules: usize) -> Result
     let script = "tar cf tree.tar tree; if command -v git; then cd tree && git init -q . && git add . && \
         git -c user.name=everyday -c user.email=everyday@localhost commit -qm all && \
         git clone -q --bare . ../repo.git; fi";
-    let made = Command::new("sh").args(["-c", script]).current_dir(at).stdout(Stdio::null()).status()?;
+    let mut shell = Command::new("sh");
+    let made = Process::start(shell.args(["-c", script]).current_dir(at).stdout(Stdio::null()))?.wait()?;
     if !made.success() {
         bail!("cannot make the archive and the repository in {}", at.display());
     }

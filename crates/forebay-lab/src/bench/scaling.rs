@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use forebay_embed::{Layer, Process, RunDir, Transport};
 use forebay_types::Protect;
 use forebay_types::stats::median;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -106,11 +107,14 @@ fn workers(data: &Path, library: &Path, layer: &Layer, count: usize) -> Result<f
     let mut c = Command::new("python3");
     c.args(["-c", FORKED, &count.to_string()]).current_dir(data).env("PWD", data);
     c.env("LD_PRELOAD", library).env("FOREBAY_CONFIG", layer.client_config());
-    let out = c.stdin(Stdio::null()).output().context("forked workers need python3")?;
-    if !out.status.success() {
-        bail!("a worker failed: {}", String::from_utf8_lossy(&out.stderr));
+    let mut workers = Process::start(c.stdin(Stdio::null()).stdout(Stdio::piped()))
+        .context("forked workers need python3")?;
+    let mut said = String::new();
+    workers.output().context("no pipe")?.read_to_string(&mut said)?;
+    if !workers.wait()?.success() {
+        bail!("a worker failed: see above");
     }
-    Ok(String::from_utf8_lossy(&out.stdout).trim().parse()?)
+    Ok(said.trim().parse()?)
 }
 
 /// Measure the small records of one rank: 550,000 writes of 464 bytes, directly and forwarded.

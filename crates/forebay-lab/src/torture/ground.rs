@@ -300,6 +300,8 @@ impl Ground {
         command.args(["run", "--quiet", "--job", JOB, "--at", &format!("{AT}={EXPORT}")]);
         command.args(["--arbiter", &self.urls().join(","), "--deadline", &deadline.to_string()]);
         command.arg("--secret-file").arg(self.launcher.secret_file()).arg("--");
+        // What it keeps while it runs goes with the rest, should it be killed.
+        command.env("TMPDIR", self.dir.path());
         command.arg(program()?);
         Ok(command)
     }

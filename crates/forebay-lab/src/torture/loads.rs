@@ -395,6 +395,7 @@ pub(super) fn inherited(hand: &mut Hand) {
                 .args(["-c", "echo; sleep 0.1; read line; echo $line"])
                 .stderr(std::process::Stdio::null());
             command.stdin(file.try_clone()?).stdout(std::process::Stdio::piped());
+            forebay_embed::end_with_parent(&mut command);
             let mut child = command.spawn()?;
             let mut said = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
             // It is there, and has what it inherited.

@@ -159,7 +159,7 @@ impl ExploreWorker {
 }
 
 /// How long the command may take to end in order when it is interrupted.
-const END_LIMIT: Duration = Duration::from_millis(400);
+const END_LIMIT: Duration = Duration::from_millis(500);
 
 impl Explore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
@@ -198,6 +198,10 @@ impl Explore {
             stop,
         };
         let bar = Bar(ProgressBar::hidden());
+        let kept = self.out.display().to_string();
+        forebay_embed::before_exit("say how to go on", move || {
+            eprintln!("interrupted; what is done is kept in {kept}: go on with --resume");
+        });
         match drive(request, &bar)? {
             Ending::Complete(results) => {
                 bar.0.finish_and_clear();
@@ -207,7 +211,7 @@ impl Explore {
             Ending::Interrupted { done, of } => {
                 bar.0.abandon_with_message("interrupted");
                 eprintln!("{done} of {of} runs done and kept in {}; go on with --resume", self.out.display());
-                Ok(ExitCode::from(130))
+                Ok(ExitCode::from(interrupt::status()))
             }
         }
     }
