@@ -127,6 +127,36 @@ struct HistoryTable {
     decisions: Option<u64>,
 }
 
+impl File {
+    /// Refuses settings that no arbiter can work with, and says which are allowed.
+    fn check(&self) -> Result<(), String> {
+        const HOUR: u64 = 3_600_000;
+        const CENTURY: u64 = 36_500;
+        let number = |n: Option<usize>| n.map(|n| n as u64);
+        let of_history = |key: fn(&HistoryTable) -> Option<u64>| self.history.as_ref().and_then(key);
+        let settings = [
+            ("lease-ms", self.lease_ms, 500, 24 * HOUR),
+            ("node-grace-ms", self.node_grace_ms, 1, HOUR),
+            ("start-grace-ms", self.start_grace_ms, 0, HOUR),
+            ("review-ms", self.review_ms, 100, 24 * HOUR),
+            ("max-jobs", number(self.max_jobs), 1, 10_000_000),
+            ("max-nodes", number(self.max_nodes), 1, 1_000_000),
+            ("max-connections", number(self.max_connections), 1, 1 << 20),
+            ("max-job-metrics", number(self.max_job_metrics), 0, 1_000_000),
+            ("history.seconds-for-hours", of_history(|h| h.seconds_for_hours), 1, 24 * CENTURY),
+            ("history.minutes-for-days", of_history(|h| h.minutes_for_days), 1, CENTURY),
+            ("history.hours-for-days", of_history(|h| h.hours_for_days), 1, CENTURY),
+            ("history.size-mib", of_history(|h| h.size_mib), 1, 1 << 30),
+            ("history.decisions", of_history(|h| h.decisions), 1, 1_000_000_000),
+        ];
+        let outside = |(name, value, min, max): &(&str, Option<u64>, u64, u64)| {
+            let value = value.filter(|v| !(*min..=*max).contains(v))?;
+            Some(format!("{name} is {value}: it can be {min} to {max}"))
+        };
+        settings.iter().find_map(outside).map_or(Ok(()), Err)
+    }
+}
+
 impl Config {
     /// Reads a configuration file; what it does not say is as by default.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
@@ -148,6 +178,7 @@ impl Config {
             }
         }
         let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+        file.check()?;
         let mut c = Config::default();
         if let Some(listen) = file.listen {
             c.listen = tcp(&listen)?;
@@ -175,10 +206,10 @@ impl Config {
         }
         core.compute_nodes = file.compute_nodes;
         set(&mut core.sharing, file.sharing);
-        set(&mut core.lease, file.lease_ms.map(|ms| Nanos::from_millis(ms.max(500))));
+        set(&mut core.lease, file.lease_ms.map(Nanos::from_millis));
         set(&mut core.node_grace, file.node_grace_ms.map(Nanos::from_millis));
         set(&mut core.start_grace, file.start_grace_ms.map(Nanos::from_millis));
-        set(&mut core.review, file.review_ms.map(|ms| Nanos::from_millis(ms.max(100))));
+        set(&mut core.review, file.review_ms.map(Nanos::from_millis));
         set(&mut core.min_gain, file.min_gain);
         if !(0.0..=100.0).contains(&core.min_gain) {
             return Err(format!("min-gain: {} is not between 0 and 100", core.min_gain));
@@ -259,6 +290,15 @@ mod tests {
             ("policy = \"zero\"", "direct access"),
             ("policy = \"fair\"\n[fair]\nshare = 2.0", "share"),
             ("min-gain = -1.0", "min-gain"),
+            ("lease-ms = 0", "lease-ms is 0: it can be 500 to"),
+            ("node-grace-ms = 0", "node-grace-ms is 0: it can be 1 to"),
+            ("review-ms = 0", "review-ms is 0: it can be 100 to"),
+            ("max-jobs = 0", "max-jobs is 0: it can be 1 to"),
+            ("max-nodes = 0", "max-nodes is 0: it can be 1 to"),
+            ("max-connections = 0", "max-connections is 0: it can be 1 to"),
+            ("[history]\ndecisions = 0", "history.decisions is 0: it can be 1 to"),
+            ("[history]\nsize-mib = 0", "history.size-mib is 0"),
+            ("[history]\nhours-for-days = 99999999", "history.hours-for-days"),
             ("[health]\nfactor = 0.5", "factor"),
         ] {
             let e = Config::from_toml(text, Path::new("")).unwrap_err();

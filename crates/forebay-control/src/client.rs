@@ -238,8 +238,10 @@ impl Client {
         if (200..300).contains(&status) {
             return Ok(text);
         }
-        let mut problem = serde_json::from_str::<Problem>(&text)
-            .unwrap_or_else(|_| Problem { error: format!("status {status}"), leader: None });
+        let mut problem = serde_json::from_str::<Problem>(&text).unwrap_or_else(|_| Problem {
+            error: format!("{url} is no arbiter: it answers with status {status}"),
+            leader: None,
+        });
         let leader = problem.leader.take().filter(|l| authority(l).is_some());
         Err((Unanswered::new(status, problem), leader))
     }
@@ -358,7 +360,17 @@ mod tests {
         let a = answering(421, r#"{"error": "not I", "leader": "http://127.0.0.1:1"}"#.into(), 1);
         let said = Client::new(&a, None).unwrap().get::<u32>("/v1/x").unwrap_err();
         assert!(matches!(&said, Unanswered::Away(why) if why.contains("not I")), "{said}");
-        for wrong in ["", ",", "login1:7410", "ftp://a:1", "http://a:1,b:2"] {
+        for wrong in [
+            "",
+            ",",
+            "login1:7410",
+            "ftp://a:1",
+            "http://a:1,b:2",
+            "http://a:99999",
+            "http://a:0",
+            "http://[::1]x",
+            "http://:1",
+        ] {
             assert!(Client::new(wrong, None).is_err(), "{wrong}");
         }
         assert_eq!(in_path("a b/ü"), "a%20b%2F%C3%BC");

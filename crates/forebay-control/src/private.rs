@@ -21,7 +21,14 @@ pub fn authority(url: &str) -> Option<(&str, bool)> {
         Some(rest) => (rest, true),
         None => (url.strip_prefix("http://")?, false),
     };
-    (!rest.is_empty() && !rest.contains(['/', '@', ' '])).then_some((rest, tls))
+    // Behind the brackets of a numeric address of version 6, if that is one.
+    let (name, port) = match rest.rsplit_once(']') {
+        Some((name, port)) => (name, port.strip_prefix(':').or((!port.is_empty()).then_some(""))),
+        None => rest.rsplit_once(':').map_or((rest, None), |(name, port)| (name, Some(port))),
+    };
+    let number = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && p.parse().is_ok_and(|p: u16| p > 0);
+    let fine = !name.is_empty() && !rest.contains(['/', '@', ' ']) && port.is_none_or(number);
+    fine.then_some((rest, tls))
 }
 
 /// The host of an authority, without its port.

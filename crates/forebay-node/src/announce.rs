@@ -252,6 +252,7 @@ impl Conversation<'_> {
                 self.answer_to(term, done)?;
             }
             ToNode::Scheduler { term, set } => {
+                tracing::debug!("the arbiter sets the scheduler {set:?}");
                 let set = SchedulerConfig::try_from(&set).map_err(Ended::Scheduler)?;
                 let done = self.node.jobs.obey(term).map(|()| self.node.set_scheduler(set));
                 self.answer_to(term, done)?;
@@ -265,6 +266,7 @@ impl Conversation<'_> {
                 self.answer_to(term, done)?;
             }
             ToNode::Probe { id } => {
+                tracing::trace!("the arbiter probes the storage ({id})");
                 self.asked = true;
                 probe::start(self.node, id, self.answers.clone());
             }
@@ -323,6 +325,7 @@ impl Conversation<'_> {
                 scheduler: scheduler.as_ref().map(Into::into),
                 interval,
             };
+            tracing::trace!("reports {} jobs, {waiting} requests waiting", report.jobs.len());
             self.say(&ToArbiter::Report(Box::new(report)))?;
         }
         Ok(())

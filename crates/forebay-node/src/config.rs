@@ -5,10 +5,11 @@ pub use crate::layout::LayoutSource;
 pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::{Address, Identity, NodeId, Protect, Secret, SecretError};
+use forebay_types::{Address, AddressError, Identity, NodeId, Protect, Secret, SecretError};
 use forebay_wire::session::presence::GRACE;
 use serde::Deserialize;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -207,7 +208,7 @@ struct File {
     emulated_storage: Option<StorageModel>,
     emulated_storage_socket: Option<PathBuf>,
     arbiters: Option<Vec<String>>,
-    metrics: Option<SocketAddr>,
+    metrics: Option<String>,
     peers: Option<Vec<Address>>,
     share_threshold_kib: Option<u64>,
     ledger_dir: Option<PathBuf>,
@@ -230,7 +231,7 @@ struct File {
 
 /// One name, or a table per job.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a job is a name, or a table with `name` and `secret-file`")]
 enum Jobs {
     Name(String),
     Tables(Vec<JobTable>),
@@ -250,6 +251,17 @@ fn one() -> u32 {
     1
 }
 
+/// What a job's share of a node can be.
+pub const WEIGHT: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Where metrics are to be served, in the one grammar of addresses: over TCP.
+pub fn metrics_at(text: &str) -> Result<SocketAddr, String> {
+    match text.parse().map_err(|e: AddressError| e.to_string())? {
+        Address::Tcp(at) => Ok(at),
+        Address::Unix(_) => Err("metrics are served over TCP: write HOST:PORT".to_owned()),
+    }
+}
+
 /// An example of the file, with every setting at its default.
 pub const EXAMPLE: &str = include_str!("../example.toml");
 
@@ -258,7 +270,16 @@ impl NodeConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
         const HOUR: u64 = 3_600_000;
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let striped = match &self.layout {
+            LayoutSource::Stripe(stripe) => (stripe.size, stripe.count.into()),
+            _ => (1, 1),
+        };
+        let mut weights = self.jobs.iter().map(|j| u64::from(j.weight));
+        let weight = weights.find(|w| !WEIGHT.contains(w)).unwrap_or(*WEIGHT.start());
         let settings = [
+            ("layout.size", striped.0, 1, 1 << 40),
+            ("layout.count", striped.1, 1, 1 << 20),
+            ("job.weight", weight, *WEIGHT.start(), *WEIGHT.end()),
             ("servers", self.servers.into(), 1, 1 << 20),
             ("interval-ms", ms(self.interval), 10, HOUR),
             ("share-threshold-kib", self.share_threshold >> 10, 0, 1 << 30),
@@ -301,7 +322,7 @@ impl NodeConfig {
         set(&mut c.listen, file.listen);
         set(&mut c.peers, file.peers);
         set(&mut c.arbiters, file.arbiters);
-        c.metrics = file.metrics;
+        c.metrics = file.metrics.as_deref().map(metrics_at).transpose().map_err(Problem::Here)?;
         for text in file.export.unwrap_or_default() {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }
@@ -335,6 +356,7 @@ impl NodeConfig {
         set(&mut c.layout, file.layout);
         set(&mut c.interval, file.interval_ms.map(Duration::from_millis));
         if let Some(model) = file.emulated_storage {
+            model.check().map_err(|e| Problem::Here(format!("emulated-storage: {e}")))?;
             c.emulated = Some(match file.emulated_storage_socket {
                 Some(path) => EmulatedServers::shared(model, &base.join(path)),
                 None => EmulatedServers::new(model),
@@ -413,6 +435,14 @@ mod tests {
         assert!(wrong("lisen = []").contains("lisen"));
         assert!(wrong("listen = [\"12\"]").contains("tcp:HOST:PORT"));
         assert!(wrong("scheduler = \"none\"").contains("none"));
+        assert!(wrong("[emulated-storage]\nservers = 0").contains("servers is 0: it can be 1 to"));
+        assert!(
+            wrong("[emulated-storage.server]\nbandwidth = 0").contains("bandwidth is 0: it can be 1000 to")
+        );
+        assert!(wrong("metrics = \"unix:/x\"").contains("HOST:PORT"));
+        assert!(
+            NodeConfig::from_toml("metrics = \"localhost:0\"", Path::new("/")).unwrap().metrics.is_some()
+        );
         assert!("".parse::<ExportConfig>().is_err());
         for (text, hint) in [
             ("lease-ms = 0", "lease-ms is 0: it can be 10 to 3600000"),
@@ -420,6 +450,11 @@ mod tests {
             ("dispatchers = 0", "dispatchers is 0: it can be 1 to 4096"),
             ("credits = 0", "credits is 0"),
             ("memory-mib = 0", "memory-mib is 0"),
+            ("layout = { kind = \"stripe\", size = 0, count = 1 }", "layout.size is 0: it can be 1 to"),
+            (
+                "layout = { kind = \"stripe\", size = \"64K\", count = 0 }",
+                "layout.count is 0: it can be 1 to",
+            ),
             ("drain-timeout-ms = 999999999999", "drain-timeout-ms"),
         ] {
             let read = NodeConfig::from_toml(text, Path::new("/")).unwrap();

@@ -57,6 +57,7 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
         Err(stop) => return connection.end(&stop),
     };
     let stop = if lifeline { connection.hold() } else { connection.requests(&session) };
+    tracing::debug!("a connection ends: job {}, process {}: {stop}", session.job.stats.job, session.pid);
     connection.leave(&session, lifeline, &stop);
     connection.end(&stop);
 }
@@ -99,7 +100,11 @@ impl Connection {
                 WireError::Version { theirs: hello.version, min: VERSION_MIN, max: VERSION_MAX }.into()
             );
         }
-        let (job, admin, shown) = self.node.jobs.authenticate(&challenge, &hello)?;
+        let known = self.node.jobs.authenticate(&challenge, &hello);
+        let (job, admin, shown) = known.inspect_err(|e| {
+            let Hello { job, host, pid, .. } = &hello;
+            tracing::debug!("handshake refused: job {job}, process {pid} of {host}: {e}");
+        })?;
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
         }
@@ -117,6 +122,16 @@ impl Connection {
         };
         let (flow, epoch) = (who.job.flow(), who.job.epoch());
         let (session, resumed) = self.node.sessions.join(who, &self.link, sys::now());
+        let (how, what) = (
+            if resumed { "goes on" } else { "begins" },
+            if lifeline { "a lifeline" } else { "a connection" },
+        );
+        tracing::debug!(
+            "a session {how}: job {}, process {} of {}, {what}",
+            hello.job,
+            hello.pid,
+            hello.host
+        );
         let _ = self.link.session.set(Arc::downgrade(&session));
         let welcome = Welcome {
             version,

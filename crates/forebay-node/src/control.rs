@@ -1,6 +1,7 @@
 //! Control of a running node: JSON in, JSON out, over the same connections as data.
 
 use crate::blame::JobBlame;
+use crate::config::WEIGHT;
 use crate::node::Node;
 use crate::session::Session;
 use crate::stats::{JobStatistics, NodeStatistics};
@@ -10,6 +11,9 @@ use forebay_types::rates::KINDS;
 use forebay_types::{Address, ClientReport, Interval, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+
+/// As which job somebody comes who is to control a node, unless it lets in only another one.
+pub const CONTROL: &str = "forebay-control";
 
 /// What a node can be asked or told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,6 +158,10 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
                 node.set_scheduler(config);
             }
             reply.scheduler = Some(node.scheduler());
+        }
+        Command::Weight { weight, .. } if !WEIGHT.contains(&weight.into()) => {
+            reply.error =
+                Some(format!("a weight of {weight}: it can be {} to {}", WEIGHT.start(), WEIGHT.end()));
         }
         Command::Weight { job, weight } => match node.jobs.flow(&job) {
             Some(flow) => node.engine.with_queue(|queue| queue.set_weight(flow, weight)),

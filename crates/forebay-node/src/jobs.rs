@@ -1,6 +1,7 @@
 //! Which jobs the node serves, and how a client proves that it belongs to one.
 
 use crate::config::NodeConfig;
+use crate::control::CONTROL;
 use crate::file::OpenFile;
 use crate::identity::Identities;
 use crate::job::Job;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// More jobs than this at a time are no jobs.
 const MAX_JOBS: usize = 4096;
-const MAX_NAME: usize = 256;
+const MAX_NAME: usize = 255;
 /// Of so many jobs that have ended the counters are kept, for whoever asks afterwards.
 const KEPT: usize = 64;
 
@@ -37,6 +38,8 @@ struct State {
     table: HashMap<String, Arc<Job>>,
     /// Jobs of the table that have ended, oldest first.
     ended: VecDeque<String>,
+    /// Jobs whose processes have come, and what was counted of earlier ones of the name then.
+    begun: HashMap<String, (u64, u64)>,
     /// The last number that was given to a flow; 0 is nobody's.
     last_flow: u32,
     /// The newest arbiter whose orders were followed.
@@ -78,6 +81,7 @@ impl State {
         {
             other.stats.add_to(&mut self.retired);
             self.replaced.push(other.flow());
+            tell_end(&mut self.begun, name, other);
             self.table.remove(name);
             let job = self.enter(name)?;
             job.belongs_to(whom);
@@ -110,9 +114,16 @@ impl State {
         }
         self.last_flow += 1;
         let job = Arc::new(Job::new(FlowId(self.last_flow), name));
-        tracing::info!("job {name} begins here");
         self.table.insert(name.to_owned(), Arc::clone(&job));
         Ok(job)
+    }
+
+    /// A process of the job has come.
+    fn come(&mut self, name: &str, job: &Job) {
+        if !self.begun.contains_key(name) {
+            self.begun.insert(name.to_owned(), job.stats.totals());
+            tracing::info!("job {name} begins here");
+        }
     }
 
     /// The arbiter no longer knows the job: its processes that are here may go on, and start others.
@@ -120,6 +131,16 @@ impl State {
         if let Some(named) = self.named.get_mut(name).filter(|n| n.life == Life::Mapped) {
             named.life = Life::Ending;
         }
+    }
+}
+
+/// Says what was done for a job whose processes had come, once.
+fn tell_end(begun: &mut HashMap<String, (u64, u64)>, name: &str, job: &Job) {
+    if let Some((earlier_requests, earlier_bytes)) = begun.remove(name) {
+        let (requests, bytes) = job.stats.totals();
+        let (requests, bytes) =
+            (requests.saturating_sub(earlier_requests), bytes.saturating_sub(earlier_bytes));
+        tracing::info!("job {name} has ended here: {requests} requests, {bytes} bytes");
     }
 }
 
@@ -154,6 +175,16 @@ impl Jobs {
         challenge: &[u8; 16],
         hello: &Hello<'_>,
     ) -> Result<(Arc<Job>, bool, Shown), WireError> {
+        let known = self.recognise(challenge, hello)?;
+        self.lock().come(hello.job, &known.0);
+        Ok(known)
+    }
+
+    fn recognise(
+        &self,
+        challenge: &[u8; 16],
+        hello: &Hello<'_>,
+    ) -> Result<(Arc<Job>, bool, Shown), WireError> {
         let proof = |secret: &Secret| {
             let what = hello.to_prove(challenge);
             Shown { proof: what.of(Side::Node, secret), seed: what.seed(secret) }
@@ -177,7 +208,9 @@ impl Jobs {
         }
         match verify(secret, challenge, hello) {
             // A node that was just started may hear of the job any moment; others know it meanwhile.
-            Err(_) if self.follows && !state.named.contains_key(hello.job) => Err(WireError::UnknownJob),
+            Err(_) if self.follows && hello.job != CONTROL && !state.named.contains_key(hello.job) => {
+                Err(WireError::UnknownJob)
+            }
             Err(e) => Err(e),
             Ok(()) => {
                 let whom = self.identities.of_the_node();
@@ -289,18 +322,28 @@ impl Jobs {
         self.with_all(|jobs| jobs.flat_map(|job| job.handles.expire(now)).collect())
     }
 
+    /// The node ends: says what was done for the jobs that are still here.
+    pub(crate) fn tell_ends(&self) {
+        let State { table, begun, .. } = &mut *self.lock();
+        table.iter().for_each(|(name, job)| tell_end(begun, name, job));
+    }
+
     /// Notes which jobs have ended: nobody is to come, no process of theirs is here, none of their files
     /// is open. The last few remain in the table; the flows of the others, which do not.
     pub(crate) fn drop_ended(&self) -> Vec<FlowId> {
         let mut state = self.lock();
-        let State { named, table, ended, retired, replaced, .. } = &mut *state;
+        let State { named, table, ended, begun, retired, replaced, .. } = &mut *state;
         let idle = |job: &Arc<Job>| Arc::strong_count(job) == 1 && job.handles.len() == 0;
         named.retain(|name, n| n.life != Life::Ending || table.get(name).is_some_and(|job| !idle(job)));
         ended.retain(|name| table.get(name).is_some_and(idle) && !named.contains_key(name));
         for (name, job) in table.iter().filter(|(_, job)| idle(job)) {
-            if !named.contains_key(name) && !ended.contains(name) {
-                let (requests, bytes) = job.stats.totals();
-                tracing::info!("job {name} has ended here: {requests} requests, {bytes} bytes");
+            let life = named.get(name).map(|n| n.life);
+            if life == Some(Life::Mapped) {
+                // More of its processes may come.
+                continue;
+            }
+            tell_end(begun, name, job);
+            if life.is_none() && !ended.contains(name) {
                 ended.push_back(name.clone());
             }
         }

@@ -340,6 +340,12 @@ impl Node {
         ended: &[String],
     ) -> Result<(), Term> {
         self.jobs.obey(term)?;
+        for job in jobs {
+            tracing::debug!("mapping {} of job {}: I/O nodes {:?}", job.epoch, job.job, job.nodes);
+        }
+        for job in ended {
+            tracing::debug!("the arbiter says that job {job} has ended");
+        }
         let weights = self.jobs.remap(jobs, complete, ended);
         self.engine.with_queue(|queue| {
             for (flow, weight) in weights {

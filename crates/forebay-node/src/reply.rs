@@ -59,6 +59,7 @@ impl Node {
         header.set(failure.flags);
         if failure.flags & flag::EXPIRED != 0 {
             self.stats.expired.fetch_add(1, Relaxed);
+            tracing::debug!("fenced: {} {id} came after its client's lease: {}", opcode.name(), failure.why);
         }
         header
     }

@@ -165,6 +165,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(5));
         };
         let left = node.connection_count();
+        node.jobs.tell_ends();
         match settled {
             true => tracing::info!("node {} has drained", node.config.id),
             false => tracing::warn!(

@@ -410,6 +410,13 @@ impl Sessions {
         };
         let due: Vec<_> = table.extract_if(|_, s| away(s)).map(|(_, s)| s).collect();
         drop(table);
+        for s in &due {
+            tracing::debug!(
+                "a session is given up: job {}, process {}, away too long",
+                s.job.stats.job,
+                s.pid
+            );
+        }
         due.into_iter().map(|s| Holdings { session: Some(Arc::clone(&s)), ..s.leave(None, true) }).collect()
     }
 

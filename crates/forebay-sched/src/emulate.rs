@@ -110,6 +110,23 @@ pub struct StorageModel {
     pub server: ServerModel,
 }
 
+impl StorageModel {
+    /// Refuses figures that no storage has, on which requests would wait for ever, and says which are allowed.
+    pub fn check(&self) -> Result<(), String> {
+        let written = self.server.write.map_or(self.server.bandwidth, |w| w.bandwidth);
+        let settings = [
+            ("servers", self.servers.into(), 1, 1 << 20),
+            ("stripe", self.stripe, 1, 1 << 40),
+            ("server.bandwidth", self.server.bandwidth, 1000, 1 << 50),
+            ("server.write.bandwidth", written, 1000, 1 << 50),
+        ];
+        match settings.iter().find(|(_, value, min, max)| !(*min..=*max).contains(value)) {
+            Some((name, value, min, max)) => Err(format!("{name} is {value}: it can be {min} to {max}")),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Default for StorageModel {
     fn default() -> StorageModel {
         StorageModel { servers: 4, stripe: 64 << 10, server: ServerModel::default() }

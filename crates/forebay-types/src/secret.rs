@@ -82,7 +82,11 @@ impl Secret {
         let failed = |source| SecretError::Read { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(failed)?;
         // Of the file that was opened, not of the name, which may have come to mean another one.
-        let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+        let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(SecretError::Exposed { path: path.to_owned(), mode });
         }
@@ -150,6 +154,8 @@ mod tests {
         std::fs::write(&path, "not a secret").unwrap();
         assert!(Secret::read(&path).unwrap_err().to_string().contains("64 hexadecimal"));
         assert!(Secret::read(&dir.path().join("none")).unwrap_err().to_string().contains("none"));
+        let said = Secret::read(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("is a directory") && !said.contains("chmod"), "{said}");
     }
 
     #[test]

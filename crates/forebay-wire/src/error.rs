@@ -35,7 +35,7 @@ pub enum WireError {
         max: u16,
     },
     /// The proof of the job's secret is wrong.
-    #[error("wrong credentials for this job")]
+    #[error("wrong credentials: the secret is neither this job's nor this I/O node's")]
     Credentials,
     /// The client would say less than the node's exports ask for.
     #[error("what this I/O node exports is not sent without `{0}`")]

@@ -116,6 +116,7 @@ async fn converse(
                     if let ToArbiter::Refused { term, newest } = message {
                         tracing::warn!(%node, "it does not obey this arbiter (term {term}) but another one (term {newest}): stop one of them");
                     }
+                    tracing::trace!(%node, "says: {message:?}");
                     // Not waiting for the core, whose store may be slow: the node wants to hear pings.
                     let said = shared.tell(move |core, now| core.node_said(now, node, connection, message));
                     match said.await {

@@ -116,7 +116,11 @@ pub(super) async fn authorize(
 ) -> Response {
     let open = matches!(need, Need::Look | Need::LookAtAll) && shared.config.users.is_none();
     let caller = if open { Ok(Caller::Anybody) } else { identify(&shared, &mut request).await };
-    let refuse = |status, why: &str| Rejection::new(status, why).into_response();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let refuse = |status, why: &str| {
+        tracing::debug!("{method} {path} is refused: {why}");
+        Rejection::new(status, why).into_response()
+    };
     let caller = match caller {
         Ok(caller) => caller,
         Err(why) => {
@@ -140,7 +144,13 @@ pub(super) async fn authorize(
         peer.authorize();
     }
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    let answer = next.run(request).await;
+    // Registrations, renewals and orders one by one; those who only look, look often.
+    match need {
+        Need::Look | Need::LookAtAll => tracing::trace!("{method} {path}: {}", answer.status()),
+        _ => tracing::debug!("{method} {path}: {}", answer.status()),
+    }
+    answer
 }
 
 async fn identify(shared: &Arc<Shared>, request: &mut Request) -> Result<Caller, String> {
