@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use forebay_plot::table;
 use std::fmt::{self, Write as _};
+use std::fs::File;
 use std::path::Path;
 
 /// What was found, in the order in which it is told.
@@ -107,6 +108,27 @@ impl fmt::Display for Outcome {
         }
         Ok(())
     }
+}
+
+/// Whether a file can be written, found out before the work of which it tells; what is in it stays.
+pub fn can_write(path: &Path) -> Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    if File::create_new(path).is_ok() {
+        return std::fs::remove_file(path).with_context(failed);
+    }
+    File::options().write(true).open(path).map(drop).with_context(failed)
+}
+
+/// Whether files can be written into a directory, which need not be there yet.
+pub fn can_write_below(dir: &Path) -> Result<()> {
+    let missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();
+    let made: Vec<&Path> = dir.ancestors().take_while(missing).collect();
+    let tried = std::fs::create_dir_all(dir)
+        .with_context(|| format!("cannot make {}", dir.display()))
+        .and_then(|()| can_write(&dir.join(format!(".forebay-{}", std::process::id()))));
+    // Until there is something to be written.
+    made.iter().for_each(|d| drop(std::fs::remove_dir(d)));
+    tried
 }
 
 impl Outcome {

@@ -327,7 +327,14 @@ fn apply(
     now: f64,
     move_seconds: f64,
 ) -> Result<(), QueueError> {
-    let placed = placement::place(decision, jobs, pool);
+    let mut placed = placement::place(decision, jobs, pool);
+    for ((job, chosen), nodes) in jobs.iter().zip(&decision.jobs).zip(&mut placed) {
+        // Of fewer than it was to have it uses the most of which its curve says something.
+        if nodes.len() < chosen.io_nodes as usize {
+            let known = (1..=nodes.len()).rev().find(|n| job.bandwidth(*n as u32).is_some_and(|b| b.0 > 0.0));
+            nodes.truncate(known.unwrap_or(nodes.len()));
+        }
+    }
     let mut users: BTreeMap<NodeId, u32> = BTreeMap::new();
     for node in placed.iter().flatten() {
         *users.entry(*node).or_default() += 1;
@@ -340,8 +347,8 @@ fn apply(
         let count = nodes.len() as u32;
         let alone = r.job.bandwidth(count).map(|b| b.0).filter(|&b| b > 0.0).ok_or_else(|| {
             QueueError::Invalid(format!(
-                "{} puts {} on {count} I/O nodes, of which its curve says nothing (or 0 MB/s)",
-                decision.policy, r.job.id
+                "{} would be on {count} I/O nodes, of which its curve says nothing (or 0 MB/s)",
+                r.job.id
             ))
         })?;
         r.rate = alone * part;

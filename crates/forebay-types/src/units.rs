@@ -23,7 +23,7 @@ impl UnitError {
 
 /// A number in a configuration file: bare, or text with its unit.
 #[derive(serde::Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number is expected, or a text with its unit, as in \"64K\" or \"10ms\"")]
 enum Raw {
     Whole(u64),
     Float(f64),

@@ -84,6 +84,51 @@ fn values_that_make_no_sense_are_refused_with_the_range() {
         refused(&["simulate", "policies", &data, &share], 2, &["from 0 to 1"]);
         refused(&["allocate", "--policy", "fair", "--io-nodes", "2", &share, "-"], 2, &["from 0 to 1"]);
     }
+    for files in ["0", "4294967296", "9223372036854775807"] {
+        refused(&["bench", "sched", "--files", files], 2, &["from 1 to 10000000"]);
+    }
+    for measured in
+        [["bench", "path"], ["bench", "everyday"], ["experiment", "twins"], ["experiment", "overhead"]]
+    {
+        for repeat in ["0", "18446744073709551615"] {
+            refused(&[&measured[..], &["--repeat", repeat]].concat(), 2, &["from 1 to 1000"]);
+        }
+    }
+    refused(&["node", "weight", "tcp:127.0.0.1:1", "job", "0"], 2, &["1..=1000000"]);
+    refused(&["nodes", "--arbiter", "http://127.0.0.1:99999"], 1, &["no arbiter's address", "HOST:PORT"]);
+    refused(&["node", "stats", "tcp:127.0.0.1:1", "--secret-file", &at], 1, &["is a directory"]);
+}
+
+/// Sizes and times are written the same way everywhere; a plain number means what it meant.
+#[test]
+fn one_way_to_write_quantities() {
+    let requests = ["simulate", "requests", "--requests", "2", "--processes", "2", "fifo", "--size"];
+    for size in ["64", "64K", "64KiB"] {
+        let (status, said, says) = run(&[&requests[..], &[size]].concat());
+        assert!(status == Some(0) && said.contains("2 requests of 64 KiB each"), "{size}: {said}{says}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display().to_string();
+    for deadline in ["5", "5s", "5000ms"] {
+        let (status, _, says) = run(&["run", "--quiet", "--deadline", deadline, "--at", &at, "--", "true"]);
+        assert_eq!(status, Some(0), "{deadline}: {says}");
+    }
+}
+
+/// What is to be written at the end is tried at the beginning.
+#[test]
+fn output_that_cannot_be_written_is_found_before_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, file) = (dir.path().display().to_string(), dir.path().join("file"));
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("out").display().to_string();
+    let began = Instant::now();
+    refused(&["train", "--synthetic", "--out", &below], 1, &["cannot write", &below]);
+    refused(&["train", "--small", "--save-data", &below], 1, &["cannot write", &below]);
+    refused(&["profile", "--out", &below, &at], 1, &["cannot make", &below]);
+    refused(&["experiment", "twins", "--quick", "--out", &below], 1, &["cannot make", &below]);
+    refused(&["bench", "everyday", "--quick", "--out", &below], 1, &["cannot make", &below]);
+    assert!(began.elapsed() < Duration::from_secs(20), "the work was done first: {:?}", began.elapsed());
 }
 
 #[test]
@@ -126,7 +171,24 @@ fn a_node_is_asked_with_the_secret_of_the_environment() {
     assert_eq!(status, Some(0), "{says}");
     assert!(shown.contains("I/O node 0, up"), "{shown}");
     refused(&["node", "stats", address], 1, &["--secret-file", "FOREBAY_SECRET_FILE"]);
+    let file = secret.display().to_string();
+    let weight = ["node", "weight", address, "nobody", "2", "--secret-file", &file];
+    refused(&weight, 1, &["says: this node has not seen a job `nobody`"]);
     assert!(node.process.end(Duration::from_secs(60)).unwrap().success());
+}
+
+/// Also a node that an arbiter tells of jobs knows that this is none of them.
+#[test]
+fn a_secret_that_is_not_the_nodes_is_called_so() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let node = site.node(0, arbiter.url());
+    let dir = tempfile::tempdir().unwrap();
+    let other = secret(dir.path());
+    let began = Instant::now();
+    let stats = ["node", "stats", &node.addresses()[0].to_string(), "--secret-file", &other];
+    refused(&stats, 1, &["refuses", "the secret is neither this job's nor this I/O node's"]);
+    assert!(began.elapsed() < Duration::from_secs(4), "it went on asking");
 }
 
 fn interrupt_is_ignored() -> bool {

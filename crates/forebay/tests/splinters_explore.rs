@@ -75,12 +75,57 @@ fn it_ends_when_it_is_asked_to() {
                 let started = descendants(pid);
                 let (status, took) = asked_to_end(child, how);
                 let number = if how == Signal::TERM { 143 } else { 130 };
-                assert!([Some(130), Some(number)].contains(&status.code()), "{status:?}");
+                assert_eq!(status.code(), Some(number), "{status:?}");
                 until("what it started has ended", || started.iter().all(|p| !is_ours(*p)));
                 took
             });
         }
     }
+}
+
+/// With many processes too nothing of it remains but its results, and it says how to go on.
+#[test]
+fn an_interrupted_study_leaves_only_results() {
+    let scenario = "compute_nodes = 64\n[[phase]]\noperation = \"write\"\ntotal_size = \"4MiB\"\nrequest_size = \"4KiB\"\n\
+                    [[phase]]\noperation = \"think\"\nthink = \"600 s\"\n";
+    let study = Study::new(scenario);
+    let args = study.args(&["--io-nodes", "1", "--repeat", "1"]);
+    let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let file = study.dir.path().join("job1");
+    until("its clients write", || file.metadata().is_ok_and(|m| m.len() == 4 << 20));
+    user::signal(&child, Signal::TERM);
+    let output = child.wait_with_output().unwrap();
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{says}");
+    assert!(says.contains("--resume"), "{says}");
+    assert!(!file.exists(), "the study's file is left");
+    let hidden = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("forebay-");
+    assert_eq!(std::fs::read_dir(study.out()).unwrap().flatten().filter(hidden).count(), 0);
+}
+
+/// Nodes leave their statistics at their end: the directory is there for as long.
+#[test]
+fn a_study_that_succeeds_complains_of_nothing() {
+    let study =
+        Study::new("[[phase]]\noperation = \"write\"\ntotal_size = \"64KiB\"\nrequest_size = \"4KiB\"\n");
+    let output = forebay(&study.args(&["--io-nodes", "2", "--repeat", "3"])).output().unwrap();
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !says.contains("cannot"), "{says}");
+}
+
+/// A value that makes no sense is called by its key.
+#[test]
+fn a_scenario_is_told_which_key_is_wrong() {
+    for (wrong, words) in [
+        ("repetitions = -1", &["repetitions: invalid value", "whole number"][..]),
+        ("io_nodes = \"64K\"", &["io_nodes: a whole number is expected"]),
+        ("compute_nodes = 1.5", &["compute_nodes: invalid type", "whole number"]),
+    ] {
+        let study = Study::new(&format!("{wrong}\n{THINKS}"));
+        refused(&study.args(&[]), 1, words);
+    }
+    let study = Study::new("phase = [{ operation = \"think\", think = true }]\n");
+    refused(&study.args(&[]), 1, &["phase 1 think: a number is expected"]);
 }
 
 fn descendants(pid: u32) -> Vec<u32> {

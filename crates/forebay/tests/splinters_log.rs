@@ -22,9 +22,8 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
     let run = ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "sums", "--at", "/seen=data"];
     let run = site.command(&[&run[..], &["--", "sh", "-c", "echo x > /seen/x"]].concat()).output().unwrap();
     assert!(run.status.success(), "{run:?}");
-    until(PATIENCE, "the node does not say that the job has ended", || {
-        (!lines(&site.log("node0"), &["job sums has ended here"]).is_empty()).then_some(())
-    });
+    let ends = || lines(&site.log("node0"), &["job sums has ended here"]).len();
+    until(PATIENCE, "the node does not say that the job has ended", || (ends() == 1).then_some(()));
     let (node, arbiter) = (site.log("node0"), site.log("arbiter"));
     for (log, begin, end) in [
         (&node, "job sums begins here", "job sums has ended here"),
@@ -34,6 +33,66 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
         assert_eq!((begin.len(), end.len()), (1, 1), "{log}");
         assert!(!log.contains('\u{1b}'), "colours in a file: {log:?}");
     }
+}
+
+/// Runs of one name are told apart: each begins and ends once, with what was done for it.
+#[test]
+fn each_run_of_a_job_begins_and_ends_once() {
+    let site = Site::of_services();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let mut node = site.node(0, arbiter.url());
+    let run = ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "sums", "--at", "/seen=data"];
+    let run = [&run[..], &["--", "sh", "-c", "echo 123456789 > /seen/x"]].concat();
+    for times in 1..=2 {
+        assert!(site.command(&run).status().unwrap().success());
+        let ends = || lines(&site.log("node0"), &["job sums has ended here"]).len();
+        until(PATIENCE, "the node does not say that the job has ended", || (ends() == times).then_some(()));
+    }
+    // And one that is refused, whose client may come back for a while.
+    let refused =
+        ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "no", "--at", "/seen=nothing", "true"];
+    assert_eq!(site.command(&refused).status().unwrap().code(), Some(125));
+    node.process.end(PATIENCE);
+    let log = site.log("node0");
+    for (job, times) in [("sums", 2), ("no", 1)] {
+        let begins = lines(&log, &[&format!("job {job} begins here")]).len();
+        let ends = lines(&log, &[&format!("job {job} has ended here")]);
+        assert_eq!((begins, ends.len()), (times, times), "{log}");
+        assert!(job == "no" || ends.iter().all(|l| l.ends_with(" 10 bytes")), "{log}");
+    }
+}
+
+/// At `debug` an admin sees who comes, who is refused and why, and what the arbiter is asked.
+#[test]
+fn more_is_told_at_debug() {
+    let site = Site::of_services();
+    let dir = tempfile::tempdir().unwrap();
+    let other = secret(dir.path());
+    let log = |args: &[&str], meanwhile: &dyn Fn(&str)| {
+        let ready = dir.path().join("ready");
+        let mut command = forebay(args);
+        command.arg("--ready-file").arg(&ready).env("FOREBAY_LOG", "debug");
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        user::until("the node listens", || ready.exists());
+        let said: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+        meanwhile(said["addresses"][0].as_str().unwrap());
+        user::signal(&child, rustix::process::Signal::TERM);
+        outcome(&child.wait_with_output().unwrap()).2
+    };
+    let (own, at) = (site.secret_file().display().to_string(), site.data().display().to_string());
+    let node =
+        ["node", "--as", "self", "--listen", "tcp:127.0.0.1:0", "--export", &at, "--secret-file", &own];
+    let said = log(&node, &|address| {
+        assert_eq!(user::run(&["node", "stats", address, "--secret-file", &own]).0, Some(0));
+        assert_eq!(user::run(&["node", "stats", address, "--secret-file", &other]).0, Some(1));
+    });
+    for words in ["a session begins: job forebay-control", "a connection ends: job forebay-control"] {
+        assert_eq!(lines(&said, &["DEBUG", words]).len(), 1, "{words}: {said}");
+    }
+    assert!(
+        !lines(&said, &["DEBUG", "handshake refused: job forebay-control", "secret"]).is_empty(),
+        "{said}"
+    );
 }
 
 /// A node that is gone is a warning; that it is in use again is none.
@@ -125,5 +184,9 @@ fn the_oracle_below_mckp_is_explained() {
         said.contains("ORACLE gives every job the number of I/O nodes that is best for it alone"),
         "{said}"
     );
+    // Also of a pool whose size is none of the curves' points.
+    for io_nodes in ["3", "5", "7"] {
+        assert_eq!(user::run(&["simulate", "queue", "--io-nodes", io_nodes]).0, Some(0), "{io_nodes}");
+    }
     assert!(said.contains("no upper bound") && said.contains("MCKP can\nbe above it"), "{said}");
 }

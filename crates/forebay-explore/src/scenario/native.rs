@@ -64,7 +64,7 @@ enum Order {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number is expected, or a list of some")]
 enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
@@ -151,10 +151,58 @@ pub fn parse(text: &str, stem: &str) -> Result<Vec<Scenario>, String> {
         for (key, value) in &overlay {
             place(&mut table, key, value);
         }
-        let raw = RawScenario::deserialize(Value::Table(table)).map_err(|e| e.message().to_owned())?;
+        let raw = RawScenario::deserialize(Value::Table(table.clone()));
+        let raw = raw.map_err(|e| wrong(table, e.message()))?;
         out.push(build(raw, stem, &overlay)?);
     }
     Ok(out)
+}
+
+/// What is wrong with a scenario, and where: the message does not say it, but without that key it would be
+/// another one.
+fn wrong(scenario: Table, message: &str) -> String {
+    let differs = |other: Option<Value>| {
+        let read = other.map(RawScenario::deserialize);
+        read.is_some_and(|read| read.err().is_none_or(|e| e.message() != message))
+    };
+    let place = culprit(&Value::Table(scenario), &differs);
+    let message = message.replace("expected u32", "expected a whole number from 0 to 4294967295");
+    let message = message.replace("expected u64", "expected a whole number from 0 on");
+    match place.filter(|key| !message.contains(&format!("`{key}`"))) {
+        Some(place) => format!("{place}: {message}"),
+        None => message,
+    }
+}
+
+/// The innermost key of `value` without which `differs` is true.
+fn culprit(value: &Value, differs: &dyn Fn(Option<Value>) -> bool) -> Option<String> {
+    let inside = |name: String, inner: &Value, with: &dyn Fn(Option<Value>) -> bool| {
+        let deeper = with(None).then(|| culprit(inner, with))?;
+        Some(deeper.map_or(name.clone(), |deeper| format!("{name} {deeper}")))
+    };
+    match value {
+        Value::Table(table) => table.iter().find_map(|(key, inner)| {
+            inside(key.clone(), inner, &|new| {
+                let mut table = table.clone();
+                match new {
+                    Some(new) => table.insert(key.clone(), new),
+                    None => table.remove(key),
+                };
+                differs(Some(Value::Table(table)))
+            })
+        }),
+        Value::Array(array) => array.iter().enumerate().find_map(|(i, inner)| {
+            inside((i + 1).to_string(), inner, &|new| {
+                let mut array = array.clone();
+                match new {
+                    Some(new) => array[i] = new,
+                    None => drop(array.remove(i)),
+                }
+                differs(Some(Value::Array(array)))
+            })
+        }),
+        _ => None,
+    }
 }
 
 /// A file with one job may leave `[[job]]` out and give its keys and phases at the top.

@@ -1,5 +1,6 @@
 //! `forebay bench`: what Forebay costs, measured on this machine against what bounds it.
 
+use super::args;
 use super::lab::{carry_out, watched};
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
@@ -63,7 +64,7 @@ enum What {
 #[derive(Args)]
 struct PathArgs {
     /// Repetitions of each measurement [default: 9; with --against 15].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = args::repetitions)]
     repeat: Option<usize>,
     /// Another build's program: both are measured, in turns.
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::FilePath)]
@@ -93,7 +94,7 @@ struct PathArgs {
 #[derive(Args)]
 struct EverydayArgs {
     /// Repetitions of each task.
-    #[arg(long, value_name = "N", default_value_t = Everyday::default().repeat)]
+    #[arg(long, value_name = "N", default_value_t = Everyday::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
     /// Where the files are.
     #[arg(long, value_name = "DIR", default_value_os_t = Everyday::default().dir, value_hint = ValueHint::DirPath)]
@@ -131,13 +132,13 @@ struct SchedArgs {
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
     /// How many files the requests are to.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().files)]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().files, value_parser = args::count(1..=10_000_000))]
     files: usize,
     /// Requests per measurement.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().requests)]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().requests, value_parser = args::count(100..=1_000_000_000))]
     requests: usize,
     /// Passes over everything.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().passes)]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().passes, value_parser = args::count(1..=1000))]
     passes: usize,
 }
 
@@ -197,7 +198,7 @@ impl PathArgs {
             return show(&rows, self.json, against_table(&rows, repeat));
         }
         let rows = watched(|progress| path.run(progress))?;
-        show(&rows, self.json, path_table(&rows, repeat.max(1)))
+        show(&rows, self.json, path_table(&rows, repeat))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `forebay experiment`: the experiments of the sources on real I/O nodes, each in one command.
 
+use super::args;
 use super::lab::carry_out;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
@@ -91,7 +92,7 @@ struct TwinsArgs {
     #[command(flatten)]
     scale: Scaled,
     /// Repetitions.
-    #[arg(long, value_name = "N", default_value_t = Twins::default().repeat)]
+    #[arg(long, value_name = "N", default_value_t = Twins::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
 }
 
@@ -105,7 +106,7 @@ struct IsolationArgs {
     #[command(flatten)]
     scale: Scaled,
     /// How long each measurement lasts; `--full` makes it three times as long.
-    #[arg(long, value_name = "SECONDS", default_value_t = Isolation::default().seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Isolation::default().seconds, value_parser = args::whole_seconds(1..=3600))]
     seconds: u64,
 }
 
@@ -119,7 +120,7 @@ struct MetadataArgs {
     #[command(flatten)]
     scale: Scaled,
     /// How long each measurement lasts; `--full` makes it three times as long.
-    #[arg(long, value_name = "SECONDS", default_value_t = Metadata::default().seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Metadata::default().seconds, value_parser = args::whole_seconds(1..=3600))]
     seconds: u64,
 }
 
@@ -145,7 +146,7 @@ struct OverheadArgs {
     #[command(flatten)]
     scale: Scaled,
     /// Repetitions.
-    #[arg(long, value_name = "N", default_value_t = Overhead::default().repeat)]
+    #[arg(long, value_name = "N", default_value_t = Overhead::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
 }
 
@@ -173,13 +174,13 @@ struct GlusterArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     bricks: Option<PathBuf>,
     /// Repetitions.
-    #[arg(long, value_name = "N", default_value_t = Gluster::default().repeat)]
+    #[arg(long, value_name = "N", default_value_t = Gluster::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
     /// How the I/O nodes schedule.
     #[arg(long, value_name = "SPEC", default_value_t = Gluster::default().scheduler)]
     scheduler: String,
     /// How many requests an I/O node has at the file system at the same time.
-    #[arg(long, value_name = "N", default_value_t = Gluster::default().dispatchers)]
+    #[arg(long, value_name = "N", default_value_t = Gluster::default().dispatchers, value_parser = args::count(1..=1024))]
     dispatchers: usize,
 }
 
@@ -215,7 +216,7 @@ struct FailslowArgs {
     #[command(flatten)]
     common: Common,
     /// How long the node is slow; `--full` makes it three times as long.
-    #[arg(long, value_name = "SECONDS", default_value_t = Failslow::default().seconds, value_parser = clap::value_parser!(u64).range(12..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = Failslow::default().seconds, value_parser = args::whole_seconds(12..=600))]
     seconds: u64,
 }
 
@@ -291,7 +292,7 @@ struct RemapArgs {
     #[command(flatten)]
     common: Common,
     /// How long to move, in seconds; as long again it stands still [default: 20, with --full 60].
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = args::whole_seconds(1..=3600))]
     seconds: Option<u64>,
     /// Kill the arbiter so many times meanwhile, and start it again.
     #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter)]

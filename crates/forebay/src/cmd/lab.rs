@@ -48,6 +48,9 @@ pub(super) fn watched<T>(run: impl FnOnce(&dyn Progress) -> Result<T>) -> Result
 
 /// Carries out an experiment, prints what it found, and writes its files to `out`, if anywhere.
 pub(super) fn carry_out(experiment: &dyn Experiment, out: Option<&Path>) -> Result<ExitCode> {
+    if let Some(out) = out {
+        forebay_lab::can_write_below(out)?;
+    }
     let found = watched(|progress| experiment.run(progress))?;
     print!("{found}");
     if let Some(out) = out {

@@ -5,7 +5,7 @@ mod control;
 use super::args;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
+use forebay_node::config::{ActAs, ExportConfig, NodeConfig, metrics_at};
 use forebay_node::daemon::{self, Told};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, NodeId, Protect, Secret};
@@ -88,7 +88,7 @@ pub(crate) struct NodeArgs {
     arbiter: Vec<String>,
     /// Serve metrics for Prometheus at `http://HOST:PORT/metrics` (port 0: any free one). They need no
     /// secret, and name jobs: choose an address that only those reach who may see them.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = metrics_at)]
     metrics: Option<SocketAddr>,
     /// Where the nodes of this host keep their ledgers [default: /run/forebay or /dev/shm/forebay-UID].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -1,5 +1,6 @@
 //! `forebay torture`: does what was acknowledged stay true while everything breaks?
 
+use super::args;
 use super::lab::watched;
 use anyhow::Result;
 use clap::Args;
@@ -28,7 +29,7 @@ Exit status:
   0 if every promise was kept, 1 if one was broken: the timelines say how.")]
 pub(crate) struct Torture {
     /// How long.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = args::whole_seconds(1..=86_400))]
     seconds: u64,
     /// Until there were 1,000 faults and a million operations, if that takes longer.
     #[arg(long)]

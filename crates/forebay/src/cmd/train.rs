@@ -1,5 +1,6 @@
 //! `forebay train`: detectors from labelled metrics, and how good they are.
 
+use super::args;
 use super::lab::watched;
 use anyhow::Context;
 use forebay_lab::train::{self, Course, Plan, Source};
@@ -61,8 +62,8 @@ pub(crate) struct Train {
     #[arg(long, value_enum, default_value = "tree")]
     kind: KindArg,
 
-    /// Request sizes to train on, in KiB; rows of other sizes validate.
-    #[arg(long, value_name = "KIB,...", value_delimiter = ',', default_value = "32,256")]
+    /// Request sizes to train on, a plain number in KiB; rows of other sizes validate.
+    #[arg(long, value_name = "KIB,...", value_delimiter = ',', default_value = "32,256", value_parser = args::kib)]
     train_kib: Vec<u64>,
 
     /// Process counts to train on; rows of other counts validate [default: every other count in the
@@ -113,6 +114,9 @@ impl Train {
             },
             seed: self.seed,
         };
+        for path in kept.iter().chain(&self.out) {
+            forebay_lab::can_write(path)?;
+        }
         let report = watched(|progress| {
             let (rows, from) = source.rows(self.seed, progress)?;
             if let Some(path) = &kept {

@@ -3,8 +3,8 @@
 use crate::arbiter::SecretFile;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use forebay_client::{Address, Client, Config};
-use forebay_node::control::{Command, Reply};
+use forebay_client::{Address, Client, Config, Error};
+use forebay_node::control::{CONTROL, Command, Reply};
 use forebay_node::stats::{Distribution, NodeStatistics};
 use forebay_plot::table;
 use forebay_sched::SchedulerConfig;
@@ -36,6 +36,7 @@ pub(crate) enum Action {
         /// The job's name.
         job: String,
         /// Its share against others, at least 1.
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         weight: u32,
     },
     /// Have a running node finish what it has accepted, send its clients elsewhere, and end.
@@ -54,7 +55,7 @@ pub(crate) struct Target {
     #[command(flatten)]
     secret: SecretFile,
     /// The job to come as, if the node lets in only one.
-    #[arg(long, value_name = "JOB", default_value = "forebay-control")]
+    #[arg(long, value_name = "JOB", default_value = CONTROL)]
     as_job: String,
 }
 
@@ -64,9 +65,14 @@ impl Target {
         let config =
             Config { deadline_ms: 5000, ..Config::new(&self.as_job, secret, vec![self.address.clone()]) };
         let client = Client::new(config, None)?;
-        let answer = client
-            .control(0, &serde_json::to_vec(command)?)
-            .with_context(|| format!("the I/O node at {} does not answer", self.address))?;
+        let answer = match client.control(0, &serde_json::to_vec(command)?) {
+            Ok(answer) => answer,
+            Err(Error::Refused { message, .. }) => message.into_bytes(),
+            Err(Error::Protocol(_, why)) => bail!("the I/O node at {} refuses: {why}", self.address),
+            Err(e) => {
+                return Err(e).with_context(|| format!("the I/O node at {} does not answer", self.address));
+            }
+        };
         client.leave();
         let reply: Reply =
             serde_json::from_slice(&answer).context("the I/O node's answer is not understood")?;

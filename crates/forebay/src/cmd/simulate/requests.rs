@@ -1,5 +1,6 @@
 //! `forebay simulate requests`: every request through simulated I/O nodes.
 
+use crate::cmd::args;
 use anyhow::{Context, bail};
 use clap::Args;
 use forebay_sched::SchedulerConfig;
@@ -46,8 +47,8 @@ pub(crate) struct Requests {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     requests: u64,
 
-    /// KiB of a request
-    #[arg(long, value_name = "KIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    /// Size of a request; a plain number counts KiB
+    #[arg(long, value_name = "KIB", default_value_t = 32, value_parser = args::kib)]
     size: u64,
 
     /// How the processes lie in files
