@@ -36,9 +36,9 @@ pub(crate) enum Watcher {
 
 impl Watcher {
     pub(crate) fn start(watched: Watched, say: fn(&str)) -> std::io::Result<Watcher> {
-        let word = |name: &str| std::env::var(name).unwrap_or_default();
-        if std::io::stderr().is_terminal() && !matches!(word("TERM").as_str(), "" | "dumb") {
-            let (job, colours) = (watched.config.job.clone(), word("NO_COLOR").is_empty());
+        if std::io::stderr().is_terminal() && forebay_top::can_draw() {
+            let colours = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            let job = watched.config.job.clone();
             let panel = Panel::start(&job, INTERVAL, colours, watched.look())?;
             return Ok(Watcher::Panel { _panel: panel });
         }

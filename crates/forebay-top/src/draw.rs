@@ -1,6 +1,7 @@
 //! A screen as text and colours. On a narrow terminal the columns that matter least are left out.
 
-use crate::plain::bytes;
+use crate::columns::{Column, clip, fit, whole, wide, widths};
+use crate::plain::{bytes, moved};
 use crate::screen::{Screen, View};
 use crate::text::age;
 use forebay_control::view::{JobView, NodeState, NodeView};
@@ -34,9 +35,29 @@ impl Theme {
     }
 }
 
-/// A column: its name, its width, whether numbers stand in it, and from which width of the terminal on it
-/// is shown.
-struct Column(&'static str, u16, bool, u16);
+/// What stands in a column of a row.
+struct Item {
+    text: String,
+    style: Style,
+}
+
+impl From<String> for Item {
+    fn from(text: String) -> Item {
+        Item { text, style: Style::new() }
+    }
+}
+
+impl From<&str> for Item {
+    fn from(text: &str) -> Item {
+        text.to_owned().into()
+    }
+}
+
+impl Item {
+    fn style(self, style: Style) -> Item {
+        Item { style, ..self }
+    }
+}
 
 const JOBS: [Column; 10] = [
     Column("job", 12, false, 0),
@@ -86,7 +107,7 @@ const RANKS: [Column; 7] = [
 pub fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
     let areas = Layout::vertical([Constraint::Length(2), Constraint::Min(1), Constraint::Length(1)]);
     let [head, body, foot] = areas.areas(frame.area());
-    frame.render_widget(Paragraph::new(heading(screen, theme)), head);
+    frame.render_widget(lines(heading(screen, theme), head), head);
     match &screen.view {
         View::Jobs => {
             let rows = screen.jobs().into_iter().map(|j| job_row(j, theme)).collect();
@@ -107,7 +128,7 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
     } else {
         format!("1 jobs 2 nodes 3 decisions  s sort ({})  / filter  ? help  q quit", screen.order())
     };
-    frame.render_widget(Paragraph::new(Line::styled(keys, theme.faint)), foot);
+    frame.render_widget(lines(vec![Line::styled(keys, theme.faint)], foot), foot);
 }
 
 /// Draws the job that is looked at, and nothing else.
@@ -118,10 +139,15 @@ pub fn draw_job(frame: &mut Frame<'_>, screen: &Screen, theme: &Theme) {
         (None, None) => Line::styled("forebay run: its job is being looked at", theme.faint),
         (None, Some(_)) => Line::styled("─".repeat(rule.width.into()), theme.faint),
     };
-    frame.render_widget(Paragraph::new(line), rule);
+    frame.render_widget(lines(vec![line], rule), rule);
     if let Some(id) = screen.job() {
         job(frame, body, id, screen, theme);
     }
+}
+
+/// Lines, each as far as there is room for it.
+fn lines(all: Vec<Line<'static>>, area: Rect) -> Paragraph<'static> {
+    Paragraph::new(all.into_iter().map(|line| fit(line, area.width)).collect::<Vec<_>>())
 }
 
 const HELP: &str = " 1 2 3      jobs, I/O nodes, decisions
@@ -162,72 +188,70 @@ fn table(
     frame: &mut Frame<'_>,
     area: Rect,
     columns: &[Column],
-    rows: Vec<Vec<Cell<'static>>>,
+    rows: Vec<Vec<Item>>,
     screen: &Screen,
     theme: &Theme,
 ) {
-    let shown: Vec<bool> = columns.iter().map(|c| area.width >= c.3).collect();
-    let kept = |cells: Vec<Cell<'static>>| {
-        Row::new(cells.into_iter().zip(&shown).filter(|(_, s)| **s).map(|(c, _)| c).collect::<Vec<_>>())
+    let header: Vec<Item> = columns.iter().map(|c| c.0.into()).collect();
+    let longest = |i: usize| {
+        let texts = rows.iter().chain([&header]).filter_map(|r| r.get(i));
+        texts.map(|item| wide(&item.text)).max().unwrap_or(0)
     };
-    let header = columns.iter().map(|c| Cell::from(aligned(c.0.to_owned(), c.2))).collect();
-    let mut widths: Vec<Constraint> =
-        columns.iter().zip(&shown).filter(|(_, s)| **s).map(|(c, _)| Constraint::Length(c.1)).collect();
-    if let (Some(last), Some(column)) = (widths.last_mut(), columns.iter().zip(&shown).rfind(|(_, s)| **s)) {
-        // Text may have what is left; numbers stay where their heads are.
-        if !column.0.2 {
-            *last = Constraint::Min(column.0.1);
-        }
-    }
-    let table = Table::new(rows.into_iter().map(kept), widths)
-        .header(kept(header).style(theme.head))
-        .row_highlight_style(theme.cursor);
+    let longest: Vec<u16> = (0..columns.len()).map(longest).collect();
+    let widths = widths(columns, &longest, area.width);
+    let cells = |items: Vec<Item>| {
+        let shown = items.into_iter().zip(columns).zip(&widths);
+        let cell = |((item, Column(_, _, number, _)), width): ((Item, &Column), &Option<u16>)| {
+            let width = (*width)?;
+            let text = if *number { whole(&item.text, width) } else { clip(&item.text, width) };
+            let line = Line::from(text);
+            Some(Cell::from(if *number { line.right_aligned() } else { line }).style(item.style))
+        };
+        Row::new(shown.filter_map(cell).collect::<Vec<_>>())
+    };
+    let header = cells(header).style(theme.head);
+    let table = Table::new(
+        rows.into_iter().map(cells),
+        widths.iter().flatten().map(|w| Constraint::Length(*w)).collect::<Vec<_>>(),
+    );
+    let table = table.header(header).row_highlight_style(theme.cursor);
     let mut state = TableState::new().with_selected(Some(screen.cursor));
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn aligned(text: String, right: bool) -> Line<'static> {
-    let line = Line::from(text);
-    if right { line.right_aligned() } else { line }
-}
-
-fn number(text: String) -> Cell<'static> {
-    Cell::from(aligned(text, true))
-}
-
-fn job_row(j: &JobView, theme: &Theme) -> Vec<Cell<'static>> {
+fn job_row(j: &JobView, theme: &Theme) -> Vec<Item> {
     let nodes = if j.nodes.is_empty() {
-        Cell::from("none").style(theme.bad)
+        Item::from("none").style(theme.bad)
     } else {
-        Cell::from(format!("{}{}", list(&j.nodes), if j.shared { " shared" } else { "" }))
+        Item::from(format!("{}{}", list(&j.nodes), if j.shared { " shared" } else { "" }))
     };
     vec![
-        Cell::from(j.id.clone()),
-        number(format!("{:.1}", j.bandwidth_mbs)),
-        number(format!("{:.0}", j.operations)),
-        number(time(j.latency_p99)),
+        Item::from(j.id.clone()),
+        Item::from(format!("{:.1}", j.bandwidth_mbs)),
+        Item::from(format!("{:.0}", j.operations)),
+        Item::from(time(j.latency_p99)),
         nodes,
-        Cell::from(j.user.clone()),
-        number(bytes(j.bytes)),
-        number(j.processes.to_string()),
-        number(age(j.age_ms)),
-        Cell::from(j.pattern.clone().unwrap_or_default()),
+        Item::from(j.user.clone()),
+        Item::from(moved(j)),
+        Item::from(j.processes.to_string()),
+        Item::from(age(j.age_ms)),
+        Item::from(j.pattern.clone().unwrap_or_default()),
     ]
 }
 
-fn node_row(n: &NodeView, theme: &Theme) -> Vec<Cell<'static>> {
-    let state = Cell::from(n.state.name());
+fn node_row(n: &NodeView, theme: &Theme) -> Vec<Item> {
+    let state = Item::from(n.state.name());
     let health = n.health.as_ref().map_or(String::new(), |h| h.state.clone());
     let sound = matches!(health.as_str(), "" | "healthy");
     vec![
-        number(n.id.to_string()),
+        Item::from(n.id.to_string()),
         if n.state == NodeState::Admitted { state } else { state.style(theme.bad) },
-        number(format!("{:.1}", n.bandwidth_mbs)),
-        number(n.waiting.to_string()),
-        number(time(n.latency_p50)),
-        number(time(n.latency_p99)),
-        if sound { Cell::from(health) } else { Cell::from(health).style(theme.bad) },
-        Cell::from(n.jobs.join(" ")),
+        Item::from(format!("{:.1}", n.bandwidth_mbs)),
+        Item::from(n.waiting.to_string()),
+        Item::from(time(n.latency_p50)),
+        Item::from(time(n.latency_p99)),
+        if sound { Item::from(health) } else { Item::from(health).style(theme.bad) },
+        Item::from(n.jobs.join(" ")),
     ]
 }
 
@@ -237,18 +261,18 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
         frame.render_widget(Paragraph::new(format!("job {id} does not run (any more)")), area);
         return;
     };
+    let does = format!(
+        "  {:.1} MB/s  {} in all  {} processes on {} compute nodes  {} old",
+        j.bandwidth_mbs,
+        moved(j),
+        j.processes,
+        j.compute_nodes,
+        age(j.age_ms)
+    );
+    // A long name leaves room for the numbers.
+    let room = area.width.saturating_sub(wide(&does).saturating_add(4)).max(area.width / 3);
     let mut lines = vec![
-        Line::from(vec![
-            Span::styled(format!("job {id}"), theme.head),
-            Span::raw(format!(
-                "  {:.1} MB/s  {} in all  {} processes on {} compute nodes  {} old",
-                j.bandwidth_mbs,
-                bytes(j.bytes),
-                j.processes,
-                j.compute_nodes,
-                age(j.age_ms)
-            )),
-        ]),
+        Line::from(vec![Span::styled(format!("job {}", clip(id, room)), theme.head), Span::raw(does)]),
         Line::raw(format!(
             "requests {:.0}/s, p50 {}, p99 {}",
             j.operations,
@@ -275,31 +299,31 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
     ]);
     let [about, trail, above, below] = areas.areas(area);
     let places = if picture.ranks.is_empty() { below } else { above };
-    frame.render_widget(Paragraph::new(lines), about);
+    frame.render_widget(self::lines(lines, about), about);
     let width = usize::from(trail.width);
     let recent = &screen.trail[screen.trail.len().saturating_sub(width)..];
     frame.render_widget(Sparkline::default().data(recent.iter().map(|mbs| (mbs * 10.0) as u64)), trail);
     let rows = picture.places.iter().map(|p| {
         vec![
-            number(p.node.to_string()),
-            number(format!("{:.1}", p.read / 1e6)),
-            number(format!("{:.1}", p.written / 1e6)),
-            number(format!("{:.0}", p.operations)),
-            number(format!("{:.0}", p.metadata)),
-            number(format!("{:.1}", p.queue)),
-            number(p.files.to_string()),
+            Item::from(p.node.to_string()),
+            Item::from(format!("{:.1}", p.read / 1e6)),
+            Item::from(format!("{:.1}", p.written / 1e6)),
+            Item::from(format!("{:.0}", p.operations)),
+            Item::from(format!("{:.0}", p.metadata)),
+            Item::from(format!("{:.1}", p.queue)),
+            Item::from(p.files.to_string()),
         ]
     });
     table(frame, places, &PLACES, rows.collect(), screen, theme);
     let rows = picture.ranks.iter().map(|r| {
         vec![
-            number(r.rank.map_or("-".to_owned(), |rank| rank.to_string())),
-            Cell::from(r.host.clone()),
-            number(r.requests.to_string()),
-            number(bytes(r.read)),
-            number(bytes(r.written)),
-            number(time(Nanos(r.busy_ns))),
-            number(r.errors.to_string()),
+            Item::from(r.rank.map_or("-".to_owned(), |rank| rank.to_string())),
+            Item::from(r.host.clone()),
+            Item::from(r.requests.to_string()),
+            Item::from(bytes(r.read)),
+            Item::from(bytes(r.written)),
+            Item::from(time(Nanos(r.busy_ns))),
+            Item::from(r.errors.to_string()),
         ]
     });
     if !picture.ranks.is_empty() {

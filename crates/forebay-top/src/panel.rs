@@ -4,12 +4,12 @@
 use crate::draw::{Theme, draw_job};
 use crate::picture::Picture;
 use crate::screen::Screen;
-use ratatui::backend::CrosstermBackend;
+use ratatui::Terminal;
+use ratatui::backend::{Backend, CrosstermBackend, TestBackend};
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
-use ratatui::{Terminal, TerminalOptions, Viewport};
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const TICK: Duration = Duration::from_millis(50);
 const LEAST: (u16, u16) = (30, 10);
 /// The panel takes half of the terminal, and no more lines than this.
 const MOST: u16 = 14;
+/// Cells that are put on the terminal at once.
+const PIECE: usize = 48;
 
 /// Looks at the job: what it does now, or why that is not known.
 pub type Look = Box<dyn FnMut() -> Result<Picture, String> + Send>;
@@ -94,8 +96,15 @@ fn show(mut screen: Screen, theme: &Theme, heard: &Receiver<News>, ended: &Recei
 struct Place {
     /// Columns and lines of the terminal when it was taken.
     size: (u16, u16),
-    drawn: Option<Terminal<CrosstermBackend<Ink>>>,
-    ink: Ink,
+    drawn: Option<Drawn>,
+}
+
+/// What is to be seen is first drawn in memory, then what differs from what is seen is put on the terminal.
+struct Drawn {
+    memory: Terminal<TestBackend>,
+    seen: Buffer,
+    /// The panel's first line on the terminal.
+    first: u16,
 }
 
 impl Place {
@@ -112,13 +121,18 @@ impl Place {
             self.leave()?;
             self.enter()?;
         }
-        let Some(terminal) = &mut self.drawn else { return Ok(()) };
-        terminal.draw(|frame| draw_job(frame, screen, theme))?;
-        // The cursor, and what the program writes in, are put back with the same write.
-        self.ink.flush_between(b"\x1b7", b"\x1b8\x1b[?25h")
+        let Some(Drawn { memory, seen, first }) = &mut self.drawn else { return Ok(()) };
+        let Ok(_) = memory.draw(|frame| draw_job(frame, screen, theme));
+        let next = memory.backend().buffer();
+        for piece in pieces(seen, next, *first)? {
+            put(&piece)?;
+        }
+        next.clone_into(seen);
+        Ok(())
     }
 
-    /// Makes room at the foot: what stands there moves up, and from now on only what is above it does.
+    /// Makes room at the foot: what stands there moves up, and from now on only what is above it does. The
+    /// cursor stays in its column: the program may be in the middle of a line.
     fn enter(&mut self) -> io::Result<()> {
         self.size = size();
         let (width, lines) = self.size;
@@ -126,23 +140,34 @@ impl Place {
             return Ok(());
         }
         let height = self.height();
-        let room = "\n".repeat(height.into());
-        put(format!("{room}\x1b[{height}A\x1b7\x1b[1;{}r\x1b8", lines - height).as_bytes())?;
-        let viewport = Viewport::Fixed(Rect::new(0, lines - height, width, height));
-        let backend = CrosstermBackend::new(self.ink.clone());
-        self.drawn = Some(Terminal::with_options(backend, TerminalOptions { viewport })?);
+        let (above, room) = (lines - height, "\x1bD".repeat(height.into()));
+        put(format!("{room}\x1b[{height}A\x1b7\x1b[1;{above}r\x1b[{};1H\x1b[J\x1b8", above + 1).as_bytes())?;
+        let Ok(memory) = Terminal::new(TestBackend::new(width, height));
+        let seen = Buffer::empty(Rect::new(0, 0, width, height));
+        self.drawn = Some(Drawn { memory, seen, first: above });
         Ok(())
     }
 
     fn leave(&mut self) -> io::Result<()> {
-        if self.drawn.take().is_none() {
-            return Ok(());
-        }
-        // What it says as it is dropped has nowhere to go.
-        self.ink.take();
-        let first = self.size.1 - self.height() + 1;
-        put(format!("\x1b7\x1b[r\x1b[{first};1H\x1b[J\x1b8\x1b[?25h").as_bytes())
+        let Some(drawn) = self.drawn.take() else { return Ok(()) };
+        put(format!("\x1b7\x1b[r\x1b[{};1H\x1b[J\x1b8", drawn.first + 1).as_bytes())
     }
+}
+
+/// What makes the terminal show `next` where it shows `seen`, `first` lines further down. Between two pieces a
+/// program may write and somebody may type: each puts the cursor, and what is written in, back by itself, and is
+/// so short that the terminal takes it as a whole.
+fn pieces(seen: &Buffer, next: &Buffer, first: u16) -> io::Result<Vec<Vec<u8>>> {
+    let cells = seen.diff(next);
+    let lines = cells.chunk_by(|a, b| a.1 == b.1).flat_map(|line| line.chunks(PIECE));
+    let piece = |cells: &[(u16, u16, &Cell)]| {
+        let mut ink = b"\x1b7".to_vec();
+        let cells = cells.iter().map(|(x, y, cell)| (*x, y + first, *cell));
+        CrosstermBackend::new(&mut ink).draw(cells)?;
+        ink.extend_from_slice(b"\x1b8");
+        Ok(ink)
+    };
+    lines.map(piece).collect()
 }
 
 fn size() -> (u16, u16) {
@@ -155,27 +180,28 @@ fn put(bytes: &[u8]) -> io::Result<()> {
     terminal.flush()
 }
 
-/// What is to be drawn, until all of it is.
-#[derive(Clone, Default)]
-struct Ink(Arc<Mutex<Vec<u8>>>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::style::{Color, Style};
 
-impl Ink {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn flush_between(&self, before: &[u8], after: &[u8]) -> io::Result<()> {
-        put(&[before, &self.take(), after].concat())
-    }
-}
-
-impl Write for Ink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    #[test]
+    fn every_piece_puts_the_cursor_back_and_is_short() {
+        let area = Rect::new(0, 0, 200, 3);
+        let (seen, mut next) = (Buffer::empty(area), Buffer::empty(area));
+        for y in 0..3 {
+            for x in 0..200 {
+                let colour = if x % 2 == 0 { Color::Cyan } else { Color::Red };
+                next[(x, y)].set_symbol("█").set_style(Style::new().fg(colour));
+            }
+        }
+        let all = pieces(&seen, &next, 20).unwrap();
+        assert!(all.len() >= 3 * 4, "{}", all.len());
+        for piece in &all {
+            assert!(piece.starts_with(b"\x1b7\x1b[") && piece.ends_with(b"\x1b[0m\x1b8"), "{piece:?}");
+            assert!(piece.len() < 2000 && !piece.contains(&b'\n'), "{}", piece.len());
+        }
+        assert!(all[0].starts_with(b"\x1b7\x1b[21;1H"), "{:?}", all[0]);
+        assert!(pieces(&next, &next, 20).unwrap().is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! A line per interval, where there is no terminal.
 
 use crate::picture::Picture;
+use forebay_control::view::JobView;
 
 /// Jobs that a line names.
 const NAMED: usize = 5;
@@ -16,7 +17,7 @@ pub fn line(picture: &Picture, job: Option<&str>) -> String {
         return format!(
             "job {id}: {:.1} MB/s, {} in all, on I/O nodes {} ({})",
             j.bandwidth_mbs,
-            bytes(j.bytes),
+            moved(j),
             if nodes.is_empty() { "none".to_owned() } else { nodes.join(" ") },
             j.pattern.as_deref().unwrap_or("no I/O yet"),
         );
@@ -36,6 +37,11 @@ pub fn line(picture: &Picture, job: Option<&str>) -> String {
         picture.total(),
         picture.waiting(),
     )
+}
+
+/// What a job has moved, or at least so much where it was not all counted.
+pub fn moved(job: &JobView) -> String {
+    format!("{}{}", if job.bytes_at_least { "≥ " } else { "" }, bytes(job.bytes))
 }
 
 /// In the unit that people read.

@@ -52,10 +52,16 @@ pub fn watch(
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<(), WatchError> {
-    if options.lines || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if options.lines || !terminal || !can_draw() {
         return lines(&arbiter, options, stop);
     }
     full_screen(arbiter, ranks, options, stop)
+}
+
+/// Whether the terminal is said to be one on which anything can be drawn.
+pub fn can_draw() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// A line per interval. What does not answer at first is an error; later it may be back.

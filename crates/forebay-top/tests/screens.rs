@@ -110,8 +110,22 @@ fn every_view() {
     let mut s = screen();
     is("jobs", &s, 130, 10);
     is("jobs-narrow", &s, 40, 10);
+    is("jobs-20", &s, 20, 10);
+    let mut long = s.clone();
+    let named = |end: &str| JobView {
+        id: format!("{}-{end}", "seismic-inversion".repeat(2)),
+        ..job("", "anna", 12.6, &[1])
+    };
+    let part = JobView { bytes_at_least: true, ..named("b") };
+    long.heard(Picture { jobs: vec![named("a"), part], ..picture() });
+    for width in [20, 80, 100, 200] {
+        is(&format!("jobs-long-{width}"), &long, width, 6);
+    }
+    press(&mut long, "j\n");
+    is("job-long-80", &long, 80, 10);
     press(&mut s, "2");
     is("nodes", &s, 100, 10);
+    is("nodes-20", &s, 20, 10);
     is("nodes-narrow", &s, 40, 10);
     press(&mut s, "3");
     is("decisions", &s, 80, 10);
@@ -193,6 +207,26 @@ fn any_size_can_be_drawn() {
     }
 }
 
+/// However narrow: what looks like a number is the number, and what is cut says so.
+#[test]
+fn no_number_is_cut() {
+    let mut s = screen();
+    for keys in ["1", "2", "1\n"] {
+        press(&mut s, keys);
+        let whole = shown(&s, 300, 20, false).0;
+        let numbers = |text: &str| -> Vec<String> {
+            let number = |w: &&str| w.starts_with(|c: char| c.is_ascii_digit());
+            text.split_whitespace().filter(number).map(str::to_owned).collect()
+        };
+        let known = numbers(&whole);
+        for width in 1..100 {
+            for n in numbers(&shown(&s, width, 20, false).0) {
+                assert!(known.contains(&n) || n.ends_with('…'), "{n:?} at {width}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_line_says_it_all() {
     assert_eq!(
@@ -204,4 +238,7 @@ fn a_line_says_it_all() {
         "job viz: 501.8 MB/s, 12.3 GB in all, on I/O nodes 1 (write, shared file, strided, 512 KiB)"
     );
     assert_eq!(plain::line(&picture(), Some("x")), "job x does not run");
+    let part = JobView { bytes_at_least: true, ..job("viz", "anna", 501.75, &[1]) };
+    let line = plain::line(&Picture { jobs: vec![part], ..picture() }, Some("viz"));
+    assert!(line.contains("501.8 MB/s, ≥ 12.3 GB in all"), "{line}");
 }

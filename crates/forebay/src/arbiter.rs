@@ -48,6 +48,12 @@ impl SecretFile {
         Ok(self.secret_file.clone().or(named).map(|path| Secret::read(&path)).transpose()?)
     }
 
+    /// The same, for a command that also works without: only a file that was named on the command line has to be
+    /// readable, since the environment may name one that is not for everybody.
+    pub(crate) fn if_readable(&self) -> Result<Option<Secret>> {
+        if self.secret_file.is_some() { self.find() } else { Ok(self.find().ok().flatten()) }
+    }
+
     pub(crate) fn read(&self) -> Result<Secret> {
         self.find()?.context("a secret is needed: give --secret-file, or set FOREBAY_SECRET_FILE")
     }

@@ -220,6 +220,10 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     assert!(text.lines().all(|l| l.contains("0 jobs on 0 of 0 I/O nodes")), "{text}");
     let out = top(&["--count", "1", "--job", "x"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), "job x does not run\n");
+    // A secret that was named has to be there.
+    let out = top(&["--count", "1", "--secret-file", "/nonexist/secret"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("/nonexist/secret"), "{out:?}");
     // Whoever reads goes after two lines: that is no failure.
     let mut piped = Command::new("sh");
     piped.args([
@@ -234,6 +238,51 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     let nobody = nobody.expect("forebay runs");
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("does not answer"), "{nobody:?}");
+}
+
+/// A terminal on which nothing can be drawn is as good as none.
+#[test]
+fn a_dumb_terminal_gets_lines() {
+    if !needs("forebay top in a dumb terminal", &["tmux"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let top = format!("{} top --interval 0.1 --count 2 --arbiter {}", program().display(), arbiter.url());
+    let script = format!("TERM=dumb {top}; env -u TERM {top}; echo ended; sleep 600");
+    let terminal = Terminal::open(&site, &script);
+    let screen = terminal.shows(&["ended"]);
+    assert_eq!(screen.matches("0 jobs on 0 of 0 I/O nodes").count(), 4, "{screen}");
+}
+
+/// What a program asks and what somebody types stays together, whatever is drawn below, and though the size of the
+/// terminal changes meanwhile.
+#[test]
+fn what_is_typed_stands_behind_the_programs_question() {
+    if !needs("typing under forebay run --watch", &["tmux"]) {
+        return;
+    }
+    let site = Site::new();
+    let run =
+        format!("{} run --watch --quiet --job seen --at {}", program().display(), site.data().display());
+    let ask =
+        "printf 'name: '; read x; echo \"it is $x\"; printf 'colour: '; read y; echo \"it is $y\"; sleep 600";
+    let inner = site.path().join("ask.sh");
+    std::fs::write(&inner, ask).expect("a script");
+    let terminal = Terminal::open(&site, &format!("{run} -- sh {}", inner.display()));
+    terminal.shows(&["name:", "job seen"]);
+    terminal.tmux(&["resize-window", "-x", "110"]);
+    terminal.shows(&["name:", &"─".repeat(110), "job seen"]);
+    for c in "bob with a long name".chars() {
+        terminal.tmux(&["send-keys", "-l", &c.to_string()]);
+    }
+    let screen = terminal.shows(&["a long name", "job seen"]);
+    assert!(screen.contains("name: bob with a long name"), "{screen}");
+    terminal.press("Enter");
+    terminal.shows(&["it is bob with a long name", "colour:"]);
+    terminal.tmux(&["send-keys", "-l", "red"]);
+    let screen = terminal.shows(&["red", "job seen"]);
+    assert!(screen.contains("colour: red"), "{screen}");
 }
 
 /// With the terminal the program ends, though it hears of no signal.

@@ -57,7 +57,7 @@ impl Top {
             lines: self.lines,
         };
         // Who knows the secret sees a job's ranks, too.
-        let ranks = self.secret.read().ok().map(|secret| -> Box<forebay_top::picture::AskRanks> {
+        let ranks = self.secret.if_readable()?.map(|secret| -> Box<forebay_top::picture::AskRanks> {
             Box::new(move |job, nodes| {
                 let ask = |a: &String| ask_ranks(&a.parse().ok()?, &secret, job).ok();
                 nodes.iter().filter_map(ask).flatten().collect()
