@@ -5,6 +5,7 @@ use forebay_wire::frame::{HEADER_LEN, Header};
 use forebay_types::{Protect, Secret};
 use forebay_wire::hello::{Greeting, Hello, Proof, SessionId, Side, Welcome};
 use forebay_wire::message::{Answer, Meta, decode};
+use forebay_wire::session::later::{LONGEST, Later};
 use forebay_wire::{MAX_DATA, MAX_PATH};
 use libfuzzer_sys::fuzz_target;
 
@@ -30,6 +31,12 @@ fuzz_target!(|data: &[u8]| {
         let mut again = Vec::new();
         meta.encode(&mut again);
         assert_eq!(Meta::decode(&again), Ok(meta));
+    }
+    if let Ok((handle, later, len)) = Later::decode(body) {
+        assert!(len <= body.len() && len <= LONGEST);
+        let mut again = Vec::new();
+        later.encode(handle, &mut again);
+        assert_eq!(Later::decode(&again).map(|(h, l, _)| (h, l)), Ok((handle, later)));
     }
     let _ = Answer::decode(body);
     let _ = decode::<Hello<'_>>(body, "hello");

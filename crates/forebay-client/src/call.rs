@@ -232,7 +232,7 @@ impl Client {
             Ok(conn) => {
                 self.heard_epoch(conn.welcome.epoch);
                 self.nodes.mark_host(node, conn.process.host);
-                self.serving.store(conn.process.incarnation.part(), Ordering::SeqCst);
+                self.serves(&conn);
                 taken.put_conn(node, conn);
                 Ok((taken, true))
             }

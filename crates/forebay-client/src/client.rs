@@ -6,8 +6,11 @@ use crate::counters::{Counters, OpIndex};
 use crate::error::Error;
 use crate::file::File;
 use crate::files::{Done, FileCounters};
+use crate::guarded::Tried;
+use crate::later::{Puts, Ring};
 use crate::lifeline::Lifelines;
 use crate::pool::Pool;
+use crate::seen::Posted;
 use crate::sys;
 use crate::transfer::Data;
 use forebay_types::{Address, Epoch, Nanos, Seat, Secret, Task};
@@ -15,6 +18,7 @@ use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
+use forebay_wire::session::board::Still;
 use forebay_wire::session::call::Kind;
 use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
@@ -49,6 +53,12 @@ pub struct Client {
     pub(crate) unshared: AtomicBool,
     /// The process that the newest connection leads to, by a part of its incarnation.
     pub(crate) serving: AtomicU64,
+    /// When that was last seen to live, in nanoseconds.
+    pub(crate) looked: AtomicU64,
+    /// What the node of this host tells of changes to files.
+    pub(crate) board: Posted,
+    /// What is done later to files that this process makes.
+    pub(crate) ring: Tried<Ring>,
     pub(crate) news: News,
     pub(crate) counters: Option<&'static Counters>,
     files: Option<&'static FileCounters>,
@@ -60,6 +70,8 @@ pub(crate) struct Opened {
     pub(crate) handle: u64,
     attr: Attr,
     identity: u64,
+    /// How long that holds, all that is in the file, and whether it may be written later.
+    seen: Option<(Still, Option<Vec<u8>>, bool)>,
 }
 
 struct PendingClose {
@@ -109,6 +121,9 @@ impl Client {
             foreign: AtomicBool::new(false),
             unshared: AtomicBool::new(false),
             serving: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            board: Posted::default(),
+            ring: Tried::default(),
             news: News::default(),
             counters,
             files,
@@ -132,6 +147,7 @@ impl Client {
             child.nodes.fork(self.forks.load(Ordering::Relaxed));
         }
         child.lifelines = self.lifelines.inherit();
+        child.board = self.board.inherit();
         child
     }
 
@@ -147,6 +163,7 @@ impl Client {
             }
             match self.connect(node, until, false) {
                 Ok(conn) => {
+                    self.serves(&conn);
                     taken.put_conn(node, conn);
                     return true;
                 }
@@ -194,7 +211,9 @@ impl Client {
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
         let begun = self.files.map(|_| sys::now());
         let later = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
-        let mut opened = self.open_on_some(path, flags, mode, 0)?;
+        let asked = if self.may_see_board() { flags | OpenFlags::SEEN } else { flags };
+        let started = sys::now();
+        let mut opened = self.open_on_some(path, asked, mode, 0)?;
         if let Err((maker, identity)) = opened {
             // A node made it and is gone: it is opened by its name, if that still is the same file.
             if flags.has(OpenFlags::TMPFILE) || identity == 0 {
@@ -208,10 +227,18 @@ impl Client {
                 e => e,
             })?;
         }
-        let Ok(Opened { node, handle, attr, identity }) = opened else {
+        let Ok(Opened { node, handle, attr, identity, seen }) = opened else {
             return Err(Error::local(libc::EIO));
         };
-        let file = File::new(path, later, &attr, identity, self.place(node, handle));
+        let mut file = File::new(path, later, &attr, identity, self.place(node, handle));
+        if let Some((still, contents, later)) = seen {
+            file.saw(attr, still, contents, started);
+            let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+            file.later = later.then_some(Puts { number, handle });
+        }
+        if flags.has(OpenFlags::WRITE) && (flags.has(OpenFlags::EXCL) || flags.has(OpenFlags::TRUNC)) {
+            self.made_file();
+        }
         self.did(&file, begun, Done::Opened);
         Ok((file, attr))
     }
@@ -239,8 +266,9 @@ impl Client {
         self.call(OpIndex::meta(&op), On::Names, request, None, |served, header, answer| {
             let node = served.node;
             match Answer::decode(answer) {
-                Ok(Answer::Opened { handle, attr, identity }) => {
-                    Ok(Ok(Opened { node, handle, attr, identity }))
+                Ok(Answer::Opened { handle, attr, identity, seen }) => {
+                    let seen = seen.map(|s| (s.still, s.contents.map(<[u8]>::to_vec), s.later));
+                    Ok(Ok(Opened { node, handle, attr, identity, seen }))
                 }
                 Ok(Answer::Done) => Ok(Err((node, header.offset.get()))),
                 _ => Err(self.nonsense(node)),
@@ -260,6 +288,8 @@ impl Client {
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
+        // The close itself has it done.
+        let owed = self.owed(file);
         let settled = self.settle(file);
         // A thread that is opening it elsewhere does so for somebody who still reads: it is let finish,
         // and nobody opens it again after that.
@@ -275,10 +305,11 @@ impl Client {
         }
         drop(alone);
         let closed = self.close_lanes(file).and(self.close_place(file));
+        let done = owed.map_or(Ok(()), |upto| self.is_done(file, upto));
         if file.is_shared() && !self.passed.load(Ordering::Relaxed) {
             self.lifelines.let_go();
         }
-        settled.and(closed)
+        settled.and(closed).and(done)
     }
 
     fn close_place(&self, file: &File) -> Result<(), Error> {
@@ -385,7 +416,8 @@ impl Client {
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
         let begun = self.files.map(|_| sys::now());
         let streamed = self.write_stream(file, data, offset);
-        let done = streamed.unwrap_or_else(|| self.write_at(file, data, offset));
+        let early = streamed.or_else(|| self.write_later(file, data, offset));
+        let done = early.unwrap_or_else(|| self.write_at(file, data, offset));
         if let Ok(n) = done {
             self.did(file, begun, Done::Written { offset, bytes: n as u64 });
         }
@@ -471,6 +503,10 @@ impl Client {
         if let Meta::Fsync { data_only, .. } = shape {
             self.settle(file)?;
             self.sync(file, data_only)?;
+            return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
+        }
+        if let Some(put_off) = self.set_later(file, &shape) {
+            put_off?;
             return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
         }
         // The handle changes when the file moves: then the message is built anew.

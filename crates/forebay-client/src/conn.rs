@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::socket::Socket;
 use crate::spin::Waiter;
 use crate::sys;
-use forebay_types::{Address, Epoch, Nanos};
+use forebay_types::{Address, Nanos};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{HostBoot, Incarnation, Welcome};
 use forebay_wire::session::call::Process;
@@ -104,17 +104,7 @@ impl Conn {
         let mut conn = Conn {
             socket: Socket::new(fd),
             address: address.clone(),
-            welcome: Welcome {
-                version: 0,
-                flow: Default::default(),
-                credits: 1,
-                max_data: 0,
-                lease_ms: 2000,
-                exports: Vec::new(),
-                epoch: Epoch(0),
-                resumed: false,
-                proof: [0; 32],
-            },
+            welcome: Welcome { credits: 1, lease_ms: 2000, ..Welcome::default() },
             process: Process { node, incarnation: Incarnation::default(), host: HostBoot::default() },
             host: HostSet(0),
             last_out: None,

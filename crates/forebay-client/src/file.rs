@@ -4,12 +4,15 @@
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
 use crate::lanes::Lanes;
+use crate::later::Puts;
+use crate::seen::Sighting;
 use crate::stream::Streams;
 use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::{HostBoot, SessionId};
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
+use forebay_wire::session::board::place_of;
 use forebay_wire::session::locks::Locks;
 use forebay_wire::session::place::Ties;
 use serde::{Deserialize, Serialize};
@@ -76,6 +79,11 @@ pub struct File {
     syncing: AtomicBool,
     pub(crate) lanes: Lanes,
     pub(crate) streams: Streams,
+    /// Its place on the board of its node; nothing if it is not known.
+    pub(crate) on_board: Option<usize>,
+    pub(crate) seen: Option<Sighting>,
+    /// Small things may be done to it later.
+    pub(crate) later: Option<Puts>,
 }
 
 /// One thread does with the file what only one may: whoever holds this.
@@ -123,6 +131,9 @@ impl File {
             syncing: AtomicBool::new(false),
             lanes: Lanes::default(),
             streams: Streams::default(),
+            on_board: Some(place_of(attr.dev, attr.ino)),
+            seen: None,
+            later: None,
         }
     }
 
@@ -134,7 +145,8 @@ impl File {
         // As long as the file, and there are only as many as a process is started with.
         let address = Box::leak(Box::new(record.node));
         let place = RemoteHandle { node: usize::MAX, address, handle, session, lost: false };
-        let file = File::new(path, record.flags, &attr, identity, place);
+        let mut file = File::new(path, record.flags, &attr, identity, place);
+        file.on_board = None;
         file.set_shared(true);
         let owed = HostSet::all(record.unsynced.iter().copied(), record.more_unsynced);
         file.mark_unsynced(owed);

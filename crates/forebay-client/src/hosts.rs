@@ -10,7 +10,7 @@ const NUMBERED: usize = 63;
 static HOSTS: [OnceLock<HostBoot>; NUMBERED] = [const { OnceLock::new() }; NUMBERED];
 
 /// A set of hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostSet(pub(crate) u64);
 
 impl HostSet {

@@ -89,7 +89,7 @@ impl Client {
         let op = Meta::Open { path, flags, mode: 0, identity: file.identity };
         let (_, header, body) = self.exchange(node, &op, sys::now() + self.limit()).ok()?;
         match Answer::decode(&body) {
-            Ok(Answer::Opened { handle, attr, identity }) if header.status.get() == 0 => {
+            Ok(Answer::Opened { handle, attr, identity, .. }) if header.status.get() == 0 => {
                 let lane = File::new(path, flags, &attr, identity, self.place(node, handle));
                 lane.set_shared(file.is_shared());
                 lane.set_stays();

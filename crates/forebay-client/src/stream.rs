@@ -14,22 +14,24 @@ use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::Opcode;
 use forebay_wire::message::{Answer, Meta, Sharing};
+use forebay_wire::session::board::{Scope, Still};
 use forebay_wire::session::call::Kind;
 use forebay_wire::session::stream::{
     CELLS, FURTHEST, READS_IN_A_ROW, RING, SMALL, Sequence, WRITES_IN_A_ROW, Window, places,
 };
+use rustix::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// So much memory of a process may be used for this.
 const MOST: usize = 64 << 20;
 /// What was read ahead is good for so long: for changes that no node knows of.
-const GOOD_FOR: Nanos = Nanos::from_millis(1000);
+pub(crate) const GOOD_FOR: Nanos = Nanos::from_millis(1000);
 /// How often it is looked whether the node process lives that shares the memory. Another one takes longer than this to
 /// start, so that nobody can have written through it by then.
 const LOOK: Nanos = Nanos::from_millis(1);
 /// How long a thread that is in the midst of a write is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,8 +44,14 @@ pub(crate) struct Streams {
     staged: AtomicBool,
     /// What was read ahead is to be forgotten.
     stale: AtomicBool,
+    /// And what was seen when it was opened, for good.
+    aged: AtomicBool,
+    /// Something was read ahead, or came with the open.
+    ahead: AtomicBool,
     /// An error that nobody has been told.
     late: AtomicI32,
+    /// Something was put off ([`crate::later`]).
+    put_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +60,7 @@ struct Reading {
     window: Window,
     read_at: Nanos,
     buffer: Vec<u8>,
-    shared: Option<Shared>,
+    room: Option<Room>,
 }
 
 #[derive(Debug, Default)]
@@ -63,17 +71,40 @@ struct Writing {
 
 /// Memory that the node has too, within what this process may use.
 #[derive(Debug)]
-struct Shared {
-    area: Area,
-    counted: usize,
-    /// With which process, as [`Client::serving`] has it, and when that was last seen to live.
-    with: u64,
-    seen: Nanos,
+pub(crate) struct Shared {
+    pub(crate) area: Area,
+    /// With which process, as [`Client::serving`] has it.
+    pub(crate) with: u64,
+    _room: Room,
 }
 
-impl Drop for Shared {
+impl Shared {
+    /// Cells that begin at `start` with a nonce, and a ring, to be shared with the process `with`; the descriptor by
+    /// which it finds them.
+    fn new(start: u64, with: u64) -> Option<(Shared, OwnedFd, u64)> {
+        let room = Room::take(CELLS + RING)?;
+        let (area, descriptor) = Area::new(CELLS + RING).ok()?;
+        let nonce = u64::from_le_bytes(sys::random16()[..8].try_into().unwrap_or_default());
+        area.cells().nonce.store(nonce, Ordering::SeqCst);
+        area.cells().start(start);
+        Some((Shared { area, with, _room: room }, descriptor, nonce))
+    }
+}
+
+/// A part of what this process may use.
+#[derive(Debug)]
+struct Room(usize);
+
+impl Room {
+    fn take(bytes: usize) -> Option<Room> {
+        let room = Room(bytes);
+        (USED.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST).then_some(room)
+    }
+}
+
+impl Drop for Room {
     fn drop(&mut self) {
-        USED.fetch_sub(self.counted, Ordering::Relaxed);
+        USED.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
 
@@ -82,7 +113,43 @@ impl Streams {
     pub(crate) fn look_again(&self) {
         if !self.stale.load(Ordering::Relaxed) {
             self.stale.store(true, Ordering::Relaxed);
+            self.aged.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// What is in the file was seen when it was opened, after `at`.
+    pub(crate) fn begin_with(&mut self, contents: Vec<u8>, still: Still, at: Nanos) {
+        let Some(room) = Room::take(contents.len()) else { return };
+        self.reading.with(|r| {
+            r.window.filled(0, contents.len(), true, still);
+            (r.buffer, r.read_at, r.room) = (contents, at, Some(room));
+        });
+        self.ahead.store(true, Ordering::Relaxed);
+    }
+
+    /// Something may be written that is not in the file.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged.load(Ordering::Relaxed)
+    }
+
+    /// Something was put off for the file.
+    pub(crate) fn put_off(&self) {
+        self.put_off.store(true, Ordering::Relaxed);
+        self.aged.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.put_off.load(Ordering::Relaxed)
+    }
+
+    /// Whether something was put off, once.
+    pub(crate) fn take_put_off(&self) -> bool {
+        self.is_put_off() && self.put_off.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether a lock was changed, or the file synced, since it was opened.
+    pub(crate) fn is_aged(&self) -> bool {
+        self.aged.load(Ordering::Relaxed)
     }
 
     /// In a forked child: both are the parent's.
@@ -91,6 +158,7 @@ impl Streams {
         self.writing.take_over();
         self.staged.store(false, Ordering::Relaxed);
         self.late.store(0, Ordering::Relaxed);
+        self.put_off.store(false, Ordering::Relaxed);
     }
 }
 
@@ -111,19 +179,22 @@ impl Writing {
 
 impl Client {
     /// Whether requests to the file may do without trips.
-    fn streams(&self, file: &File, len: usize) -> bool {
-        let fits = (1..=SMALL).contains(&len) && self.config.share && !file.is_shared() && !file.is_bound();
-        fits && !file.is_closed() && !self.unshared.load(Ordering::Relaxed)
+    pub(crate) fn streams(&self, file: &File) -> bool {
+        self.config.share && !file.is_shared() && !file.is_bound() && !file.is_closed()
     }
 
-    /// A small read that goes on a stream; `None`: it goes its own way.
+    /// A read of what is there already, or that goes on a stream; `None`: it goes its own way.
     pub(crate) fn read_stream(
         &self,
         file: &File,
         buf: &mut [u8],
         offset: u64,
     ) -> Option<Result<usize, Error>> {
-        if !self.streams(file, buf.len()) || file.flags().has(OpenFlags::DIRECT) {
+        let small = (1..=SMALL).contains(&buf.len());
+        if !small && !file.streams.ahead.load(Ordering::Relaxed)
+            || !self.streams(file)
+            || file.flags().has(OpenFlags::DIRECT)
+        {
             return None;
         }
         let started = sys::now();
@@ -142,38 +213,34 @@ impl Client {
         offset: u64,
         now: Nanos,
     ) -> Option<Result<usize, Error>> {
-        if file.streams.stale.load(Ordering::Relaxed) && file.streams.stale.swap(false, Ordering::Relaxed) {
+        let (board, place) = (self.board(now)?, file.on_board?);
+        if file.streams.stale.load(Ordering::Relaxed) && file.streams.stale.swap(false, Ordering::Relaxed)
+            || now.since(r.read_at) >= GOOD_FOR
+        {
             r.window.forget();
         }
-        let on_stream = r.sequence.note(offset, buf.len(), READS_IN_A_ROW);
-        if r.shared.as_mut().is_some_and(|shared| !self.lives(shared, now)) {
-            // Nobody tells of changes there any more.
-            r.window.forget();
-            r.shared = None;
+        let on_stream = r.sequence.note(offset, buf.len(), READS_IN_A_ROW) && buf.len() <= SMALL;
+        if let Some(part) = r.window.find(board, offset, buf.len()) {
+            let n = part.len();
+            buf[..n].copy_from_slice(&r.buffer[part]);
+            return Some(Ok(n));
         }
-        if let Some(shared) = &r.shared {
-            if now.since(r.read_at) >= GOOD_FOR {
-                r.window.forget();
-            }
-            if let Some(part) = r.window.find(shared.area.cells(), offset, buf.len()) {
-                buf.copy_from_slice(&r.buffer[part]);
-                return Some(Ok(buf.len()));
-            }
-            if r.window.covers(offset, buf.len()) {
-                // Somebody changes the file.
-                r.window.forget();
-                r.sequence.in_vain();
-                return None;
-            }
+        if r.window.covers(offset, buf.len()) {
+            // Somebody changes the file.
+            r.window.forget();
+            r.sequence.in_vain();
+            return None;
         }
         if !on_stream {
             r.window.forget();
             return None;
         }
-        if r.shared.is_none() {
-            r.shared = self.share(file, None, CELLS, FURTHEST);
+        if r.room.as_ref().is_none_or(|room| room.0 < FURTHEST) {
+            r.room = None;
+            r.room = Room::take(FURTHEST);
         }
-        let Some(still) = r.shared.as_ref().and_then(|s| s.area.cells().still()) else {
+        let still = r.room.as_ref().and_then(|_| board.still(place, Scope::Nothing, false));
+        let Some(still) = still else {
             r.sequence.in_vain();
             return None;
         };
@@ -187,7 +254,9 @@ impl Client {
             self.carry(&mut call, On::File(file), asked, Some(&mut r.buffer), |_, _, data| Ok(data.len()));
         Some(got.map(|n| {
             let n = n.min(size);
-            r.window.filled(offset, n, still);
+            // If another process has answered, that one's board will be looked at, where this does not hold.
+            r.window.filled(offset, n, n < size, still);
+            file.streams.ahead.store(true, Ordering::Relaxed);
             let mine = n.min(buf.len());
             buf[..mine].copy_from_slice(&r.buffer[..mine]);
             mine
@@ -196,8 +265,8 @@ impl Client {
 
     /// A small write that goes on a stream; `None`: it goes its own way.
     pub(crate) fn write_stream(&self, file: &File, data: &[u8], offset: u64) -> Option<Result<usize, Error>> {
-        let unfit = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
-        if !self.streams(file, data.len()) || !self.config.stage || file.flags().0 & unfit.0 != 0 {
+        let small = (1..=SMALL).contains(&data.len()) && self.config.stage && file.is_plain();
+        if !small || !self.streams(file) || self.unshared.load(Ordering::Relaxed) {
             return None;
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok())?;
@@ -220,7 +289,7 @@ impl Client {
         now: Nanos,
     ) -> Option<Result<(), Error>> {
         let on_stream = w.sequence.note(offset, data.len(), WRITES_IN_A_ROW);
-        if w.shared.as_mut().is_some_and(|shared| !self.lives(shared, now))
+        if w.shared.as_ref().is_some_and(|shared| !self.lives(shared, now))
             && let Err(e) = self.unstage(file, w)
         {
             return Some(Err(e));
@@ -250,7 +319,14 @@ impl Client {
         if !on_stream {
             return None;
         }
-        let Some(shared) = self.share(file, Some(offset), CELLS + RING, CELLS + RING) else {
+        let told = |how| {
+            self.meta_on(
+                file,
+                |handle| Meta::Share { handle, how },
+                |a| matches!(a, Answer::Done).then_some(()),
+            )
+        };
+        let Some(shared) = self.share(offset, |fd, nonce| Sharing::Write { fd, nonce }, told) else {
             w.sequence.in_vain();
             return None;
         };
@@ -261,24 +337,30 @@ impl Client {
         if put == Some(true) { Some(Ok(())) } else { Some(self.unstage(file, w)) }
     }
 
-    /// Whether the process that shares the memory still is the one that serves.
-    fn lives(&self, shared: &mut Shared, now: Nanos) -> bool {
-        if now.since(shared.seen) >= LOOK {
-            shared.seen = now;
-            if self.pool.is_left() {
-                return false;
-            }
+    /// Whether the node process that this one was last connected to lives.
+    pub(crate) fn node_lives(&self, now: Nanos) -> bool {
+        if now.since(Nanos(self.looked.load(Ordering::Relaxed))) < LOOK {
+            return true;
         }
-        shared.with == self.serving.load(Ordering::Relaxed)
+        let lives = !self.pool.is_left();
+        if lives {
+            self.looked.store(now.0, Ordering::Relaxed);
+        }
+        lives
+    }
+
+    /// Whether the process that shares the memory still is the one that serves.
+    pub(crate) fn lives(&self, shared: &Shared, now: Nanos) -> bool {
+        self.node_lives(now) && shared.with == self.serving.load(Ordering::Relaxed)
     }
 
     /// Before the process ends or becomes another program: what the node has not taken yet is in the file, or told.
     pub fn rescue(&self, file: &File) -> Result<(), Error> {
-        let staged = file.streams.staged.load(Ordering::Relaxed);
         let missing = |w: &mut Writing| {
             w.shared.as_ref().is_some_and(|s| s.area.cells().head() != s.area.cells().tail())
         };
-        if !staged || file.streams.writing.with(missing) == Some(false) {
+        let staged = file.streams.is_staged() && file.streams.writing.with(missing) != Some(false);
+        if !staged && !file.streams.is_put_off() {
             return Ok(());
         }
         let started = sys::now();
@@ -289,36 +371,17 @@ impl Client {
         outcome.map(|_| ())
     }
 
-    /// Memory for a file that is read, or written from `start` on.
+    /// Memory that the node has too, if it takes it when it is `told`.
     #[cold]
-    fn share(&self, file: &File, start: Option<u64>, len: usize, counted: usize) -> Option<Shared> {
-        if USED.fetch_add(counted, Ordering::Relaxed) + counted > MOST {
-            USED.fetch_sub(counted, Ordering::Relaxed);
-            return None;
-        }
-        let (with, seen) = (self.serving.load(Ordering::SeqCst), sys::now());
-        let made = Area::new(len).ok().map(|(area, fd)| (Shared { area, counted, with, seen }, fd));
-        let Some((shared, descriptor)) = made else {
-            USED.fetch_sub(counted, Ordering::Relaxed);
-            return None;
-        };
-        let cells = shared.area.cells();
-        let nonce = u64::from_le_bytes(sys::random16()[..8].try_into().unwrap_or_default());
-        cells.nonce.store(nonce, Ordering::SeqCst);
-        let fd = rustix::fd::AsRawFd::as_raw_fd(&descriptor);
-        let how = match start {
-            Some(at) => {
-                cells.start(at);
-                Sharing::Write { fd, nonce }
-            }
-            None => Sharing::Read { fd, nonce },
-        };
-        let asked = self.meta_on(
-            file,
-            |handle| Meta::Share { handle, how },
-            |a| matches!(a, Answer::Done).then_some(()),
-        );
-        match asked {
+    pub(crate) fn share(
+        &self,
+        start: u64,
+        how: impl FnOnce(i32, u64) -> Sharing,
+        told: impl FnOnce(Sharing) -> Result<(), Error>,
+    ) -> Option<Shared> {
+        let with = self.serving.load(Ordering::SeqCst);
+        let (shared, descriptor, nonce) = Shared::new(start, with)?;
+        match told(how(descriptor.as_raw_fd(), nonce)) {
             // Another process may have been found on the way: with whom it is shared is not known then.
             Ok(()) => (self.serving.load(Ordering::SeqCst) == with).then_some(shared),
             Err(Error::Refused { errno: libc::EOPNOTSUPP, .. }) => {
@@ -355,6 +418,7 @@ impl Client {
     pub(crate) fn settle(&self, file: &File) -> Result<(), Error> {
         file.streams.look_again();
         file.late()?;
+        self.settle_put_off(file)?;
         if !file.streams.staged.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -398,6 +462,12 @@ impl Client {
 }
 
 impl File {
+    /// Whether writes go where they are told to, and may be durable later.
+    pub(crate) fn is_plain(&self) -> bool {
+        let unfit = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
+        self.flags().0 & unfit.0 == 0
+    }
+
     /// Something that was written was not, as is known too late: the next call is told.
     pub(crate) fn note_late(&self, errno: i32) {
         self.streams.late.store(errno, Ordering::Relaxed);

@@ -1,21 +1,28 @@
 //! Clock, randomness and sockets: the only place of this crate that makes system calls.
 
 use forebay_types::Address;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_types::Nanos;
+use forebay_wire::hello::BoardAt;
+use forebay_wire::session::board::{self, Board};
 use forebay_wire::session::stream::{CELLS, Cells};
 
 /// The monotonic clock, which also stamps requests.
 pub(crate) fn now() -> Nanos {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// Whom this process acts for.
+pub(crate) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Sixteen random bytes.
@@ -330,6 +337,45 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(CELLS + part.start), part.len()) }
             .to_vec()
     }
+}
+
+/// A board, or none yet.
+#[derive(Debug, Default)]
+pub(crate) struct BoardCell(AtomicPtr<Board>);
+
+impl BoardCell {
+    pub(crate) fn get(&self) -> Option<&'static Board> {
+        // SAFETY: null, or what `set` was given.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn set(&self, board: Option<&'static Board>) {
+        let board = board.map_or(std::ptr::null_mut(), |board| std::ptr::from_ref(board).cast_mut());
+        self.0.store(board, Ordering::Release);
+    }
+}
+
+/// The board of the node process at the other end of `socket`, for as long as this process lives.
+pub(crate) fn board(socket: BorrowedFd<'_>, at: BoardAt) -> Option<&'static Board> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    let name = format!("/proc/{}/fd/{}", peer.pid.as_raw_nonzero(), at.fd);
+    let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let memory = rustix::fs::open(name, how, Mode::empty()).ok()?;
+    // Otherwise looking at it could be the end of this process.
+    let sealed = rustix::fs::fcntl_get_seals(&memory).ok()?.contains(rustix::fs::SealFlags::SHRINK);
+    if !sealed || rustix::fs::fstat(&memory).ok()?.st_size != board::LEN as i64 {
+        return None;
+    }
+    // SAFETY: a fresh mapping at an address of the kernel's choice touches nobody's memory.
+    let start = unsafe {
+        mmap(std::ptr::null_mut(), board::LEN, ProtFlags::READ, MapFlags::SHARED, &memory, 0).ok()?
+    };
+    // SAFETY: page-aligned, long enough and never unmapped; atomics, for which every bit pattern is valid and
+    // which this process only loads.
+    let board = unsafe { std::ptr::NonNull::new(start.cast::<Board>())?.as_ref() };
+    (board.nonce.load(Ordering::SeqCst) == at.nonce).then_some(board)
 }
 
 impl Drop for Area {

@@ -1,6 +1,6 @@
-//! Memory shared with clients of this host, for files whose requests are small and follow each other
-//! ([`forebay_wire::session::stream`]): who reads ahead is told of changes, and what was written there is
-//! in the file before anything is carried out that could tell the difference.
+//! Memory shared with clients of this host: the board that tells of changes to files
+//! ([`forebay_wire::session::board`]), and what they write in small pieces ([`forebay_wire::session::stream`]),
+//! which is in the file before anything is carried out that could tell the difference.
 
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
@@ -8,48 +8,59 @@ use crate::link::Link;
 use crate::node::Node;
 use crate::session::Session;
 use crate::stats::Op;
-use crate::sys::{self, ClientMap};
+use crate::sys::{self, BoardMap, ClientMap};
 use forebay_wire::flags::OpenFlags;
+use forebay_wire::hello::BoardAt;
 use forebay_wire::message::{Meta, Sharing, Target};
+use forebay_wire::session::board::{self, Board, Scope, Still};
 use forebay_wire::session::stream::{CELLS, RING, places};
 use rustix::io::Errno;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Files are told apart by so many slots: those that share one are taken for the same.
-const SLOTS: usize = 128;
 /// So much may be shared with all clients of a node.
 const MOST: usize = 4096;
 
 /// Everything that is shared.
-#[derive(Default)]
 pub(crate) struct Areas {
-    slots: Slots,
-    /// How many clients read ahead or write.
-    shared: AtomicUsize,
+    board: Posted,
     /// Those who write, and how many they are.
-    writers: Mutex<Vec<Arc<Area>>>,
+    writers: Mutex<Writers>,
     staged: AtomicUsize,
-    /// Changes under way to files that are not known.
-    sweeping: AtomicUsize,
 }
 
-struct Slots(Box<[Mutex<Slot>]>);
+#[derive(Default)]
+struct Writers {
+    areas: Vec<Arc<Area>>,
+    /// Files that are used past this node.
+    never: HashSet<(u64, u64)>,
+}
 
-impl Default for Slots {
-    fn default() -> Slots {
-        Slots((0..SLOTS).map(|_| Mutex::default()).collect())
+/// The board, where clients find it or (if there can be no such memory) do not.
+enum Posted {
+    Here(BoardMap),
+    Nowhere(Box<Board>),
+}
+
+impl std::ops::Deref for Posted {
+    type Target = Board;
+    fn deref(&self) -> &Board {
+        match self {
+            Posted::Here(map) => map,
+            Posted::Nowhere(board) => board,
+        }
     }
 }
 
-#[derive(Default)]
-struct Slot {
-    /// Changes under way.
-    changes: u64,
-    /// Files that are used past this node.
-    never: Vec<(u64, u64)>,
-    areas: Vec<Arc<Area>>,
+impl Default for Areas {
+    fn default() -> Areas {
+        let board = BoardMap::new().map_or_else(|_| Posted::Nowhere(Box::default()), Posted::Here);
+        board.nonce.store(RandomState::new().hash_one(std::process::id()), SeqCst);
+        Areas { board, writers: Mutex::default(), staged: AtomicUsize::new(0) }
+    }
 }
 
 /// What is shared for one open file of one client.
@@ -58,7 +69,6 @@ pub(crate) struct Area {
     handle: u64,
     file: Arc<OpenFile>,
     memory: ClientMap,
-    writes: bool,
     /// Whoever takes what was written.
     taking: Mutex<()>,
 }
@@ -70,163 +80,127 @@ impl Area {
 
     fn has_pending(&self) -> bool {
         let cells = self.memory.cells();
-        self.writes && cells.head() != cells.tail() && cells.failed() == 0
+        cells.head() != cells.tail() && cells.failed() == 0
     }
 }
 
 /// A change that is under way.
-pub(crate) enum Change<'a> {
-    /// None.
-    Nothing,
-    /// To a file in this slot.
-    At(&'a Areas, usize),
-    /// To one that is not known: these read.
-    Somewhere(&'a Areas, Vec<Arc<Area>>),
+pub(crate) struct Change<'a> {
+    board: &'a Board,
+    pub(crate) scope: Scope,
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        match self {
-            Change::Nothing => {}
-            Change::At(areas, slot) => areas.slot(*slot).ended(),
-            Change::Somewhere(areas, readers) => {
-                readers.iter().for_each(|area| area.memory.cells().end());
-                areas.sweeping.fetch_sub(1, SeqCst);
-            }
-        }
+        self.board.end(self.scope);
     }
 }
 
-impl Slot {
-    fn begun(&mut self) {
-        self.changes += 1;
-        self.readers().for_each(|area| area.memory.cells().begin());
-    }
-
-    fn ended(&mut self) {
-        self.changes -= 1;
-        self.readers().for_each(|area| area.memory.cells().end());
-    }
-
-    fn readers(&self) -> impl Iterator<Item = &Arc<Area>> {
-        self.areas.iter().filter(|area| !area.writes)
-    }
-}
-
-fn slot_of(file: &OpenFile) -> usize {
-    (file.ino ^ file.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 32 & (SLOTS - 1)
+fn place_of(file: &OpenFile) -> usize {
+    board::place_of(file.dev, file.ino)
 }
 
 impl Areas {
-    fn slot(&self, at: usize) -> MutexGuard<'_, Slot> {
-        self.slots.0[at].lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where clients of this host find the board.
+    pub(crate) fn board_at(&self) -> Option<BoardAt> {
+        match &self.board {
+            Posted::Here(map) => Some(BoardAt { fd: map.at(), nonce: map.nonce.load(SeqCst) }),
+            Posted::Nowhere(_) => None,
+        }
+    }
+
+    /// Nothing changes that file but, perhaps, the asker: what is seen of it from now on stays so while this
+    /// holds.
+    pub(crate) fn still(&self, file: &OpenFile, mine: Scope, held: bool) -> Option<Still> {
+        self.board.still(place_of(file), mine, held)
+    }
+
+    /// The file may be changed at any time, until it is released.
+    pub(crate) fn hold(&self, file: &OpenFile) {
+        self.board.begin(Scope::Place(place_of(file)));
+    }
+
+    pub(crate) fn release(&self, file: &OpenFile) {
+        self.board.end(Scope::Place(place_of(file)));
+    }
+
+    fn begin(&self, scope: Scope) -> Change<'_> {
+        self.board.begin(scope);
+        Change { board: &self.board, scope }
     }
 
     /// The file is about to be changed; it has been when the result is dropped.
     pub(crate) fn change(&self, file: &OpenFile) -> Change<'_> {
-        let at = slot_of(file);
-        self.slot(at).begun();
-        Change::At(self, at)
+        self.begin(Scope::Place(place_of(file)))
     }
 
-    /// A file that is known by its name only is about to be changed.
-    fn change_somewhere(&self) -> Change<'_> {
-        // Whoever comes now is refused; who was there before is told.
-        self.sweeping.fetch_add(1, SeqCst);
-        let mut readers = Vec::new();
-        if self.shared.load(SeqCst) > 0 {
-            for at in 0..SLOTS {
-                readers.extend(self.slot(at).readers().cloned());
-            }
-        }
-        readers.iter().for_each(|area| area.memory.cells().begin());
-        Change::Somewhere(self, readers)
-    }
-
-    /// What a metadata operation will change of files' contents.
+    /// What a metadata operation will change.
     pub(crate) fn change_by(&self, session: &Session, meta: &Meta<'_>) -> Change<'_> {
-        match meta {
-            Meta::Truncate { target: Target::Handle(handle), .. } | Meta::Fallocate { handle, .. } => {
-                session.find(*handle).map_or(Change::Nothing, |file| self.change(&file))
-            }
-            Meta::Truncate { .. } => self.change_somewhere(),
-            Meta::Open { flags, .. } if flags.has(OpenFlags::TRUNC) => self.change_somewhere(),
-            _ => Change::Nothing,
-        }
+        let of = |handle| session.find(handle).map_or(Scope::Nothing, |file| Scope::Place(place_of(&file)));
+        self.begin(match *meta {
+            Meta::Truncate { target: Target::Handle(handle), .. }
+            | Meta::Fallocate { handle, .. }
+            | Meta::Chmod { target: Target::Handle(handle), .. }
+            | Meta::Chown { target: Target::Handle(handle), .. }
+            | Meta::Utimens { target: Target::Handle(handle), .. }
+            | Meta::Setxattr { target: Target::Handle(handle), .. }
+            | Meta::Removexattr { target: Target::Handle(handle), .. } => of(handle),
+            Meta::Lock { .. } | Meta::Flock { .. } => Scope::Nothing,
+            Meta::Truncate { .. } => Scope::Everything,
+            Meta::Open { flags, .. } if flags.has(OpenFlags::TRUNC) => Scope::Everything,
+            _ if meta.changes() => Scope::Names,
+            _ => Scope::Nothing,
+        })
     }
 
     /// Those that may have something to be written, of one file or of all.
     fn pending(&self, file: Option<&OpenFile>) -> Vec<Arc<Area>> {
+        self.those(|area| area.has_pending() && file.is_none_or(|file| area.same(file)))
+    }
+
+    fn those(&self, asked: impl Fn(&Area) -> bool) -> Vec<Arc<Area>> {
         if self.staged.load(SeqCst) == 0 {
             return Vec::new();
         }
-        let asked = |area: &&Arc<Area>| area.has_pending() && file.is_none_or(|file| area.same(file));
-        self.writers().iter().filter(asked).cloned().collect()
+        self.writers().areas.iter().filter(|area| asked(area)).cloned().collect()
     }
 
-    fn writers(&self) -> MutexGuard<'_, Vec<Arc<Area>>> {
+    fn writers(&self) -> MutexGuard<'_, Writers> {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a session shares: of one open file or all, to read or to write or both.
-    fn of(&self, session: &Session, handle: Option<u64>, writes: Option<bool>) -> Vec<Arc<Area>> {
-        if self.shared.load(SeqCst) == 0 {
-            return Vec::new();
-        }
-        let asked = |area: &&Arc<Area>| {
-            std::ptr::eq(&raw const *area.session, session)
-                && handle.is_none_or(|handle| area.handle == handle)
-                && writes.is_none_or(|writes| area.writes == writes)
-        };
-        let file = handle.and_then(|handle| session.find(handle).ok());
-        let at = file.map_or(0..SLOTS, |file| slot_of(&file)..slot_of(&file) + 1);
-        let of_slot = |at: usize| -> Vec<_> { self.slot(at).areas.iter().filter(asked).cloned().collect() };
-        at.flat_map(of_slot).collect()
+    /// Whether the file is used past this node.
+    pub(crate) fn is_used_directly(&self, file: &OpenFile) -> bool {
+        self.writers().never.contains(&(file.dev, file.ino))
     }
 
     fn enter(&self, area: Area) -> Outcome<()> {
-        let mut slot = self.slot(slot_of(&area.file));
-        if self.shared.fetch_add(1, SeqCst) >= MOST || self.sweeping.load(SeqCst) > 0 {
-            self.shared.fetch_sub(1, SeqCst);
+        let mut writers = self.writers();
+        let taken = writers.never.contains(&(area.file.dev, area.file.ino));
+        if taken || writers.areas.len() >= MOST || writers.areas.iter().any(|other| other.same(&area.file)) {
             return Err(Errno::BUSY.into());
         }
-        let others = |other: &Arc<Area>| area.writes && other.writes && other.same(&area.file);
-        if slot.never.contains(&(area.file.dev, area.file.ino)) || slot.areas.iter().any(others) {
-            self.shared.fetch_sub(1, SeqCst);
-            return Err(Errno::BUSY.into());
-        }
-        if area.writes {
-            // As long as somebody writes there, the file may change at any time.
-            slot.begun();
-            self.staged.fetch_add(1, SeqCst);
-        } else {
-            area.memory.cells().watch(slot.changes);
-        }
-        let area = Arc::new(area);
-        if area.writes {
-            self.writers().push(Arc::clone(&area));
-        }
-        slot.areas.push(area);
+        // As long as somebody writes there, the file may change at any time.
+        self.hold(&area.file);
+        self.staged.fetch_add(1, SeqCst);
+        writers.areas.push(Arc::new(area));
         Ok(())
     }
 
     /// It is shared no more; all that was written there has been taken.
     fn remove(&self, area: &Arc<Area>) {
-        let mut slot = self.slot(slot_of(&area.file));
-        let Some(at) = slot.areas.iter().position(|other| Arc::ptr_eq(other, area)) else { return };
-        slot.areas.swap_remove(at);
-        if area.writes {
-            slot.ended();
-            self.writers().retain(|other| !Arc::ptr_eq(other, area));
-            self.staged.fetch_sub(1, SeqCst);
-        }
-        self.shared.fetch_sub(1, SeqCst);
+        let mut writers = self.writers();
+        let Some(at) = writers.areas.iter().position(|other| Arc::ptr_eq(other, area)) else { return };
+        writers.areas.swap_remove(at);
+        self.release(&area.file);
+        self.staged.fetch_sub(1, SeqCst);
     }
 }
 
 impl Node {
     /// What was written to the file, as far as programs know, is in it.
     pub(crate) fn settle(&self, file: Option<&OpenFile>) {
+        self.settle_rings();
         for area in self.areas.pending(file) {
             self.take_written(&area);
         }
@@ -249,7 +223,7 @@ impl Node {
 
     /// Whether something waits to be written.
     pub(crate) fn unsettled(&self) -> bool {
-        !self.areas.pending(None).is_empty()
+        self.rings.pending() || !self.areas.pending(None).is_empty()
     }
 
     fn take_written(&self, area: &Area) {
@@ -280,25 +254,21 @@ impl Node {
         }
     }
 
-    /// What a client shares comes to its end: of one open file or all, to read or to write or both. The first
-    /// error.
-    pub(crate) fn stop_sharing(
-        &self,
-        session: &Session,
-        handle: Option<u64>,
-        writes: Option<bool>,
-    ) -> Outcome<()> {
+    /// What a client writes comes to its end: to one open file or (with its ring) all. The first error.
+    pub(crate) fn stop_sharing(&self, session: &Session, handle: Option<u64>) -> Outcome<()> {
+        if handle.is_none() {
+            // Nobody is there to be told.
+            let _ = self.end_ring(session);
+        }
+        let theirs = |area: &Area| {
+            std::ptr::eq(&raw const *area.session, session) && handle.is_none_or(|h| area.handle == h)
+        };
         let mut failed = 0;
-        for area in self.areas.of(session, handle, writes) {
+        for area in self.areas.those(theirs) {
             let cells = area.memory.cells();
-            if area.writes {
-                // In this order: what was acknowledged is in the file before nobody looks for it any more.
-                cells.revoke();
-                self.take_written(&area);
-            } else {
-                // A change without an end.
-                cells.begin();
-            }
+            // In this order: what was acknowledged is in the file before nobody looks for it any more.
+            cells.revoke();
+            self.take_written(&area);
             self.areas.remove(&area);
             failed = if failed == 0 { cells.failed() } else { failed };
         }
@@ -307,8 +277,8 @@ impl Node {
 
     /// The node ends: nothing is taken any more but what is there.
     pub(crate) fn end_sharing(&self) {
-        let writers = self.areas.writers().clone();
-        for area in writers {
+        self.end_rings();
+        for area in self.areas.those(|_| true) {
             area.memory.cells().revoke();
             self.take_written(&area);
         }
@@ -321,28 +291,31 @@ impl Node {
         handle: u64,
         how: Sharing,
     ) -> Outcome<()> {
-        let (fd, nonce, writes) = match how {
-            Sharing::Read { fd, nonce } => (fd, nonce, false),
-            Sharing::Write { fd, nonce } => (fd, nonce, true),
+        let (fd, nonce) = match how {
             Sharing::SettleAll => {
                 self.settle(None);
                 return Ok(());
             }
             Sharing::Settle => {
                 self.settle(Some(&*session.find(handle)?));
-                return Ok(());
+                return self.settle_later(session, handle, false);
             }
-            Sharing::End => return self.stop_sharing(session, Some(handle), Some(true)),
+            Sharing::Write { .. } | Sharing::Later { .. } if self.engine.is_limited(session.job.flow()) => {
+                // What is written there has been acknowledged, and cannot wait.
+                return Err(Errno::BUSY.into());
+            }
+            Sharing::Write { fd, nonce } => (fd, nonce),
+            Sharing::Later { fd, nonce } => return self.begin_ring(link, session, fd, nonce),
+            Sharing::End => return self.stop_sharing(session, Some(handle)),
             Sharing::Never => {
                 let file = session.find(handle)?;
-                let mut slot = self.areas.slot(slot_of(&file));
-                // For good: nobody tells when a mapping goes.
-                slot.never.push((file.dev, file.ino));
-                slot.begun();
-                let theirs = |a: &&Arc<Area>| a.writes && a.same(&file);
-                let theirs: Vec<_> = slot.areas.iter().filter(theirs).cloned().collect();
-                drop(slot);
-                for area in theirs {
+                let new = self.areas.writers().never.insert((file.dev, file.ino));
+                if new {
+                    // For good: nobody tells when a mapping goes.
+                    self.areas.hold(&file);
+                }
+                self.revoke_rings(&file);
+                for area in self.areas.those(|area| area.same(&file)) {
                     area.memory.cells().revoke();
                     self.take_written(&area);
                 }
@@ -350,21 +323,20 @@ impl Node {
             }
         };
         let file = session.find(handle)?;
-        let needed = if writes { OpenFlags::WRITE } else { OpenFlags::READ };
         let unfit =
             OpenFlags::PATH | OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
-        if !file.flags().has(needed) || file.flags().0 & unfit.0 != 0 && writes || file.directory {
+        if !file.flags().has(OpenFlags::WRITE) || file.flags().0 & unfit.0 != 0 || file.directory {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let len = if writes { CELLS + RING } else { CELLS };
         let not_here = |_| Failure::new(Errno::OPNOTSUPP, "no memory can be shared with this client");
-        let memory = ClientMap::open(link.fd(), fd, len).map_err(not_here)?;
+        let memory = ClientMap::open(link.fd(), fd, CELLS + RING).map_err(not_here)?;
         if memory.cells().nonce.load(SeqCst) != nonce {
             return Err(Errno::INVAL.into());
         }
         // An answer may have been lost: what was there before is taken first.
-        self.stop_sharing(session, Some(handle), Some(writes))?;
+        self.settle_rings();
+        self.stop_sharing(session, Some(handle))?;
         let session = Arc::clone(session);
-        self.areas.enter(Area { session, handle, file, memory, writes, taking: Mutex::default() })
+        self.areas.enter(Area { session, handle, file, memory, taking: Mutex::default() })
     }
 }

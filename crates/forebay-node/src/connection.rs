@@ -142,6 +142,7 @@ impl Connection {
             exports: self.node.exports.iter().map(|e| e.name.clone()).collect(),
             epoch,
             resumed,
+            board: self.node.areas.board_at(),
             proof: shown.proof,
         };
         let sent = self.send_message(self.node.reply(epoch, Opcode::Hello, header.id.get(), 0, 0), &welcome);
@@ -244,7 +245,7 @@ impl Connection {
                 let grace = Nanos::from(self.node.config.grace);
                 let linger = header.has(flag::LINGER).then(|| received + grace);
                 // It does not wait to be told how the last of its writes went.
-                let _ = self.node.stop_sharing(session, None, None);
+                let _ = self.node.stop_sharing(session, None);
                 let left = self.node.sessions.leave(session, linger);
                 for other in left.connections.iter().filter(|c| !Arc::ptr_eq(c, &self.link)) {
                     other.stop_receiving();

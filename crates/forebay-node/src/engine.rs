@@ -10,7 +10,7 @@ use crate::stats::counting;
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
-use forebay_types::{FileId, Histogram, Nanos, OpKind, RequestId};
+use forebay_types::{FileId, FlowId, Histogram, Nanos, OpKind, RequestId};
 use forebay_wire::frame::{Header, Opcode};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -272,6 +272,18 @@ impl Engine {
         let waits = !s.queue.is_empty();
         self.busy.store(waits || s.active >= self.limit, Relaxed);
         waits
+    }
+
+    /// Something was done that had been acknowledged before, and could not wait.
+    pub(crate) fn passed_by(&self, access: &Access) {
+        let (mut s, now) = (self.lock(), self.now());
+        s.collector.arrive(now, access);
+        s.collector.complete(now, access.flow, access.len);
+    }
+
+    /// Whether what the flow does has a limit.
+    pub(crate) fn is_limited(&self, flow: FlowId) -> bool {
+        self.lock().queue.limits().any(|(limited, _)| limited == flow)
     }
 
     /// A metadata operation that does not go through the scheduler begins.

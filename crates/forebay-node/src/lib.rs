@@ -20,6 +20,7 @@ mod file;
 mod identity;
 mod job;
 mod jobs;
+mod later;
 mod layout;
 mod ledger;
 mod link;

@@ -10,6 +10,7 @@ use crate::file::OpenFile;
 use crate::identity::{ActAs, Identities};
 use crate::job::Job;
 use crate::jobs::Jobs;
+use crate::later::Rings;
 use crate::layout::LayoutSource;
 use crate::ledger::Ledgers;
 use crate::link::Link;
@@ -124,6 +125,7 @@ pub struct Node {
     pub(crate) ledgers: Ledgers,
     pub(crate) spinners: Spinners,
     pub(crate) areas: Areas,
+    pub(crate) rings: Rings,
     pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
@@ -215,6 +217,7 @@ impl Node {
             ledgers,
             spinners: Spinners::default(),
             areas: Areas::default(),
+            rings: Rings::default(),
             started: sys::now(),
             probing: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),
@@ -307,7 +310,7 @@ impl Node {
     fn tidy(&self, left: Vec<Holdings>, lingered: Vec<Arc<OpenFile>>) {
         for session in left.iter().filter_map(|holdings| holdings.session.as_ref()) {
             // Nobody is there to be told.
-            let _ = self.stop_sharing(session, None, None);
+            let _ = self.stop_sharing(session, None);
         }
         self.settle(None);
         drop((left, lingered));

@@ -61,6 +61,12 @@ impl Node {
         (request, meta_access(session))
     }
 
+    /// A write that does not go through the scheduler, as the pattern metrics see it.
+    pub(crate) fn write_access(&self, session: &Session, file: &OpenFile, offset: u64, len: u64) -> Access {
+        let (flow, client) = (session.job.flow(), session.client);
+        Access { flow, client, file: file.file_id(), op: OpKind::Write, offset, len }
+    }
+
     /// The request as the scheduler and as the pattern metrics see it. Appends go where the end is:
     /// they are never contiguous to anything, so to the scheduler each is a file of its own.
     pub(crate) fn describe(
@@ -332,7 +338,8 @@ impl Node {
         frame.extend_from_slice(&[0; HEADER_LEN]);
         self.settle_for(meta);
         let changing = self.areas.change_by(session, meta);
-        let done = act_for(session).and_then(|()| Call::new(self, link, session, header).run(meta, frame));
+        let call = Call::new(self, link, session, header, changing.scope);
+        let done = act_for(session).and_then(|()| call.run(meta, frame));
         drop(changing);
         if reaches_storage(meta) {
             self.storage.metadata();

@@ -4,6 +4,7 @@
 pub(crate) mod acting;
 
 use forebay_types::Nanos;
+use forebay_wire::session::board::{self, Board};
 use forebay_wire::session::ledger::Entry;
 use forebay_wire::session::stream::{CELLS, Cells};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -178,6 +179,54 @@ impl Drop for SharedMap {
     }
 }
 
+/// This node's [`Board`], in memory that clients of its host may map.
+#[derive(Debug)]
+pub(crate) struct BoardMap {
+    start: NonNull<Board>,
+    /// By which others find it.
+    fd: OwnedFd,
+}
+
+// SAFETY: a `BoardMap` owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for BoardMap {}
+// SAFETY: a board is made of atomics.
+unsafe impl Sync for BoardMap {}
+
+impl BoardMap {
+    pub(crate) fn new() -> Result<BoardMap, Errno> {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(c"forebay-board", flags)?;
+        rustix::fs::ftruncate(&fd, board::LEN as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nobody's memory.
+        let start = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), board::LEN, access, MapFlags::SHARED, &fd, 0)?
+        };
+        Ok(BoardMap { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, fd })
+    }
+
+    pub(crate) fn at(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl std::ops::Deref for BoardMap {
+    type Target = Board;
+    fn deref(&self) -> &Board {
+        // SAFETY: page-aligned and long enough; atomics, for which every bit pattern is valid.
+        unsafe { self.start.as_ref() }
+    }
+}
+
+impl Drop for BoardMap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned and no borrow of it can outlive it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), board::LEN) };
+    }
+}
+
 /// Memory of a client on this host, for one open file: [`Cells`], and a ring where it writes.
 #[derive(Debug)]
 pub(crate) struct ClientMap {
@@ -232,6 +281,29 @@ impl ClientMap {
         let (at, len) = if within { (part.start, part.len()) } else { (0, 0) };
         // SAFETY: within the mapping, as was just checked.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(CELLS + at), len) }
+    }
+}
+
+impl ClientMap {
+    /// A copy of a part of the ring, which is nobody else's.
+    pub(crate) fn copy(&self, part: std::ops::Range<usize>) -> Vec<u8> {
+        let within = part.start <= part.end && part.end <= self.len - CELLS;
+        let (at, len) = if within { (part.start, part.len()) } else { (0, 0) };
+        let mut own = Vec::with_capacity(len);
+        // SAFETY: within the mapping, as was just checked.
+        let from = unsafe { self.start.as_ptr().add(CELLS + at) };
+        let words = from.align_offset(size_of::<u64>()).min(len);
+        let tail = words + (len - words) / size_of::<u64>() * size_of::<u64>();
+        // SAFETY: each is within the mapping. The client may write there meanwhile: every byte is read once, as it
+        // is, and nothing is concluded from it before it is in memory of this process.
+        unsafe {
+            (0..words).for_each(|i| own.push(from.add(i).read_volatile()));
+            for i in (words..tail).step_by(size_of::<u64>()) {
+                own.extend_from_slice(&from.add(i).cast::<u64>().read_volatile().to_ne_bytes());
+            }
+            (tail..len).for_each(|i| own.push(from.add(i).read_volatile()));
+        }
+        own
     }
 }
 
@@ -360,6 +432,31 @@ pub(crate) fn wait_for_termination() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_clients_write_is_copied_whole() {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let (ours, _theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let memory =
+            rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let bytes: Vec<u8> = (0..200).collect();
+        rustix::fs::ftruncate(&memory, (CELLS + bytes.len()) as u64).unwrap();
+        rustix::io::pwrite(&memory, &bytes, CELLS as u64).unwrap();
+        let open =
+            || ClientMap::open(std::os::fd::AsFd::as_fd(&ours), memory.as_raw_fd(), CELLS + bytes.len());
+        assert!(open().is_err(), "it could become shorter");
+        rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
+        let map = open().unwrap();
+        for from in 0..20 {
+            for to in from..bytes.len() {
+                assert_eq!(map.copy(from..to), bytes[from..to], "{from}..{to}");
+            }
+        }
+        assert!(map.copy(100..201).is_empty() && map.copy(usize::MAX - 1..usize::MAX).is_empty());
+    }
 
     #[test]
     fn maps_are_aligned_and_zero_again_after_discard() {

@@ -63,6 +63,7 @@ fn impostor(
                 exports: vec!["x".into()],
                 epoch: Epoch(0),
                 resumed: false,
+                board: None,
                 proof: prove(&hello, &challenge),
             };
             body.clear();

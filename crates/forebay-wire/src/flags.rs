@@ -49,6 +49,9 @@ impl OpenFlags {
     /// For writing.
     pub const WRITE: OpenFlags = OpenFlags(2);
 
+    /// The answer may say how long it stays true, and bring all that is in a small file.
+    pub const SEEN: OpenFlags = OpenFlags(1 << 14);
+
     /// From the argument of `open(2)` on this machine. Flags that concern only the descriptor
     /// (close-on-exec, non-blocking…) are left out.
     pub fn from_linux(raw: i32) -> OpenFlags {

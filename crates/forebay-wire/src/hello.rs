@@ -83,7 +83,7 @@ pub struct Hello<'a> {
 }
 
 /// What the node replies to a [`Hello`] it accepts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The version that is spoken from here on.
     pub version: u16,
@@ -101,8 +101,18 @@ pub struct Welcome {
     pub epoch: Epoch,
     /// Whether the node still had this session (after a broken connection).
     pub resumed: bool,
+    /// Where clients of the node's own host find its [`crate::session::board`].
+    pub board: Option<BoardAt>,
     /// Keyed hash of the same under the job's secret: the node knows it, too.
     pub proof: [u8; 32],
+}
+
+/// A node's board: the descriptor that it has of it, and the nonce it begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // said above
+pub struct BoardAt {
+    pub fd: i32,
+    pub nonce: u64,
 }
 
 /// The version both ends speak, from a node's greeting.
@@ -162,8 +172,8 @@ impl Proof<'_> {
 
     fn mac(&self, side: Side, secret: &Secret) -> Hmac<Sha256> {
         let purpose = match side {
-            Side::Client => b"forebay client 5",
-            Side::Node => b"forebay  node  5",
+            Side::Client => b"forebay client 6",
+            Side::Node => b"forebay  node  6",
         };
         self.keyed(purpose, secret)
     }

@@ -1,4 +1,5 @@
-//! Small requests that follow each other do not make a trip each, and nobody can tell but by the time.
+//! Small requests that follow each other, and small files, do not make a trip for everything, and nobody can
+//! tell but by the time.
 
 use std::process::{Command, Output};
 
@@ -25,6 +26,40 @@ fn run(test: &str, script: &str, env: &[(&str, &str)]) -> Option<(Output, serde_
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     Some((out, serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap()))
+}
+
+/// Finds its I/O node.
+const VICTIM: &str = r#"
+import os, signal, sys, time
+def node():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % pid) as f: parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            with open("/proc/%s/cmdline" % pid, "rb") as f: words = f.read().split(b"\0")
+        except OSError: continue
+        if parent == os.getppid() and b"node" in words: return int(pid)
+victim = node()
+"#;
+
+/// Runs a Python script that is told `how` and where its files are, and may end its I/O node: what it said, the report,
+/// and the directory whose `E` has the files.
+fn beside(script: &str, how: &str) -> (Output, serde_json::Value, tempfile::TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let (export, report) = (home.path().join("E"), home.path().join("report.json"));
+    std::fs::create_dir(&export).unwrap();
+    let forebay = env!("CARGO_BIN_EXE_forebay");
+    let out = Command::new("timeout")
+        .args(["-k", "5", "120", forebay, "run", "--via", "preload", "--deadline", "3", "--report"])
+        .arg(&report)
+        .arg("--at")
+        .arg(&export)
+        .args(["--", "python3", "-c", &format!("{VICTIM}{script}"), how])
+        .arg(&export)
+        .env("TMPDIR", home.path())
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    (out, report, home)
 }
 
 /// How often the node did this, and how many bytes it moved.
@@ -208,16 +243,7 @@ for name in "much", "close", "fsync", "little": assert os.stat(os.environ["D"] +
 #[test]
 fn a_dead_node_is_noticed() {
     let script = r#"
-import os, signal, sys, time
-how, name = sys.argv[1:]
-def node():
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid) as f: parent = int(f.read().rsplit(")", 1)[1].split()[1])
-            with open("/proc/%s/cmdline" % pid, "rb") as f: words = f.read().split(b"\0")
-        except OSError: continue
-        if parent == os.getppid() and b"node" in words: return int(pid)
-victim = node()
+how, name = sys.argv[1], sys.argv[2] + "/log"
 fd = os.open(name, os.O_WRONLY | os.O_CREAT, 0o644)
 for i in range(100): os.write(fd, b"%0100d\n" % i)
 if how != "exit": time.sleep(0.5)
@@ -236,39 +262,293 @@ os._exit(4)
         return forebay_testkit::skipped("a_dead_node_is_noticed", "no python3");
     }
     for how in ["write", "exec", "exit"] {
-        let home = tempfile::tempdir().unwrap();
-        let (export, report) = (home.path().join("E"), home.path().join("report.json"));
-        std::fs::create_dir(&export).unwrap();
-        let out = Command::new("timeout")
-            .args([
-                "-k",
-                "5",
-                "120",
-                env!("CARGO_BIN_EXE_forebay"),
-                "run",
-                "--via",
-                "preload",
-                "--deadline",
-                "3",
-            ])
-            .arg("--report")
-            .arg(&report)
-            .arg("--at")
-            .arg(&export)
-            .args(["--", "python3", "-c", script, how])
-            .arg(export.join("log"))
-            .env("TMPDIR", home.path())
-            .output()
-            .unwrap();
+        let (out, report, home) = beside(script, how);
         let told = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{how}: {} {told}", out.status);
-        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
-        let there = std::fs::read(export.join("log")).unwrap().len() / 101;
+        let there = std::fs::read(home.path().join("E/log")).unwrap().len() / 101;
         let writes = report["operations"].as_array().unwrap().iter().find(|o| o["name"] == "write").unwrap();
         // At its end all that was missing; before it, nothing was.
         let lost = how == "exit" && there < 100;
         assert!(there == 100 || lost, "{how}: {there} lines");
         let failed = writes["errors"].as_u64().unwrap();
         assert_eq!(failed > 0, lost || how == "write", "{how}: {there} lines, {writes}\n{told}");
+    }
+}
+
+/// Opening a small file brings its attributes and what is in it; nothing else is asked for.
+#[test]
+fn a_small_file_comes_with_its_open() {
+    let script = r#"
+import os
+os.chdir(os.environ["D"])
+for i in range(200):
+    with open("f%d" % i, "wb") as f: f.write(b"%d " % i * i)
+os.sync()
+for i in range(200):
+    fd = os.open("f%d" % i, os.O_RDONLY)
+    assert os.fstat(fd).st_size == len(b"%d " % i) * i
+    assert os.read(fd, 100000) == b"%d " % i * i
+    assert os.read(fd, 100000) == b""
+    assert os.pread(fd, 2, 1) == (b"%d " % i * i)[1:3]
+    os.close(fd)
+"#;
+    let Some((_, report)) = run("a_small_file_comes_with_its_open", script, &[]) else { return };
+    let (reads, stats) = (served(&report, "read").0, served(&report, "stat").0);
+    // What comes with an open is counted as the read it is.
+    assert!((199..210).contains(&reads) && stats < 210, "{reads} reads, {stats} stats");
+}
+
+/// What came with an open is not used once another process has changed the file, by whatever way.
+#[test]
+fn what_came_with_an_open_is_what_is_there() {
+    let script = r#"
+import os, random
+os.chdir(os.environ["D"])
+seed = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+rng = random.Random(seed)
+there, back = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(there[1]); os.close(back[0])
+    kept = None
+    while True:
+        do = os.read(there[0], 1)
+        if not do: os._exit(0)
+        if do == b"w":
+            fd = os.open("f", os.O_WRONLY); os.pwrite(fd, b"W", 3); os.close(fd)
+        elif do == b"k":
+            # A file that is made, written and not closed yet.
+            if kept is not None: os.close(kept)
+            kept = os.open("f", os.O_WRONLY | os.O_TRUNC)
+            os.write(kept, b"kept")
+        elif do == b"m":
+            if kept is not None: os.write(kept, b"more")
+        elif do == b"t": os.truncate("f", 2)
+        elif do == b"o": open("f", "wb").close()
+        elif do == b"c": os.chmod("f", rng.randrange(0o600, 0o700))
+        elif do == b"u": os.utime("f", (rng.randrange(1 << 30), rng.randrange(1 << 30)))
+        elif do == b"l":
+            try: os.link("f", "g")
+            except FileExistsError: os.unlink("g")
+        s = os.stat("f")
+        with open("f", "rb") as f: text = f.read()
+        said = "%d %d %d %d %s" % (s.st_size, s.st_mode, s.st_mtime_ns, s.st_nlink, text.hex())
+        os.write(back[1], b"%-400s" % said.encode())
+os.close(there[0]); os.close(back[1])
+with open("f", "wb") as f: f.write(b"0123456789")
+for k in range(400):
+    if rng.random() < 0.1: 
+        with open("f", "wb") as f: f.write(bytes(rng.choices(b"abcdef", k=rng.randrange(1, 60))))
+    fd = os.open("f", os.O_RDONLY)
+    if rng.random() < 0.3: os.fstat(fd)
+    if rng.random() < 0.3: os.read(fd, 1); os.lseek(fd, 0, os.SEEK_SET)
+    how = rng.choice("wktocumlm")
+    os.write(there[1], how.encode())
+    size, mode, mtime, links, *text = os.read(back[0], 400).decode().split()
+    s = os.fstat(fd)
+    seen = (s.st_size, s.st_mode, s.st_mtime_ns, s.st_nlink)
+    assert seen == (int(size), int(mode), int(mtime), int(links)), (seed, k, how, seen, size, mode, mtime, links)
+    got = os.read(fd, 1000)
+    assert got == bytes.fromhex("".join(text)), (seed, k, how, got)
+    os.close(fd)
+os.close(there[1])
+assert os.waitpid(child, 0)[1] == 0, seed
+"#;
+    run("what_came_with_an_open_is_what_is_there", script, &[]);
+}
+
+/// What is done to a file between its making and its close is seen by others at once, survives its process and
+/// is told at the close if it failed.
+#[test]
+fn what_is_done_later_is_as_if_it_were_done() {
+    let script = r#"
+import os, signal, errno, resource
+os.chdir(os.environ["D"])
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+def make(name): return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+for i in range(10): os.close(make("before%d" % i))
+there, back = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(there[1]); os.close(back[0])
+    while True:
+        name = os.read(there[0], 20).decode().strip()
+        if not name: os._exit(0)
+        s = os.stat(name)
+        with open(name, "rb") as f: text = f.read()
+        os.write(back[1], b"%-99s" % (b"%d %o %d %s" % (s.st_size, s.st_mode & 0o777, s.st_mtime_ns, text)))
+os.close(there[0]); os.close(back[1])
+def told(name):
+    os.write(there[1], b"%-20s" % name.encode())
+    return os.read(back[0], 99).split()
+for i in range(100):
+    name = "file%d" % i
+    fd = make(name)
+    assert os.fstat(fd).st_size == 0
+    assert os.write(fd, b"first") == 5
+    if i % 2: assert told(name)[::3] == [b"5", b"first"], i
+    assert os.write(fd, b"-second") == 7
+    os.utime(fd, ns=(5, i * 1000))
+    os.fchown(fd, os.geteuid(), os.getegid())
+    os.fchmod(fd, 0o640)
+    if i % 3 == 0: assert told(name) == [b"12", b"640", b"%d" % (i * 1000), b"first-second"], i
+    if i % 5 == 0: assert os.fstat(fd).st_size == 12
+    if i % 7 == 0: os.ftruncate(fd, 5); os.utime(fd, ns=(5, i * 1000))
+    os.close(fd)
+    assert told(name) == [b"5" if i % 7 == 0 else b"12", b"640", b"%d" % (i * 1000), b"first" if i % 7 == 0 else b"first-second"], i
+# Killed between the two.
+for i in range(20):
+    r, w = os.pipe()
+    victim = os.fork()
+    if victim == 0:
+        for k in range(5): os.close(make("victim%d-%d" % (i, k)))
+        fd = make("killed%d" % i)
+        os.write(fd, b"acknowledged")
+        os.fchmod(fd, 0o604)
+        os.write(w, b"x")
+        signal.pause()
+    os.read(r, 1)
+    os.kill(victim, signal.SIGKILL)
+    os.waitpid(victim, 0)
+    got = told("killed%d" % i)
+    assert (got[0], got[1], got[3]) == (b"12", b"604", b"acknowledged"), (i, got)
+# The node may write 8 MiB to a file and not more.
+for end in os.close, os.fsync:
+    fd = make("toolong" + end.__name__)
+    try:
+        os.pwrite(fd, b"beyond", 8 << 20)
+        end(fd)
+    except OSError as e: assert e.errno == errno.EFBIG, e
+    else: assert False, "nobody was told"
+os.close(there[1])
+assert os.waitpid(child, 0)[1] == 0
+"#;
+    let limit = [("LIMIT", "8192")];
+    let Some((_, report)) = run("what_is_done_later_is_as_if_it_were_done", script, &limit) else { return };
+    assert!(served(&report, "share").0 > 20, "no rings: {report}");
+}
+
+/// What came with an open is not what a child or another program uses that inherits the open file.
+#[test]
+fn what_came_with_an_open_is_not_inherited() {
+    let script = r#"
+import os, subprocess
+os.chdir(os.environ["D"])
+for how in "fork", "exec", "spawn":
+    with open("f", "wb") as f: f.write(b"before")
+    fd = os.open("f", os.O_RDONLY)
+    assert os.fstat(fd).st_size == 6
+    os.set_inheritable(fd, True)
+    go, gone = os.pipe(), os.pipe()
+    os.set_inheritable(go[0], True)
+    wait = "import os; os.read(%d, 1); assert os.fstat(%d).st_size == 9; assert os.pread(%d, 99, 0) == b'afterward'"
+    wait = wait % (go[0], fd, fd)
+    if how == "spawn":
+        child = subprocess.Popen(["python3", "-c", wait], close_fds=False).pid
+    else:
+        child = os.fork()
+        if child == 0:
+            if how == "exec": os.execvp("python3", ["python3", "-c", wait])
+            exec(wait)
+            os._exit(0)
+    with open("f", "wb") as f: f.write(b"afterward")
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0, how
+    # And of the parent, too.
+    assert os.read(fd, 99) == b"afterward", how
+    os.close(fd)
+"#;
+    run("what_came_with_an_open_is_not_inherited", script, &[]);
+}
+
+/// Threads that make files at the same time, one of them together, while another process looks.
+#[test]
+fn threads_make_files_together() {
+    let script = r#"
+import os, threading
+os.chdir(os.environ["D"])
+def make(name): return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+there, back = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(there[1]); os.close(back[0])
+    while True:
+        name = os.read(there[0], 20).decode().strip()
+        if not name: os._exit(0)
+        with open(name, "rb") as f: text = f.read()
+        os.write(back[1], b"%-400s" % text)
+os.close(there[0]); os.close(back[1])
+asking, wrong = threading.Lock(), []
+def told(name):
+    with asking:
+        os.write(there[1], b"%-20s" % name.encode())
+        return os.read(back[0], 400).rstrip()
+both = make("both")
+def work(me):
+    try:
+        for i in range(150):
+            name = "%d-%d" % (me, i)
+            fd = make(name)
+            for k in range(5): assert os.write(fd, b"%d" % me * 9) == 9
+            os.pwrite(both, b"%d" % me, i * 4 + me)
+            os.fchmod(fd, 0o640)
+            if i % 10 == me: assert told(name) == b"%d" % me * 45, name
+            os.close(fd)
+            assert os.stat(name).st_size == 45 and os.stat(name).st_mode & 0o777 == 0o640, name
+            with open(name, "rb") as f: assert f.read() == b"%d" % me * 45, name
+    except BaseException as e: wrong.append(repr(e))
+threads = [threading.Thread(target=work, args=(me,)) for me in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert not wrong, wrong
+os.close(both)
+with open("both", "rb") as f: assert f.read() == b"0123" * 150
+os.close(there[1])
+assert os.waitpid(child, 0)[1] == 0
+"#;
+    run("threads_make_files_together", script, &[]);
+}
+
+/// The only I/O node dies with something that was acknowledged and put off: whoever goes on is told, whatever it does
+/// next; nobody is told of what was done before. Stopped first, the node cannot have done it.
+#[test]
+fn a_node_that_dies_with_what_was_put_off() {
+    let script = r#"
+how, home = sys.argv[1:]
+os.chdir(home)
+def make(name): return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+for i in range(10): os.close(make("before%d" % i))
+fd = make("file")
+if how != "done":
+    os.kill(victim, signal.SIGSTOP)
+    while open("/proc/%d/stat" % victim).read().rsplit(")", 1)[1].split()[0] != "T": time.sleep(0.001)
+assert os.write(fd, b"acknowledged") == 12
+if how == "done": time.sleep(0.5)
+os.kill(victim, signal.SIGKILL)
+if how == "exit": os._exit(0)
+time.sleep(0.05)
+try:
+    if how in ("close", "done"): os.close(fd)
+    elif how == "fsync": os.fsync(fd)
+    elif how == "exec": os.execv("/bin/true", ["true"])
+    else: os.write(fd, b"more")
+except OSError: os._exit(0 if how != "done" else 3)
+os._exit(4 if how != "done" else 0)
+"#;
+    if Command::new("python3").arg("--version").output().is_err() {
+        return forebay_testkit::skipped("a_node_that_dies_with_what_was_put_off", "no python3");
+    }
+    for how in ["close", "fsync", "write", "exec", "exit", "done"] {
+        let (out, report, export) = beside(script, how);
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{how}: {} {told}", out.status);
+        let there = std::fs::read(export.path().join("E/file")).unwrap();
+        assert_eq!(there, if how == "done" { &b"acknowledged"[..] } else { b"" }, "{how}");
+        if how == "exit" {
+            let all = report["operations"].as_array().unwrap();
+            let writes = all.iter().find(|o| o["name"] == "write").unwrap();
+            assert!(writes["errors"].as_u64().unwrap() > 0, "nobody was told: {writes}");
+        }
     }
 }

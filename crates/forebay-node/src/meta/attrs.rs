@@ -2,9 +2,11 @@
 
 use super::{Call, DONE, Object};
 use crate::fail::Outcome;
+use crate::file::OpenFile;
 use crate::path::{self, Parent, proc_name};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Answer, FsStat, Path, SetTime, Target};
+use forebay_wire::session::later::Later;
 use rustix::fd::AsFd;
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
@@ -44,8 +46,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn chown(&self, target: &Target<'_>, uid: u32, gid: u32) -> Outcome<Answer<'static>> {
-        let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
-        let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
+        let (uid, gid) = owner(uid, gid);
         let object = self.object(target)?;
         self.may_change()?;
         rustix::fs::chownat(object.fd(), c"", uid, gid, AtFlags::EMPTY_PATH)?;
@@ -195,6 +196,26 @@ impl<'a> Call<'a> {
         }
         Ok(DONE)
     }
+}
+
+/// What a client has put off, without its writes.
+pub(crate) fn set_attribute(file: &OpenFile, what: Later<'_>) -> Result<(), Errno> {
+    match what {
+        Later::Write { .. } => Err(Errno::INVAL),
+        Later::Chmod { mode } => rustix::fs::fchmod(file.fd(), Mode::from_raw_mode(mode & 0o7777)),
+        Later::Chown { uid, gid } => {
+            let (uid, gid) = owner(uid, gid);
+            rustix::fs::fchown(file.fd(), uid, gid)
+        }
+        Later::Utimens { atime, mtime } => {
+            let times = Timestamps { last_access: time(atime)?, last_modification: time(mtime)? };
+            rustix::fs::futimens(file.fd(), &times)
+        }
+    }
+}
+
+fn owner(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {
+    ((uid != u32::MAX).then(|| Uid::from_raw(uid)), (gid != u32::MAX).then(|| Gid::from_raw(gid)))
 }
 
 /// Calls `get` with a small buffer, and once more with the largest if that was too small.

@@ -1,15 +1,19 @@
 //! Operations on open files.
 
 use super::{Call, DONE};
+use crate::engine::Turn;
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::stats::Op;
+use crate::storage::Storage;
 use crate::{path, sys};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::flag;
-use forebay_wire::message::{Answer, Attr, Entry, Path, SeekKind, Target};
+use forebay_wire::frame::{Header, Opcode, flag};
+use forebay_wire::message::{Answer, Attr, Entry, Path, SMALL_FILE, SeekKind, Seen, Target};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 /// The most directory entries of one page, in bytes as the kernel has them: encoded they stay below
@@ -24,7 +28,8 @@ impl<'a> Call<'a> {
         flags: OpenFlags,
         mode: u32,
         identity: u64,
-    ) -> Outcome<Answer<'static>> {
+        out: &mut Vec<u8>,
+    ) -> Outcome<()> {
         let checked = path::check(&self.node.exports, path)?;
         let (raw, mode) = linux_flags(flags, mode);
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
@@ -35,11 +40,12 @@ impl<'a> Call<'a> {
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
-        self.opened(fd, attr, flags)
+        self.opened(fd, attr, flags, out)
     }
 
     /// Enters a file that was opened.
-    fn opened(&self, fd: OwnedFd, attr: Attr, flags: OpenFlags) -> Outcome<Answer<'static>> {
+    fn opened(&self, fd: OwnedFd, attr: Attr, asked: OpenFlags, out: &mut Vec<u8>) -> Outcome<()> {
+        let flags = asked.without(OpenFlags::SEEN);
         let kind = attr.mode & libc::S_IFMT;
         if kind != libc::S_IFREG && kind != libc::S_IFDIR && !flags.has(OpenFlags::PATH) {
             return Err(Failure::new(Errno::OPNOTSUPP, "pipes, sockets and devices are not forwarded"));
@@ -48,14 +54,63 @@ impl<'a> Call<'a> {
         let identity = path::identity(fd.as_fd(), &attr);
         self.identity.set(identity);
         let file = Arc::new(OpenFile::new(fd, &attr, identity, flags));
-        let handle = self.session.enter(file, limits.max_handles_per_session, limits.max_handles)?;
-        Ok(Answer::Opened { handle, attr, identity })
+        let entered = Arc::clone(&file);
+        let handle = self.session.enter(entered, limits.max_handles_per_session, limits.max_handles)?;
+        let asks = asked.has(OpenFlags::SEEN);
+        let later = asks && self.node.may_come_later(self.session, handle, &file);
+        let still = asks.then(|| self.node.areas.still(&file, self.changing, later)).flatten();
+        let Some(still) = still else {
+            if later {
+                // Nobody else knows the handle: there is nothing to be done, and nothing went wrong.
+                let _ = self.node.settle_later(self.session, handle, true);
+            }
+            Answer::Opened { handle, attr, identity, seen: None }.append_to(out);
+            return Ok(());
+        };
+        // What was seen before may have changed.
+        let attr = path::attr_of(file.fd())?;
+        let contents = self.contents(&file, &attr);
+        let seen = Some(Seen { still, contents: contents.as_deref(), later });
+        Answer::Opened { handle, attr, identity, seen }.append_to(out);
+        Ok(())
+    }
+
+    /// All that is in a small file that is opened to be read.
+    fn contents(&self, file: &OpenFile, attr: &Attr) -> Option<Vec<u8>> {
+        let unfit = OpenFlags::WRITE | OpenFlags::DIRECT | OpenFlags::PATH;
+        let fits = file.flags().has(OpenFlags::READ) && file.flags().0 & unfit.0 == 0;
+        if !fits || attr.mode & libc::S_IFMT != libc::S_IFREG || attr.size > SMALL_FILE {
+            return None;
+        }
+        if attr.size == 0 {
+            return Some(Vec::new());
+        }
+        // A read like any other: if it had to wait, or it is not certain that it has not, it is left to the client.
+        let (node, began) = (self.node, sys::now());
+        if node.engine.contended() || node.engine.schedules_metadata() {
+            return None;
+        }
+        let mut header = Header::request(Opcode::Read, self.header.id.get(), 0);
+        header.length = attr.size.into();
+        let (request, access) = node.describe(self.session, file, &header, Opcode::Read);
+        let Ok(Turn::Inline(ticket, _)) = node.engine.arrive(request, &access, true, None, || None) else {
+            return None;
+        };
+        let mut all = vec![0; attr.size as usize];
+        let read = |s: &dyn Storage| s.read(node.target(file, 0), &mut [IoSliceMut::new(&mut all)]);
+        let got = node.at_storage(self.session, read);
+        node.complete(&ticket, Some(got.as_ref().map_or(0, |n| *n as u64)));
+        let n = got.ok()?;
+        node.stats.read(n);
+        self.session.record(Op::READ, n as u64, sys::now().since(began), false);
+        (n as u64 == attr.size).then_some(all)
     }
 
     pub(super) fn close(&self, handle: u64) -> Outcome<Answer<'static>> {
         // Until when it may still be adopted, if a forked process may want to.
         let linger = self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into());
-        let written = self.node.stop_sharing(self.session, Some(handle), None);
+        let later = self.node.settle_later(self.session, handle, true);
+        let written = self.node.stop_sharing(self.session, Some(handle));
         let file = self.session.find(handle)?;
         let learned = match file.is_written() {
             true => self.node.at_storage(self.session, |s| s.close(file.fd())),
@@ -63,13 +118,13 @@ impl<'a> Call<'a> {
         };
         drop(file);
         self.session.close(handle, linger)?;
-        written.and(learned).map(|()| DONE)
+        later.and(written).and(learned).map(|()| DONE)
     }
 
     pub(super) fn adopt(&self, handle: u64) -> Outcome<Answer<'static>> {
         let file = self.session.adopt(handle, self.node.config.max_handles_per_session)?;
         let attr = path::attr_of(file.fd())?;
-        Ok(Answer::Opened { handle, attr, identity: file.identity })
+        Ok(Answer::Opened { handle, attr, identity: file.identity, seen: None })
     }
 
     pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {

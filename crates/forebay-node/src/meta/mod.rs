@@ -6,6 +6,8 @@ mod files;
 mod locks;
 mod names;
 
+pub(crate) use attrs::set_attribute;
+
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
 use crate::ledger::Verdict;
@@ -16,6 +18,7 @@ use crate::session::Session;
 use crate::sys::{self, acting};
 use forebay_wire::frame::Header;
 use forebay_wire::message::{Answer, Meta, Path, Target, UMASK_SHIFT};
+use forebay_wire::session::board::Scope;
 use forebay_wire::session::ledger::Begun;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
@@ -33,6 +36,8 @@ pub(crate) struct Call<'a> {
     begun: Cell<Option<Begun>>,
     /// The identity of the file that was opened.
     identity: Cell<u64>,
+    /// What it is changing.
+    changing: Scope,
 }
 
 impl<'a> Call<'a> {
@@ -41,9 +46,10 @@ impl<'a> Call<'a> {
         via: &'a Link,
         session: &'a Arc<Session>,
         header: &'a Header,
+        changing: Scope,
     ) -> Call<'a> {
         let (begun, identity) = (Cell::new(None), Cell::new(0));
-        Call { node, via, session, header, once: false, begun, identity }
+        Call { node, via, session, header, once: false, begun, identity, changing }
     }
 
     /// Carries the operation out and appends the encoded answer to `out`.
@@ -59,7 +65,9 @@ impl<'a> Call<'a> {
 
     fn carry_out(&self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         let answer = match *meta {
-            Meta::Open { path, flags, mode, identity } => self.open(&path, flags, mode, identity)?,
+            Meta::Open { path, flags, mode, identity } => {
+                return self.open(&path, flags, mode, identity, out);
+            }
             Meta::Close { handle } => self.close(handle)?,
             Meta::Adopt { session: _, handle } => self.adopt(handle)?,
             Meta::Fsync { handle, data_only } => self.fsync(handle, data_only)?,

@@ -28,6 +28,9 @@ fn preferred(mut a: Attr) -> Attr {
 
 /// The attributes of an open file.
 pub(crate) fn attr_of(file: &File) -> Result<Attr, Error> {
+    if let Some(known) = state().client().attributes(file) {
+        return Ok(preferred(known));
+    }
     let stat = |handle| Meta::Stat { target: Target::Handle(handle) };
     state().client().meta_on(file, stat, want_attr).map(preferred).or_else(|e| {
         let local = super::io::direct_fd(file, &e).filter(|&fd| fd >= 0).ok_or(e)? as c_int;

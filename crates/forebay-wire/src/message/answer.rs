@@ -2,6 +2,7 @@
 
 use super::{LockRange, append_to, encode_into};
 use crate::WireError;
+use crate::session::board::Still;
 use forebay_types::Epoch;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,21 @@ pub struct FsStat {
     pub kind: u64,
 }
 
+/// What a node saw of a file that it opened, as long as the counts on its [`crate::session::board`] hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen<'a> {
+    /// The counts.
+    pub still: Still,
+    /// All that is in the file, if it was opened to be read and is small.
+    #[serde(borrow, with = "serde_bytes")]
+    pub contents: Option<&'a [u8]>,
+    /// Small things may be done to it later ([`crate::session::later`]).
+    pub later: bool,
+}
+
+/// The most that is in a file of which the whole comes with the answer to its open.
+pub const SMALL_FILE: u64 = 32 << 10;
+
 /// The answer to a [`super::Meta`] that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer<'a> {
@@ -70,6 +86,9 @@ pub enum Answer<'a> {
         attr: Attr,
         /// What tells it from any other file that had or will have its inode number; never 0.
         identity: u64,
+        /// How long this stays true, if it was asked for ([`crate::flags::OpenFlags::SEEN`]).
+        #[serde(borrow)]
+        seen: Option<Seen<'a>>,
     },
     /// Attributes.
     Attr(Attr),

@@ -4,7 +4,7 @@
 mod answer;
 mod lock;
 
-pub use answer::{Answer, Attr, Entry, Fate, FsStat};
+pub use answer::{Answer, Attr, Entry, Fate, FsStat, SMALL_FILE, Seen};
 pub use lock::{LockKind, LockOwner, LockRange, LockRecord};
 
 use crate::flags::OpenFlags;
@@ -252,11 +252,12 @@ pub enum Meta<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // said above
 pub enum Sharing {
-    /// The client reads ahead and is told of changes.
-    Read { fd: i32, nonce: u64 },
     /// The client writes into the memory. `EBUSY` if somebody does so already for this file.
     Write { fd: i32, nonce: u64 },
-    /// All that the client has written there is to be in the file now.
+    /// The client has a ring for small things that are done to the files it makes
+    /// ([`crate::session::later`]); `handle` is none.
+    Later { fd: i32, nonce: u64 },
+    /// All that the client has written to memory is to be in the file now.
     Settle,
     /// The same, and nothing is shared any more. The answer is the error if something could not be written.
     End,

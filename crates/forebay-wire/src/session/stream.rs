@@ -1,14 +1,14 @@
 //! Small requests that follow each other through an open file, without a trip each. Client and node of
-//! one host share a piece of memory, one for each such file: [`Cells`], and behind them (to write) a ring.
+//! one host share a piece of memory, one for each such file that is written: [`Cells`], and behind them a ring.
 //!
-//! *Reading*: the client reads ahead, and uses what it has only while nothing changes the file. The node
-//! counts every change before it begins and after it has ended, so whoever finds the counts as they were
-//! before he read has what is in the file.
+//! *Reading*: the client reads ahead, and uses what it has only while nothing changes the file, which the
+//! node's [`Board`] tells.
 //!
 //! *Writing*: a write is a copy into the ring and a new [`Cells::tail`]. The node writes it to the file:
 //! before it carries out anything that could tell the difference, when the client asks, when the client
 //! has ended (however it did), and soon in any case. One writes the tail, the other the head: nobody waits.
 
+use super::board::{Board, Still};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -35,49 +35,14 @@ const LONGEST_REST: u32 = 1 << 16;
 pub struct Cells {
     /// Which memory this is, so that nobody takes another for it.
     pub nonce: AtomicU64,
-    begun: AtomicU64,
-    ended: AtomicU64,
     tail: AtomicU64,
     head: AtomicU64,
     failed: AtomicU32,
     revoked: AtomicU32,
+    owes: AtomicU32,
 }
 
-/// The state of a file between two changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Still(u64);
-
 impl Cells {
-    /// Node: the reader comes while `changes` are under way.
-    pub fn watch(&self, changes: u64) {
-        self.ended.store(0, Ordering::Relaxed);
-        self.begun.store(changes, Ordering::Release);
-    }
-
-    /// Node: a change is about to begin.
-    pub fn begin(&self) {
-        // Seen by whoever sees anything of the change.
-        self.begun.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Node: a change has ended.
-    pub fn end(&self) {
-        self.ended.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Client: nothing changes the file now. What is read after this is in it as long as that
-    /// [`holds`](Cells::holds).
-    pub fn still(&self) -> Option<Still> {
-        let ended = self.ended.load(Ordering::SeqCst);
-        let begun = self.begun.load(Ordering::SeqCst);
-        (begun == ended).then_some(Still(begun))
-    }
-
-    /// Client: whether nothing has begun to change the file since.
-    pub fn holds(&self, since: Still) -> bool {
-        self.begun.load(Ordering::SeqCst) == since.0
-    }
-
     /// Client, before the node knows of it: writing begins here.
     pub fn start(&self, at: u64) {
         self.head.store(at, Ordering::Relaxed);
@@ -133,6 +98,16 @@ impl Cells {
         self.failed.store(errno.max(1), Ordering::Release);
     }
 
+    /// Node: something went wrong that it has not told yet, or nothing any more.
+    pub fn owe(&self, something: bool) {
+        self.owes.store(something.into(), Ordering::SeqCst);
+    }
+
+    /// Client: whether there is something that the node has not told.
+    pub fn owes(&self) -> bool {
+        self.owes.load(Ordering::SeqCst) != 0
+    }
+
     /// The error with which writing has ended, 0 if it has not.
     pub fn failed(&self) -> u32 {
         self.failed.load(Ordering::Acquire)
@@ -183,16 +158,24 @@ impl Sequence {
 pub struct Window {
     start: u64,
     len: usize,
+    /// The file ends where this does.
+    ends: bool,
     still: Option<Still>,
     size: usize,
 }
 
 impl Window {
-    /// Where in what was read ahead the bytes lie, if all of them do, and the file is still the same.
-    pub fn find(&self, cells: &Cells, offset: u64, len: usize) -> Option<Range<usize>> {
+    /// Where in what was read ahead the bytes lie that a read would give, if all of them do, and the file is
+    /// still the same.
+    pub fn find(&self, board: &Board, offset: u64, len: usize) -> Option<Range<usize>> {
+        let still = self.still.as_ref()?;
         let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         let end = at.checked_add(len)?;
-        (end <= self.len && cells.holds(self.still?)).then_some(at..end)
+        let part = match self.ends {
+            true => at.min(self.len)..end.min(self.len),
+            false => at..end,
+        };
+        (part.end <= self.len && board.contents_hold(still)).then_some(part)
     }
 
     /// Whether the bytes were read ahead, whatever has become of the file.
@@ -201,15 +184,20 @@ impl Window {
         self.len > 0 && offset >= self.start && offset.saturating_add(len as u64) <= end
     }
 
+    /// Whether there is anything.
+    pub fn is_empty(&self) -> bool {
+        self.still.is_none()
+    }
+
     /// How much to read for a stream that asks for `len` bytes now: more every time.
     pub fn grow(&mut self, len: usize) -> usize {
         self.size = (self.size * 2).max(len * 8).clamp(SMALL, FURTHEST);
         self.size
     }
 
-    /// `len` bytes were read at `start`, and this was seen before that.
-    pub fn filled(&mut self, start: u64, len: usize, still: Still) {
-        (self.start, self.len, self.still) = (start, len, Some(still));
+    /// `len` bytes were read at `start`, and there were no more (`ends`); this was seen before that.
+    pub fn filled(&mut self, start: u64, len: usize, ends: bool, still: Still) {
+        (self.start, self.len, self.ends, self.still) = (start, len, ends, Some(still));
     }
 
     /// Nothing of it is used any more.
@@ -244,22 +232,24 @@ mod tests {
 
     #[test]
     fn a_change_ends_what_was_read_ahead() {
-        let cells = Cells::default();
-        cells.watch(1);
-        assert_eq!(cells.still(), None, "a change is under way");
-        cells.end();
-        let still = cells.still().unwrap();
+        use super::super::board::Scope;
+        let board = Board::default();
         let mut w = Window::default();
-        w.filled(100, 50, still);
-        assert_eq!(w.find(&cells, 110, 40), Some(10..50));
-        assert_eq!(w.find(&cells, 110, 41), None, "not all of it");
-        assert_eq!(w.find(&cells, 99, 1), None);
-        cells.begin();
-        assert_eq!(w.find(&cells, 110, 40), None, "before the change");
-        assert_eq!(cells.still(), None);
-        cells.end();
-        assert_eq!(w.find(&cells, 110, 40), None, "and after it");
-        assert!(cells.still().is_some());
+        assert!(w.is_empty() && w.find(&board, 0, 0).is_none());
+        w.filled(100, 50, false, board.still(7, Scope::Nothing, false).unwrap());
+        assert_eq!(w.find(&board, 110, 40), Some(10..50));
+        assert_eq!(w.find(&board, 110, 41), None, "not all of it");
+        assert_eq!(w.find(&board, 99, 1), None);
+        w.filled(100, 50, true, board.still(7, Scope::Nothing, false).unwrap());
+        assert_eq!(w.find(&board, 110, 4096), Some(10..50), "all there is");
+        assert_eq!(w.find(&board, 150, 10), Some(50..50), "the end");
+        assert_eq!(w.find(&board, i64::MAX as u64, 10), Some(50..50), "far behind it");
+        assert_eq!(w.find(&board, 99, 1), None);
+        board.begin(Scope::Place(7));
+        assert_eq!(w.find(&board, 110, 40), None, "before the change");
+        assert!(w.covers(110, 40));
+        board.end(Scope::Place(7));
+        assert_eq!(w.find(&board, 110, 40), None, "and after it");
     }
 
     #[test]
@@ -307,28 +297,6 @@ mod tests {
             }
             take(&cells, &ring, &mut file);
             prop_assert!(file == written);
-        }
-
-        /// A reader who uses what he read ahead reads what is in the file, whatever changes it when.
-        #[test]
-        fn what_is_used_is_what_is_there(steps in prop::collection::vec(0u8..4, 1..200)) {
-            let (cells, mut w) = (Cells::default(), Window::default());
-            cells.watch(0);
-            let (mut file, mut buffer, mut changing) = (0u32, None, false);
-            for step in steps {
-                match step {
-                    0 if !changing => { cells.begin(); changing = true; }
-                    1 if changing => { file += 1; cells.end(); changing = false; }
-                    2 => if let Some(still) = cells.still() {
-                        w.filled(0, 4, still);
-                        buffer = Some(file);
-                    },
-                    _ => if w.find(&cells, 0, 4).is_some() {
-                        prop_assert_eq!(buffer, Some(file));
-                        prop_assert!(!changing);
-                    },
-                }
-            }
         }
     }
 }

@@ -1,0 +1,94 @@
+//! What a node of this host saw of a file when it opened it, used as long as the node's board
+//! ([`forebay_wire::session::board`]) says that it still is so: without a trip.
+
+use crate::client::Client;
+use crate::conn::Conn;
+use crate::file::File;
+use crate::stream::GOOD_FOR;
+use crate::sys;
+use forebay_types::Nanos;
+use forebay_wire::hello::BoardAt;
+use forebay_wire::message::Attr;
+use forebay_wire::session::board::{Board, Still};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A process maps the boards of so many node processes, one after the other.
+const MOST: u32 = 16;
+
+/// The board that is looked at: of the node process that this process was last connected to.
+#[derive(Debug, Default)]
+pub(crate) struct Posted {
+    board: sys::BoardCell,
+    mapped: AtomicU32,
+}
+
+impl Posted {
+    /// In a forked child: the memory is there, too.
+    pub(crate) fn inherit(&self) -> Posted {
+        let child = Posted::default();
+        child.board.set(self.board.get());
+        child
+    }
+}
+
+/// A file when it was opened.
+#[derive(Debug)]
+pub(crate) struct Sighting {
+    attr: Attr,
+    still: Still,
+    at: Nanos,
+}
+
+impl Client {
+    /// The board of the job's only node, if this process can look at it, and the node lives.
+    pub(crate) fn board(&self, now: Nanos) -> Option<&'static Board> {
+        let board = self.board.board.get().filter(|_| self.config.share)?;
+        self.node_lives(now).then_some(board)
+    }
+
+    pub(crate) fn sees_board(&self) -> bool {
+        self.config.share && self.board.board.get().is_some()
+    }
+
+    /// Whether there is a board, or may be one with the first connection.
+    pub(crate) fn may_see_board(&self) -> bool {
+        self.sees_board() || self.config.share && self.board.mapped.load(Ordering::Relaxed) == 0
+    }
+
+    /// There is a new connection: this is who serves, and its board the one that is looked at, or none.
+    pub(crate) fn serves(&self, conn: &Conn) {
+        self.serving.store(conn.process.incarnation.part(), Ordering::SeqCst);
+        let at = conn.welcome.board.filter(|_| self.config.share);
+        let same = |board: &Board| at.is_some_and(|at| board.nonce.load(Ordering::Relaxed) == at.nonce);
+        if self.board.board.get().is_some_and(same) {
+            return;
+        }
+        let more = |_: &BoardAt| self.board.mapped.fetch_add(1, Ordering::Relaxed) < MOST;
+        self.board
+            .board
+            .set(at.filter(more).and_then(|at| sys::board(rustix::fd::AsFd::as_fd(conn.socket.fd()), at)));
+    }
+
+    /// The attributes of an open file, if they are known without asking.
+    pub fn attributes(&self, file: &File) -> Option<Attr> {
+        let seen = file.seen.as_ref().filter(|_| !file.is_shared() && !file.streams.is_aged())?;
+        let now = sys::now();
+        let fresh = now.since(seen.at) < GOOD_FOR;
+        (fresh && self.board(now)?.attributes_hold(&seen.still)).then_some(seen.attr)
+    }
+}
+
+impl File {
+    /// What the node saw after `at`, in answer to its open.
+    pub(crate) fn saw(&mut self, attr: Attr, still: Still, contents: Option<Vec<u8>>, at: Nanos) {
+        self.seen = Some(Sighting { attr, still, at });
+        if let Some(contents) = contents {
+            self.streams.begin_with(contents, still, at);
+        }
+    }
+
+    /// Its attributes when it was opened.
+    pub(crate) fn made_as(&self) -> Option<&Attr> {
+        self.seen.as_ref().map(|seen| &seen.attr)
+    }
+}

@@ -1,0 +1,238 @@
+//! What clients of this host have put into their rings for files they are making
+//! ([`forebay_wire::session::later`]): done before anything is carried out that could tell the difference.
+
+use crate::fail::{Failure, Outcome};
+use crate::file::OpenFile;
+use crate::link::Link;
+use crate::meta;
+use crate::node::Node;
+use crate::session::Session;
+use crate::stats::Op;
+use crate::sys::{self, ClientMap};
+use forebay_wire::flags::OpenFlags;
+use forebay_wire::session::later::Later;
+use forebay_wire::session::stream::{CELLS, RING, places};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many clients may have a ring: all of them are looked at before anything is carried out that could tell.
+const MOST: usize = 256;
+
+/// All rings.
+#[derive(Default)]
+pub(crate) struct Rings {
+    all: Mutex<Vec<Arc<Ring>>>,
+    count: AtomicUsize,
+}
+
+/// One client's.
+struct Ring {
+    session: Arc<Session>,
+    memory: ClientMap,
+    /// The files that it may be about, by handle.
+    files: Mutex<HashMap<u64, Held>>,
+    /// Whoever does what it says.
+    taking: Mutex<()>,
+}
+
+struct Held {
+    file: Arc<OpenFile>,
+    /// What went wrong and was not told yet.
+    failed: Option<Errno>,
+}
+
+impl Ring {
+    fn has_pending(&self) -> bool {
+        let cells = self.memory.cells();
+        cells.head() != cells.tail() && cells.failed() == 0
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rings {
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn those(&self, asked: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
+        if self.count.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        self.all().iter().filter(|ring| asked(ring)).cloned().collect()
+    }
+
+    fn of(&self, session: &Session) -> Option<Arc<Ring>> {
+        self.those(|ring| std::ptr::eq(&raw const *ring.session, session)).pop()
+    }
+
+    /// Whether something waits to be done.
+    pub(crate) fn pending(&self) -> bool {
+        !self.those(Ring::has_pending).is_empty()
+    }
+}
+
+/// Whether a file that was just opened so may be written later.
+fn fits(file: &OpenFile) -> bool {
+    let unfit = OpenFlags::PATH | OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
+    let made = file.flags().has(OpenFlags::EXCL) || file.flags().has(OpenFlags::TRUNC);
+    made && file.flags().has(OpenFlags::WRITE) && file.flags().0 & unfit.0 == 0 && !file.directory
+}
+
+impl Node {
+    /// A client has memory for a ring.
+    pub(crate) fn begin_ring(&self, link: &Link, session: &Arc<Session>, fd: i32, nonce: u64) -> Outcome<()> {
+        let not_here = |_| Failure::new(Errno::OPNOTSUPP, "no memory can be shared with this client");
+        let memory = ClientMap::open(link.fd(), fd, CELLS + RING).map_err(not_here)?;
+        if memory.cells().nonce.load(SeqCst) != nonce {
+            return Err(Errno::INVAL.into());
+        }
+        // An answer may have been lost: what was there before is done first.
+        let _ = self.end_ring(session);
+        let mut all = self.rings.all();
+        if all.len() >= MOST {
+            return Err(Errno::BUSY.into());
+        }
+        let (session, files, taking) = (Arc::clone(session), Mutex::default(), Mutex::default());
+        all.push(Arc::new(Ring { session, memory, files, taking }));
+        self.rings.count.store(all.len(), SeqCst);
+        Ok(())
+    }
+
+    /// From here on until its close the file may be changed at any time, if its client has a ring and it is
+    /// one for that.
+    pub(crate) fn may_come_later(&self, session: &Session, handle: u64, file: &Arc<OpenFile>) -> bool {
+        let Some(ring) = self.rings.of(session).filter(|_| fits(file)) else { return false };
+        self.areas.hold(file);
+        ring.files().insert(handle, Held { file: Arc::clone(file), failed: None });
+        // Whoever maps it from now on finds it among the ring's files.
+        if self.areas.is_used_directly(file) {
+            self.forget_later(&ring, handle);
+            return false;
+        }
+        true
+    }
+
+    fn forget_later(&self, ring: &Ring, handle: u64) -> Option<Errno> {
+        let held = ring.files().remove(&handle)?;
+        self.areas.release(&held.file);
+        held.failed
+    }
+
+    /// The file is used past this node: nothing more is put off by those who could do so for it.
+    pub(crate) fn revoke_rings(&self, file: &OpenFile) {
+        let same = |held: &Held| (held.file.dev, held.file.ino) == (file.dev, file.ino);
+        for ring in self.rings.those(|ring| ring.files().values().any(same)) {
+            ring.memory.cells().revoke();
+            self.empty(&ring);
+        }
+    }
+
+    /// Everything that any client has put into its ring is done.
+    pub(crate) fn settle_rings(&self) {
+        for ring in self.rings.those(Ring::has_pending) {
+            self.empty(&ring);
+        }
+    }
+
+    fn empty(&self, ring: &Ring) {
+        let _one = ring.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let cells = ring.memory.cells();
+        while cells.failed() == 0 {
+            let Some(pending) = cells.pending() else { return cells.fail(libc::EINVAL as u32) };
+            if pending.is_empty() {
+                return;
+            }
+            // From here on it is this node's own: the client may change what is there at any time.
+            let (first, second) = places(pending.clone());
+            let mut entries = ring.memory.copy(first);
+            entries.append(&mut ring.memory.copy(second));
+            let mut at = 0;
+            while at < entries.len() {
+                let Ok((handle, what, len)) = Later::decode(&entries[at..]) else {
+                    return cells.fail(libc::EINVAL as u32);
+                };
+                let Some(file) = ring.files().get(&handle).map(|held| Arc::clone(&held.file)) else {
+                    return cells.fail(libc::EBADF as u32);
+                };
+                self.do_now(ring, handle, &file, what);
+                at += len;
+                cells.written(pending.start + at as u64);
+            }
+        }
+    }
+
+    fn do_now(&self, ring: &Ring, handle: u64, file: &OpenFile, what: Later<'_>) {
+        let began = sys::now();
+        let op = what.meta(handle).map_or(Op::WRITE, |meta| Op::meta(&meta));
+        let bytes = if let Later::Write { data, .. } = what { data.len() as u64 } else { 0 };
+        let done = self.at_storage(&ring.session, |storage| match what {
+            Later::Write { mut offset, mut data } => {
+                let access = self.write_access(&ring.session, file, offset, data.len() as u64);
+                self.engine.passed_by(&access);
+                file.mark_written();
+                while !data.is_empty() {
+                    let n = storage.write(self.target(file, offset), &[IoSlice::new(data)])?;
+                    if n == 0 {
+                        return Err(Errno::IO);
+                    }
+                    self.stats.wrote(n);
+                    (offset, data) = (offset + n as u64, data.get(n..).unwrap_or_default());
+                }
+                Ok(())
+            }
+            other => meta::set_attribute(file, other),
+        });
+        ring.session.record(op, bytes, sys::now().since(began), done.is_err());
+        if let Err(failure) = done
+            && let Some(held) = ring.files().get_mut(&handle)
+        {
+            held.failed.get_or_insert(failure.errno);
+            ring.memory.cells().owe(true);
+        }
+    }
+
+    /// What the client has put there is done; how that went for one file, which may be closed with it.
+    pub(crate) fn settle_later(&self, session: &Session, handle: u64, closes: bool) -> Outcome<()> {
+        let Some(ring) = self.rings.of(session) else { return Ok(()) };
+        self.empty(&ring);
+        let failed = match closes {
+            true => self.forget_later(&ring, handle),
+            false => ring.files().get_mut(&handle).and_then(|held| held.failed.take()),
+        };
+        if failed.is_some() && ring.files().values().all(|held| held.failed.is_none()) {
+            ring.memory.cells().owe(false);
+        }
+        failed.map_or(Ok(()), |errno| Err(errno.into()))
+    }
+
+    /// The client has no ring any more; all it put there is done.
+    pub(crate) fn end_ring(&self, session: &Session) -> Outcome<()> {
+        let Some(ring) = self.rings.of(session) else { return Ok(()) };
+        ring.memory.cells().revoke();
+        self.empty(&ring);
+        let mut all = self.rings.all();
+        all.retain(|other| !Arc::ptr_eq(other, &ring));
+        self.rings.count.store(all.len(), SeqCst);
+        drop(all);
+        let mut first = None;
+        for (_, held) in ring.files().drain() {
+            self.areas.release(&held.file);
+            first = first.or(held.failed);
+        }
+        first.map_or(Ok(()), |errno| Err(errno.into()))
+    }
+
+    /// The node ends.
+    pub(crate) fn end_rings(&self) {
+        for ring in self.rings.those(|_| true) {
+            ring.memory.cells().revoke();
+            self.empty(&ring);
+        }
+    }
+}
