@@ -54,6 +54,8 @@ pub(crate) struct Conn {
     last_in: Nanos,
     /// Answers that nobody waits for (closes sent along with another request), by id.
     owed: Vec<u64>,
+    /// What is being sent, where it is sealed.
+    records: Vec<u8>,
     buffer: Vec<u8>,
     /// The part of the buffer that was received and not yet used.
     filled: std::ops::Range<usize>,
@@ -110,6 +112,7 @@ impl Conn {
             last_out: None,
             last_in: started,
             owed: Vec::new(),
+            records: Vec::new(),
             buffer: vec![0; BUFFER],
             filled: 0..0,
             patience: Patience {
@@ -468,10 +471,20 @@ impl Conn {
     }
 
     pub(crate) fn send_all(&mut self, wait: &mut Wait, pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {
-        match self.socket.sealed(pieces) {
-            Some(records) => self.send_pieces(wait, &mut [IoSlice::new(&records)]),
-            None => self.send_pieces(wait, pieces),
+        if !self.socket.is_protected() {
+            return self.send_pieces(wait, pieces);
         }
+        let mut records = std::mem::take(&mut self.records);
+        let mut rest = pieces;
+        IoSlice::advance_slices(&mut rest, 0);
+        let mut sent = Ok(());
+        while !rest.is_empty() && sent.is_ok() {
+            let n = self.socket.seal(rest, &mut records);
+            IoSlice::advance_slices(&mut rest, n);
+            sent = self.send_pieces(wait, &mut [IoSlice::new(&records)]);
+        }
+        self.records = records;
+        sent
     }
 
     fn send_pieces(&mut self, wait: &mut Wait, mut pieces: &mut [IoSlice<'_>]) -> Result<(), Failure> {

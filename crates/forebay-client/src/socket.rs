@@ -7,6 +7,9 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 
+/// So much is sealed before it is sent.
+const BATCH: usize = 128 << 10;
+
 pub(crate) struct Socket {
     fd: OwnedFd,
     sealed: Option<Box<(Sealer, Opener)>>,
@@ -37,13 +40,26 @@ impl Socket {
         self.sealed = Some(Box::new((sealer, opener)));
     }
 
-    /// The records that carry these pieces, all of which must be sent; `None` if they go as they are.
-    pub(crate) fn sealed(&mut self, pieces: &[IoSlice<'_>]) -> Option<Vec<u8>> {
-        let (sealer, _) = &mut **self.sealed.as_mut()?;
-        let bytes: usize = pieces.iter().map(|p| p.len()).sum();
-        let mut out = Vec::with_capacity(bytes + bytes / 1024 + 64);
-        sealer.seal(pieces.iter().map(|p| &**p), &mut out);
-        Some(out)
+    /// Whether what is sent is to be [sealed](Socket::seal).
+    pub(crate) fn is_protected(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// The records that carry the first so many bytes of these pieces, in the place of what `out` holds, all of which
+    /// must be sent. Not all at once: what was sent is opened while the next is sealed.
+    pub(crate) fn seal(&mut self, pieces: &[IoSlice<'_>], out: &mut Vec<u8>) -> usize {
+        let now = pieces.iter().map(|p| p.len()).sum::<usize>().min(BATCH);
+        let mut left = now;
+        out.clear();
+        if let Some(ends) = &mut self.sealed {
+            let firsts = pieces.iter().map(|piece| {
+                let n = piece.len().min(left);
+                left -= n;
+                &piece[..n]
+            });
+            ends.0.seal(firsts, out);
+        }
+        now
     }
 
     /// One send of what is sealed already, or need not be.
@@ -53,8 +69,11 @@ impl Socket {
 
     /// Sends less than a record at once: whether all of it was taken. After an error nothing was.
     pub(crate) fn send_small(&mut self, bytes: &[u8]) -> Result<bool, Errno> {
-        let sealed = self.sealed(&[IoSlice::new(bytes)]);
-        let bytes = sealed.as_deref().unwrap_or(bytes);
+        let mut records = Vec::new();
+        if self.is_protected() {
+            self.seal(&[IoSlice::new(bytes)], &mut records);
+        }
+        let bytes = if self.is_protected() { &records } else { bytes };
         let sent = sys::send(&self.fd, &[IoSlice::new(bytes)]);
         if sent.is_err()
             && let Some(ends) = &mut self.sealed
