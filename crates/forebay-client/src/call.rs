@@ -295,9 +295,14 @@ impl Client {
         let header = self.stamp(call, &request, handle, body.len());
         let limit = call.deadline().since(call.started()).into();
         let served = Served { node, host: conn.host };
-        let answered = conn
-            .send_request(call.started(), limit, &ahead, &header, body)
-            .and_then(|mut wait| conn.await_reply(&mut wait, call.id, into));
+        let mut held = Nanos::ZERO;
+        let answered =
+            conn.send_request(call.started(), limit, &ahead, &header, body).and_then(|mut wait| {
+                let reply = conn.await_reply(&mut wait, call.id, into);
+                held = wait.held_for();
+                reply
+            });
+        call.was_held(held);
         match answered {
             Ok(reply) => {
                 let header = reply.header;

@@ -221,6 +221,7 @@ impl Conn {
             let (header, opcode, place) = self.receive_frame(wait, into.as_deref_mut())?;
             let got = header.id.get();
             if opcode == Opcode::Ping && header.has(flag::REPLY) {
+                answered_ping(wait, &header);
                 continue;
             }
             if let Some(at) = self.owed.iter().position(|o| *o == got) {
@@ -282,6 +283,8 @@ impl Conn {
                 self.owed.swap_remove(at);
             } else if opcode != Opcode::Ping {
                 break (header, body);
+            } else {
+                answered_ping(wait, &header);
             }
         };
         Ok(Reply { header, body: &self.buffer[body] })
@@ -530,5 +533,12 @@ impl Conn {
         bye.stamp = sys::now().0.into();
         // The process is leaving: a node that does not get it finds out by the closed socket.
         let _ = self.socket.send_small(bye.as_bytes());
+    }
+}
+
+/// The node lives, and says whether a limit holds back what is waited for.
+fn answered_ping(wait: &mut Wait, header: &Header) {
+    if header.has(flag::HELD) {
+        wait.held(sys::now());
     }
 }

@@ -58,6 +58,14 @@ pub struct Limit {
     pub until_unix_ms: Option<u64>,
 }
 
+impl Limit {
+    /// What such a part of it leaves.
+    pub fn leaves(&self, share: &[f64]) -> Rates {
+        let most = self.most.all();
+        Rates::of(std::array::from_fn(|i| most[i].and_then(|_| share.get(i).copied())))
+    }
+}
+
 /// `GET /v1/limits`: a list of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitView {
@@ -67,6 +75,9 @@ pub struct LimitView {
     pub limit: Limit,
     /// What each of its jobs may have on each I/O node at present.
     pub shares: Vec<PlaceView>,
+    /// What is not as whoever set it may think.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What a limit leaves to one job on one I/O node.
@@ -133,7 +144,9 @@ fn instant(text: &str) -> Option<u64> {
     // Years begin in March, so that a leap day is their last.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day - 1 - 719_468;
-    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000)
+    let ms = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000;
+    // There is no 30th of February.
+    utc(ms).starts_with(&format!("{year:04}-{month:02}-{day:02}")).then_some(ms)
 }
 
 /// The inverse, for a person: `YYYY-MM-DD HH:MM:SS`.
@@ -161,7 +174,16 @@ mod tests {
         assert_eq!("1970-01-01".parse(), Ok(Until::At(0)));
         assert_eq!("2000-02-29T12:30".parse(), Ok(Until::At(951_827_400_000)));
         assert_eq!("2026-11-16 11:11:21Z".parse(), Ok(Until::At(1_794_827_481_000)));
-        for wrong in ["", "tomorrow", "2026-13-01", "2026-11-16T24:00", "16.11.2026", "-1-1-1"] {
+        for wrong in [
+            "",
+            "tomorrow",
+            "2026-13-01",
+            "2027-02-30",
+            "2027-02-29",
+            "2026-11-16T24:00",
+            "16.11.2026",
+            "-1-1-1",
+        ] {
             assert!(wrong.parse::<Until>().is_err(), "{wrong}");
         }
         assert_eq!(Until::For(5).unix_ms(10), 15);

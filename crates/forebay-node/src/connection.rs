@@ -237,7 +237,11 @@ impl Connection {
             Opcode::Ping => {
                 session.observe(received, header.stamp.get());
                 self.body(session, &header, opcode)?;
-                self.reply(self.node.reply(session.job.epoch(), Opcode::Ping, header.id.get(), 0, 0))
+                let mut pong = self.node.reply(session.job.epoch(), Opcode::Ping, header.id.get(), 0, 0);
+                if self.node.engine.holds_back(session.job.flow(), &self.link) {
+                    pong.set(flag::HELD);
+                }
+                self.reply(pong)
             }
             Opcode::Control => self.control(session, &header, received),
             Opcode::Goodbye => {

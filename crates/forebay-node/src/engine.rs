@@ -411,6 +411,13 @@ impl Engine {
         result
     }
 
+    /// Whether a limit holds back a request of this flow that came on this connection.
+    pub(crate) fn holds_back(&self, flow: FlowId, link: &Arc<Link>) -> bool {
+        let s = self.lock();
+        let of_link = |r: RequestId| s.waiting.get(&r.0).is_some_and(|w| Arc::ptr_eq(&w.link, link));
+        s.queue.held_back(flow).any(of_link)
+    }
+
     /// How many requests waited whenever one came.
     pub(crate) fn queue_length(&self) -> &Histogram {
         &self.queue_length

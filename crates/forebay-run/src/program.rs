@@ -5,6 +5,7 @@ use crate::join;
 use crate::launch::{self, Account, ClientsByNode, Plan, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
+use crate::survivors::survivors;
 use crate::watch::{Watched, Watcher};
 use crate::{ReportFile, RunReport, Signals, darshan};
 use anyhow::{Context, Result, bail};
@@ -188,13 +189,20 @@ impl Program {
         // A mount is one client, whoever uses it.
         let ranks = if route.mount { None } else { self.account(&layer, &used, &before) };
         let blame = launch::blamed(layer.config(), &used);
+        let survivors = match route.mount {
+            true => Vec::new(),
+            false => survivors(&layer.client_config(), registered.is_some()),
+        };
         nodes.extend(layer.stop());
-        drop(registered);
+        match registered {
+            Some(registered) if !survivors.is_empty() => registered.leave(),
+            registered => drop(registered),
+        }
         let mut notes = layer.notes();
         notes.extend(changed);
         if !route.mount {
             notes.extend(self.uncovered());
-            notes.extend(crate::survivors::survivors(&layer.client_config()));
+            notes.extend(survivors);
         }
         let report = RunReport::new(&self.plan, status, seconds, layer.config(), operations, nodes, notes)
             .through(if route.mount { "mount" } else { "preload" }, route.why)

@@ -39,6 +39,8 @@ pub(crate) struct Registered {
     pub(crate) named: bool,
     current: Arc<Current>,
     ended: Arc<AtomicBool>,
+    /// The job goes on without this one.
+    left: bool,
 }
 
 /// Told what later processes have to know: the grant, and which I/O nodes cannot be reached.
@@ -134,7 +136,7 @@ impl Registered {
         request.id.clone_from(&first.id);
         request.secret.clone_from(&first.secret);
         let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
-        let mut job = Registered { arbiter, grant: first, named, current, ended };
+        let mut job = Registered { arbiter, grant: first, named, current, ended, left: false };
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
@@ -155,13 +157,22 @@ impl Registered {
     }
 }
 
+impl Registered {
+    /// Processes of the job go on without this one: it lives as long as I/O nodes report them.
+    pub(crate) fn leave(mut self) {
+        self.left = true;
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         // Before the job is ended: nobody registers it again. The threads are not waited for; what they
         // ask for is bounded in time, and the program ends.
         self.ended.store(true, Ordering::SeqCst);
-        // If it cannot be told, the lease runs out.
-        let _ = self.arbiter.end(&self.grant.id);
+        if !self.left {
+            // If it cannot be told, the lease runs out.
+            let _ = self.arbiter.end(&self.grant.id);
+        }
     }
 }
 

@@ -139,6 +139,11 @@ impl SchedulerConfig {
         "capped",
     ];
 
+    /// Whether a flow with twice the weight gets twice as much.
+    pub fn knows_weights(&self) -> bool {
+        matches!(self, Algorithm::Wfq(_) | Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_))
+    }
+
     /// The scheduler's name.
     pub fn name(&self) -> &'static str {
         match self.algorithm {

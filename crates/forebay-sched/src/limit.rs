@@ -15,7 +15,7 @@ pub use lend::{Lender, TICK, Word};
 
 use crate::Request;
 use bucket::Bucket;
-use forebay_types::{FlowId, Nanos, OpKind};
+use forebay_types::{FlowId, Nanos, OpKind, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug)]
@@ -168,6 +168,11 @@ impl Gate {
         spare
     }
 
+    /// What the flow has waiting.
+    pub fn waiting(&self, flow: FlowId) -> impl Iterator<Item = RequestId> {
+        self.flows.get(&flow).into_iter().flat_map(|l| l.waiting.iter().map(|(_, r)| r.id))
+    }
+
     /// Those of them that have been held back since then.
     pub fn held(&self) -> impl Iterator<Item = FlowId> {
         let held = |l: &Limited| l.used.held || !l.waiting.is_empty();
@@ -259,7 +264,7 @@ impl Gate {
 mod tests {
     use super::bucket::BURST;
     use super::*;
-    use forebay_types::{FileId, RequestId, ServerId};
+    use forebay_types::{FileId, ServerId};
     use proptest::prelude::*;
 
     fn request(id: u64, flow: u32, op: OpKind, len: u64) -> Request {

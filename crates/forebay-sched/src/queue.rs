@@ -137,6 +137,11 @@ impl DispatchQueue {
         self.gate.put(now, word.flow, word.given);
     }
 
+    /// Requests of the flow that a limit holds back.
+    pub fn held_back(&self, flow: FlowId) -> impl Iterator<Item = RequestId> {
+        self.gate.waiting(flow)
+    }
+
     /// The flows that are limited.
     pub fn limits(&self) -> impl Iterator<Item = (FlowId, Rates)> {
         self.gate.limits()

@@ -215,10 +215,15 @@ pub fn limits(limits: &[LimitView]) -> String {
             n(most.iops),
             n(most.metadata),
             bytes(l.limit.at_least),
-            l.limit.until_unix_ms.map_or("removed".into(), utc),
+            l.limit.until_unix_ms.map_or("it is removed".into(), utc),
             places.join("\n"),
         ]);
     }
     say!(out, "{t}");
+    for l in limits {
+        for note in &l.notes {
+            say!(out, "{}: {note}", l.id);
+        }
+    }
     out
 }

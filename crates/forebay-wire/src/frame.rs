@@ -94,6 +94,8 @@ pub mod flag {
     /// for [`crate::message::Meta::Adopt`] while the session has a lifeline, and for the node's grace
     /// time. Without it, the last close closes.
     pub const LINGER: u16 = 64;
+    /// On the answer to a ping: a limit holds back what was asked for on this connection.
+    pub const HELD: u16 = 128;
 }
 
 /// The fixed part of every frame. Fields a frame has no use for are zero.

@@ -18,6 +18,8 @@ const LIMIT: f64 = 50e6;
 const SPAN: Duration = Duration::from_secs(2);
 const REQUEST: usize = 64 << 10;
 const CLIENTS: usize = 4;
+/// Much less than some requests are held back.
+const DEADLINE_MS: u64 = 2000;
 
 /// Clients that write as much as they can.
 struct Load {
@@ -37,7 +39,7 @@ impl Load {
             let config = Config {
                 epoch: grant.epoch,
                 exports: vec![ExportMap { dir: site.data(), export: "data".into(), local: None }],
-                deadline_ms: 60_000,
+                deadline_ms: DEADLINE_MS,
                 ..Config::new(&grant.id, secret, nodes)
             };
             let client = Client::new(config, None).expect("a client");
@@ -227,6 +229,12 @@ impl Shared {
         Load::start(&self.site, &grant, &secret.expect("a new job's secret"))
     }
 
+    fn user(&self, id: &str) -> String {
+        let admin = Arbiter::new(self.arbiter.url(), None).expect("an address");
+        let job: forebay_control::view::JobView = admin.get(&format!("/v1/jobs/{id}")).expect("the job");
+        job.user
+    }
+
     fn limit(&self, args: &[&str]) {
         limit(&self.site, self.arbiter.url(), args);
     }
@@ -273,4 +281,64 @@ fn what_a_job_gets_elsewhere_counts_without_a_list_of_peers() {
     // What the first has waiting on the second node comes after the other's.
     b.finish();
     a.finish();
+}
+
+/// A limit that is so strict that requests wait for longer than they may take. They do not fail.
+#[test]
+fn what_is_held_back_waits() {
+    let shared = Shared::start(1);
+    shared.limit(&["--job", "strict", "--bandwidth", "64K", "--metadata", "1"]);
+    let load = shared.load("strict", &[0]);
+    // Four clients at one request a second: each waits for four, and longer than its deadline.
+    until(PATIENCE, "nothing is written", || {
+        (load.written.load(Relaxed) >= 2 * (CLIENTS * REQUEST) as u64).then_some(())
+    });
+    shared.limit(&["remove", "--job", "strict"]);
+    load.finish();
+}
+
+/// What a limit of its own keeps from one job is left to those with whom it shares another.
+#[test]
+fn overlapping_limits_waste_nothing() {
+    let shared = Shared::start(1);
+    let (a, b) = (shared.load("narrow", &[0]), shared.load("wide", &[0]));
+    let user = shared.user("narrow");
+    shared.limit(&["--user", &user, "--bandwidth", "12MB"]);
+    shared.limit(&["--job", "narrow", "--bandwidth", "2MB"]);
+    Shared::rates(&a, &b, "what one may not have is wasted", |a, b| a < 2.4e6 && b > 8.5e6 && a + b < 13.2e6);
+    shared.limit(&["remove", "--user", &user]);
+    shared.limit(&["remove", "--job", "narrow"]);
+    a.finish();
+    b.finish();
+}
+
+/// Who is left behind by `forebay run` is still of the job, and so are its limits.
+#[test]
+fn nobody_escapes_by_outliving_the_run() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec {
+        settings: "policy = \"static\"\nlease-ms = 1000\n".into(),
+        ..ArbiterSpec::default()
+    });
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let enough = site.path().join("enough");
+    let script = format!(
+        "exec 3> /seen/held; (until [ -e {enough} ]; do echo step >&3; sleep 0.1; done) >/dev/null 2>&1 & sleep 0.5",
+        enough = enough.display()
+    );
+    let report = site.path().join("report.json");
+    let mut run = Command::new(program());
+    run.args(["run", "--arbiter", arbiter.url(), "--job", "left", "--at", "/seen=data"]);
+    run.arg("--secret-file").arg(site.secret_file()).arg("--report").arg(&report);
+    let out = run.args(["--", "sh", "-c", &script]).output().expect("forebay runs");
+    assert!(out.status.success(), "{out:?}");
+    let listed = || site.mapping(arbiter.url()).expect("the mapping").jobs.iter().any(|j| j.job == "left");
+    assert!(listed(), "it is forgotten at once");
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(listed(), "it is forgotten after some leases");
+    let said = std::fs::read_to_string(&report).expect("a report");
+    assert!(said.contains("lives on at the arbiter"), "{said}");
+    std::fs::write(&enough, "").expect("it is told");
+    until(PATIENCE, "a job that has ended stays", || (!listed()).then_some(()));
 }

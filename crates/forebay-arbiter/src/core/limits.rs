@@ -125,9 +125,7 @@ impl Limits {
     fn leaves(&self, at: &At) -> (Rates, Rates) {
         let left = |held: &Held| {
             let share = held.shares.get(at)?;
-            let most = held.limit.most.all();
-            let here = Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i])));
-            Some((here, held.limit.most))
+            Some((held.limit.leaves(share), held.limit.most))
         };
         let strictest = |a: (Rates, Rates), b: (Rates, Rates)| (a.0.min(&b.0), a.1.min(&b.1));
         self.all.values().filter_map(left).fold(<(Rates, Rates)>::default(), strictest)
@@ -174,16 +172,39 @@ impl Core {
     /// All limits, and what they leave to whom.
     pub fn limits(&self) -> Vec<LimitView> {
         let place = |((job, node), share): (&At, &[f64; KINDS]), held: &Held| {
-            let most = held.limit.most.all();
-            let limit = Rates::of(std::array::from_fn(|i| most[i].map(|_| share[i])));
+            let limit = held.limit.leaves(share);
             PlaceView { node: *node, share: JobShare { job: job.clone(), limit, ..JobShare::default() } }
         };
         let view = |(id, held): (&String, &Held)| LimitView {
             id: id.clone(),
             limit: held.limit.clone(),
             shares: held.shares.iter().map(|s| place(s, held)).collect(),
+            notes: self.notes_on(held),
         };
         self.limits.all.iter().map(view).collect()
+    }
+
+    /// What is not as whoever set the limit may think.
+    fn notes_on(&self, held: &Held) -> Vec<String> {
+        let subject = &held.limit.subject;
+        let own: Vec<&super::Job> =
+            self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)).map(|(_, job)| job).collect();
+        let mut notes = Vec::new();
+        if own.is_empty() {
+            notes.push(format!("no job is {subject} at present: it holds for those to come"));
+        }
+        if held.limit.at_least.is_some() {
+            let nodes: BTreeSet<NodeId> = own.iter().flat_map(|j| j.nodes()).copied().collect();
+            for (id, node) in nodes.iter().filter_map(|n| Some((n, self.nodes.get(n)?))) {
+                if let Some(scheduler) = scheduler_of(node).filter(|s| !s.algorithm.knows_weights()) {
+                    let name = scheduler.algorithm.name();
+                    notes.push(format!(
+                        "I/O node {id} has the scheduler {name}, which knows no weights: nothing is guaranteed there"
+                    ));
+                }
+            }
+        }
+        notes
     }
 
     /// Time has passed.
@@ -205,8 +226,17 @@ impl Core {
         (self.limits.due, self.limits.divided) = (now + ROUND, now);
         self.limits.uses.retain(|_, u| now.since(u.at) < RECENT);
         let mut all = std::mem::take(&mut self.limits.all);
-        for held in all.values_mut() {
-            self.divide_one(held);
+        // Those of single jobs first: what they take from a job is left to others with whom it shares a limit.
+        let mut order: Vec<String> = all.keys().cloned().collect();
+        order.sort_by_key(|id| all.get(id).map(|held| held.limit.subject.clone()));
+        let mut left: BTreeMap<At, Rates> = BTreeMap::new();
+        for id in order {
+            let Some(held) = all.get_mut(&id) else { continue };
+            self.divide_one(held, &left);
+            for (at, share) in &held.shares {
+                let here = held.limit.leaves(share);
+                left.entry(at.clone()).and_modify(|rates| *rates = rates.min(&here)).or_insert(here);
+            }
         }
         self.limits.all = all;
         let connected: Vec<NodeId> =
@@ -222,7 +252,8 @@ impl Core {
         }
     }
 
-    fn divide_one(&self, held: &mut Held) {
+    /// `left`: what limits that were divided before leave to whom.
+    fn divide_one(&self, held: &mut Held, left: &BTreeMap<At, Rates>) {
         let mut places = self.places_of(&held.limit.subject);
         // Those that may still come have parts of which nothing is known.
         held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
@@ -240,6 +271,7 @@ impl Core {
                     used: of_late.map_or(0.0, |u| u.rates[kind]),
                     share: held.shares.get(at).map_or(0.0, |s| s[kind]),
                     held: of_late.and_then(|u| u.held),
+                    most: left.get(at).and_then(|rates| rates.all()[kind]).unwrap_or(f64::INFINITY),
                 }
             };
             let parts = if held.inherited {
@@ -361,9 +393,7 @@ impl Core {
     /// that have several jobs and a scheduler that shares in proportion.
     fn peers_of(&self, id: NodeId) -> Vec<String> {
         let fair = |n: &super::Node| {
-            let reported = n.report.as_ref().and_then(|r| r.scheduler.as_ref());
-            let scheduler = reported.or(n.hello.as_ref().map(|h| &h.scheduler));
-            let algorithm = scheduler.and_then(|s| SchedulerConfig::try_from(s).ok()).map(|c| c.algorithm);
+            let algorithm = scheduler_of(n).map(|c| c.algorithm);
             matches!(algorithm, Some(Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_)))
         };
         if !self.nodes.get(&id).is_some_and(fair) {
@@ -380,6 +410,13 @@ impl Core {
     }
 }
 
+/// The scheduler in force on a node.
+fn scheduler_of(node: &super::Node) -> Option<SchedulerConfig> {
+    let reported = node.report.as_ref().and_then(|r| r.scheduler.as_ref());
+    let scheduler = reported.or(node.hello.as_ref().map(|h| &h.scheduler));
+    scheduler.and_then(|s| SchedulerConfig::try_from(s).ok())
+}
+
 fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
     let name = limit.subject.name();
@@ -387,8 +424,14 @@ fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
         return invalid("a limit needs the name of a job, user or application, of at most 255 bytes");
     }
     let numbers = limit.most.all().into_iter().chain([limit.at_least]).flatten();
-    if !numbers.clone().all(|n| (1.0..=1e15).contains(&n)) {
+    if !numbers.clone().all(|n| n >= 1.0) {
         return invalid("a limit is at least 1 a second; to stop a job, end it");
+    }
+    if !numbers.clone().all(|n| n <= 1e15) {
+        return invalid("a limit is at most 1e15 a second; without one there is none");
+    }
+    if limit.at_least.zip(limit.most.bandwidth).is_some_and(|(least, most)| least > most) {
+        return invalid("more is guaranteed than is allowed: the guarantee is above the bandwidth");
     }
     if numbers.count() == 0 {
         return invalid(
@@ -456,7 +499,9 @@ mod tests {
         assert!((sum(&last) - 90.0).abs() < 1e-6 && last[&1].len() == 2, "{last:?}");
         c.set_limit(secs(1), limit(Subject::Job("b".into()), 10.0)).unwrap();
         told(&mut c, &mut last);
-        assert!((sum(&last) - 70.0).abs() < 1e-6, "the stricter one counts: {last:?}");
+        assert!((sum(&last) - 90.0).abs() < 1e-6, "what b may not have is a's: {last:?}");
+        let of_b = last[&1].iter().find(|s| s.job == "b").and_then(|s| s.limit.bandwidth).unwrap();
+        assert!((of_b - 10.0).abs() < 1e-6, "the stricter one counts: {last:?}");
         // `a` is all on one node now.
         c.pin(secs(2), "a", vec![NodeId(2)]).unwrap();
         c.tick(secs(10));
@@ -492,6 +537,8 @@ mod tests {
             limit(Subject::Job(String::new()), 5.0),
             limit(Subject::Job("x".into()), f64::NAN),
             limit(Subject::Job("x".into()), 0.0),
+            limit(Subject::Job("x".into()), 1e16),
+            Limit { at_least: Some(6.0), ..limit(Subject::Job("x".into()), 5.0) },
             Limit { most: Rates::default(), ..ends },
         ] {
             assert!(c.set_limit(secs(2), wrong.clone()).is_err(), "{wrong:?}");
@@ -511,6 +558,8 @@ mod tests {
         let subject = Subject::Job("a".into());
         c.set_limit(secs(1), Limit { subject, most: Rates::default(), at_least, until_unix_ms: None })
             .unwrap();
+        let notes = &c.limits()[0].notes;
+        assert!(notes.iter().any(|n| n.contains("fifo, which knows no weights")), "{notes:?}");
         told(&mut c, &mut last);
         let weight = |job: &str| f64::from(last[&0].iter().find(|s| s.job == job).unwrap().weight.unwrap());
         let all = weight("a") + weight("b") + weight("c");

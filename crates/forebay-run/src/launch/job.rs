@@ -8,8 +8,6 @@ use std::path::Path;
 pub struct BatchJob {
     /// Its number, with the array's index where it is one of many.
     pub id: Option<String>,
-    /// Whose it is.
-    pub user: Option<String>,
     /// On whose account it runs.
     pub account: Option<String>,
     /// The hosts it has.
@@ -30,7 +28,6 @@ impl BatchJob {
                 Some((job, task)) => Some(format!("{job}_{task}")),
                 None => first(&["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID"]),
             },
-            user: first(&["SLURM_JOB_USER", "PBS_O_LOGNAME", "USER", "LOGNAME"]),
             account: first(&["SLURM_JOB_ACCOUNT", "PBS_ACCOUNT", "LSB_PROJECT_NAME"]),
             hosts: hosts.or_else(|| Some(hostlist::lines(&read(Path::new(&file?))?))).unwrap_or_default(),
             tasks: first(&["SLURM_NTASKS", "PBS_NP", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
@@ -64,13 +61,11 @@ mod tests {
             ("SLURM_JOB_ID", "12"),
             ("SLURM_JOB_NODELIST", "c[1-2]"),
             ("SLURM_NTASKS", "4"),
-            ("SLURM_JOB_USER", "ada"),
             ("SLURM_JOB_ACCOUNT", "engines"),
-            ("USER", "other"),
         ]);
         let hosts = vec!["c1".to_owned(), "c2".to_owned()];
-        let [id, user, account] = ["12", "ada", "engines"].map(|text| Some(text.to_owned()));
-        assert_eq!(slurm, BatchJob { id, user, account, hosts: hosts.clone(), tasks: Some(4) });
+        let [id, account] = ["12", "engines"].map(|text| Some(text.to_owned()));
+        assert_eq!(slurm, BatchJob { id, account, hosts: hosts.clone(), tasks: Some(4) });
         let array = of(&[("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")]);
         assert_eq!(array.id.as_deref(), Some("12_2"));
         let pbs = of(&[("PBS_JOBID", "7.server"), ("PBS_NODEFILE", "/nodes"), ("PBS_NP", "x")]);

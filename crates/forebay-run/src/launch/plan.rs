@@ -117,10 +117,11 @@ impl Plan {
         if hosts.len() > MOST_HOSTS || bytes > MOST_HOSTS_BYTES {
             hosts.clear();
         }
-        let user = self.batch.user.clone();
+        // Not what the environment says: limits are set for users.
+        let uid = rustix::process::getuid().as_raw();
         JobRequest {
             app: self.app(),
-            user: user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string()),
+            user: forebay_who::name(uid).unwrap_or_else(|| uid.to_string()),
             account: self.batch.account.clone().unwrap_or_default(),
             compute_nodes,
             hosts,

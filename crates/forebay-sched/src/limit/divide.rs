@@ -9,6 +9,8 @@ pub struct Demand {
     pub share: f64,
     /// Whether it would have used more; unknown is told by how much of its share it used.
     pub held: Option<bool>,
+    /// What another limit leaves to it there: more is of no use.
+    pub most: f64,
 }
 
 /// Who uses this part of his share would use more.
@@ -18,7 +20,7 @@ const HEADROOM: f64 = 1.1;
 /// Of an equal part of the whole: everybody can begin with something.
 const LEAST: f64 = 0.01;
 
-/// Divides `total` among the I/O nodes: all of it, whatever they use.
+/// Divides `total` among the I/O nodes: all of it, whatever they use, or as much as other limits allow.
 pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
     let n = demands.len();
     if n == 0 {
@@ -30,14 +32,17 @@ pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
     let wants: Vec<f64> = demands
         .iter()
         .map(|p| match p.held.unwrap_or(p.used >= p.share * HUNGRY) || new {
-            true => f64::INFINITY,
-            false => least + p.used * HEADROOM,
+            true => p.most,
+            false => (least + p.used * HEADROOM).min(p.most),
         })
         .collect();
     let mut shares = fill(total, &wants, least);
-    // What nobody asks for goes to all in equal parts.
-    let rest = (total - shares.iter().sum::<f64>()) / n as f64;
-    shares.iter_mut().for_each(|s| *s += rest.max(0.0));
+    // What nobody asks for goes to all who may have it, in equal parts.
+    let rest = (total - shares.iter().sum::<f64>()).max(0.0);
+    let room: Vec<f64> = demands.iter().zip(&shares).map(|(p, s)| (p.most - s).max(0.0)).collect();
+    for (share, more) in shares.iter_mut().zip(fill(rest, &room, 0.0)) {
+        *share += more;
+    }
     shares
 }
 
@@ -69,11 +74,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn settle(total: f64, demands: &[f64], rounds: usize) -> Vec<f64> {
-        let mut places = vec![Demand { used: 0.0, share: 0.0, held: None }; demands.len()];
+        let mut places =
+            vec![Demand { used: 0.0, share: 0.0, held: None, most: f64::INFINITY }; demands.len()];
         for _ in 0..rounds {
             let shares = divide(total, &places);
             for ((place, share), demand) in places.iter_mut().zip(shares).zip(demands) {
-                *place = Demand { used: demand.min(share), share, held: None };
+                *place = Demand { used: demand.min(share), share, held: None, most: f64::INFINITY };
             }
         }
         places.iter().map(|p| p.used).collect()
@@ -91,6 +97,16 @@ mod tests {
     }
 
     #[test]
+    fn what_another_limit_keeps_from_one_is_left_to_the_others() {
+        let hungry = |most| Demand { used: 1.0, share: 1.0, held: Some(true), most };
+        let shares = divide(6.0, &[hungry(1.0), hungry(f64::INFINITY)]);
+        assert!((shares[0] - 1.0).abs() < 0.1 && (shares[1] - 5.0).abs() < 0.1, "{shares:?}");
+        let rests = Demand { used: 0.0, share: 3.0, held: Some(false), most: 1.0 };
+        let shares = divide(6.0, &[rests, rests]);
+        assert!(shares.iter().all(|s| (s - 1.0).abs() < 1e-9), "more is of no use: {shares:?}");
+    }
+
+    #[test]
     fn who_has_a_part_keeps_it_while_others_are_missing() {
         assert_eq!(keep(100.0, &[Some(60.0), None]), [60.0, 0.5]);
         assert!(keep(100.0, &[]).is_empty());
@@ -102,7 +118,7 @@ mod tests {
             total in 1.0f64..1e10,
             places in proptest::collection::vec((0.0f64..1e9, 0.0f64..1e9), 1..40)
         ) {
-            let places: Vec<Demand> = places.into_iter().map(|(used, share)| Demand { used, share, held: None }).collect();
+            let places: Vec<Demand> = places.into_iter().map(|(used, share)| Demand { used, share, held: None, most: f64::INFINITY }).collect();
             let shares = divide(total, &places);
             let sum: f64 = shares.iter().sum();
             prop_assert!((sum / total - 1.0).abs() < 1e-9, "{sum} of {total}");

@@ -215,6 +215,11 @@ impl Call {
         self.deadline = self.deadline.max(self.started + limit);
     }
 
+    /// A limit has held it back for so long, which does not count.
+    pub fn was_held(&mut self, span: Nanos) {
+        self.deadline = self.deadline + span;
+    }
+
     /// What is left of a larger one begins now and may take so long.
     pub fn restart(&mut self, now: Nanos, limit: Nanos) {
         self.started = now;

@@ -3,7 +3,7 @@
 //! After [`Patience::ping_after`] without an answer the client asks the node whether it lives. A node
 //! that answers is given more time (its queue is long); one that does not is given up once every
 //! stamp the client sent is older than the lease, so that the node can no longer carry the request
-//! out. The call as a whole has a deadline.
+//! out. The call as a whole has a deadline, in which the time does not count that a limit holds it back.
 
 use super::fence::fence;
 use forebay_types::Nanos;
@@ -40,12 +40,20 @@ pub struct Wait {
     last_sent: Nanos,
     last_heard: Nanos,
     unanswered_ping: bool,
+    held: Nanos,
 }
 
 impl Wait {
     /// For a call that began at `call_started` and whose request was sent at `now`.
     pub fn new(patience: Patience, call_started: Nanos, now: Nanos) -> Wait {
-        Wait { patience, call_started, last_sent: now, last_heard: now, unanswered_ping: false }
+        Wait {
+            patience,
+            call_started,
+            last_sent: now,
+            last_heard: now,
+            unanswered_ping: false,
+            held: Nanos::ZERO,
+        }
     }
 
     /// Stamped bytes (a ping, a further request) were sent.
@@ -70,9 +78,19 @@ impl Wait {
         self.unanswered_ping = false;
     }
 
+    /// The node holds the request back, since somebody has set a limit: all the time until now does not count.
+    pub fn held(&mut self, now: Nanos) {
+        self.held = now.since(self.call_started);
+    }
+
+    /// How much of its time does not count.
+    pub fn held_for(&self) -> Nanos {
+        self.held
+    }
+
     /// What to do at `now`.
     pub fn step(&self, now: Nanos) -> Step {
-        let deadline = self.call_started + self.patience.deadline;
+        let deadline = self.call_started + self.held + self.patience.deadline;
         if now >= deadline {
             return Step::Deadline;
         }
@@ -125,5 +143,20 @@ mod tests {
         }
         assert_eq!(now, Nanos::from_secs(30));
         assert!(pings > 50);
+    }
+
+    #[test]
+    fn what_a_limit_holds_back_is_waited_for() {
+        let mut w = Wait::new(P, Nanos::ZERO, Nanos::ZERO);
+        for s in 1..100 {
+            let now = Nanos::from_secs(s);
+            assert_eq!(w.step(now), Step::Ping, "after {s} s");
+            w.sent(now, true);
+            w.heard(now);
+            w.held(now);
+        }
+        assert_eq!(w.held_for(), Nanos::from_secs(99));
+        assert_eq!(w.step(Nanos::from_secs(128)), Step::Ping, "it was let go, and has all of its time");
+        assert_eq!(w.step(Nanos::from_secs(129)), Step::Deadline);
     }
 }

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 /// Limit what a job, a user's jobs or an application's jobs do to all I/O nodes together.
 ///
 /// The arbiter divides a limit among the I/O nodes by what each uses, through moves; the nodes keep to
-/// it when no arbiter is there, too. Jobs of a user or an application share what they may have.
+/// it when no arbiter is there, too. Jobs of a user or an application share what they may have. A limit
+/// takes the place of an earlier one for the same job, user or application, all of it: what is not
+/// given is not limited any more. Requests that are held back wait, for however long; they do not fail.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,10 +32,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
     bandwidth: Option<f64>,
     /// Reads and writes a second, at most.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     iops: Option<f64>,
     /// Metadata operations a second, at most.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     metadata: Option<f64>,
     /// Bytes a second that it is to have whenever it asks for them. Needs a scheduler that knows weights
     /// (wfq, sfq and its kin), and holds as far as the I/O nodes can do so much.
@@ -85,6 +87,11 @@ enum Action {
 
 fn bandwidth(text: &str) -> Result<f64, UnitError> {
     rate::parse(text).map(|b| b as f64)
+}
+
+fn count(text: &str) -> Result<f64, String> {
+    let n = text.parse::<f64>().ok().filter(|n| (1.0..=1e15).contains(n));
+    n.ok_or_else(|| "a number of operations a second is wanted, from 1 to 1e15".to_owned())
 }
 
 impl Whose {
