@@ -196,8 +196,8 @@ impl Core {
         if held.limit.at_least.is_some() {
             let nodes: BTreeSet<NodeId> = own.iter().flat_map(|j| j.nodes()).copied().collect();
             for (id, node) in nodes.iter().filter_map(|n| Some((n, self.nodes.get(n)?))) {
-                if let Some(scheduler) = scheduler_of(node).filter(|s| !s.algorithm.knows_weights()) {
-                    let name = scheduler.algorithm.name();
+                if let Some(scheduler) = scheduler_of(node).filter(|s| !s.knows_weights()) {
+                    let name = scheduler.name();
                     notes.push(format!(
                         "I/O node {id} has the scheduler {name}, which knows no weights: nothing is guaranteed there"
                     ));
