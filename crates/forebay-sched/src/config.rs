@@ -141,7 +141,10 @@ impl SchedulerConfig {
 
     /// Whether a flow with twice the weight gets twice as much.
     pub fn knows_weights(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Wfq(_) | Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_))
+        matches!(
+            self.algorithm,
+            Algorithm::Wfq(_) | Algorithm::Sfq(_) | Algorithm::SfqD(_) | Algorithm::SfqDPlus(_)
+        )
     }
 
     /// The scheduler's name.

