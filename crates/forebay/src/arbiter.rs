@@ -50,6 +50,7 @@ impl SecretFile {
 
     /// The same, for a command that also works without: only a file that was named on the command line has to be
     /// readable, since the environment may name one that is not for everybody.
+    #[cfg(feature = "top")]
     pub(crate) fn if_readable(&self) -> Result<Option<Secret>> {
         if self.secret_file.is_some() { self.find() } else { Ok(self.find().ok().flatten()) }
     }
