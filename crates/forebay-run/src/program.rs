@@ -434,10 +434,13 @@ impl Program {
 /// not be found by the program, call by call.
 pub(crate) fn try_exports(config: &Config, warn: fn(&str)) -> Result<()> {
     let deadline_ms = config.deadline_ms.min(TRY_EXPORTS_MS);
-    let client = Client::new(Config { deadline_ms, outside: true, ..config.clone() }, None)?;
-    for (i, map) in config.exports.iter().enumerate() {
-        let root = Path { export: ExportId(i as u16), rel: b"" };
+    // Each by itself: who is to blame is named by the option that asked for it.
+    for map in &config.exports {
+        let exports = vec![map.clone()];
+        let client = Client::new(Config { deadline_ms, outside: true, exports, ..config.clone() }, None)?;
+        let root = Path { export: ExportId(0), rel: b"" };
         let tried = client.meta(Meta::Stat { target: Target::Path(root) }, |_| Some(()));
+        client.leave();
         match tried {
             Err(e @ Error::NoNode { .. }) if config.fallback == Fallback::Direct => {
                 warn(&format!("going on without I/O nodes (--fallback direct): {e}"));
@@ -446,7 +449,6 @@ pub(crate) fn try_exports(config: &Config, warn: fn(&str)) -> Result<()> {
             other => other.with_context(|| format!("--at {}", map.dir.display()))?,
         }
     }
-    client.leave();
     Ok(())
 }
 

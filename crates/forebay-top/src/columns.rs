@@ -133,7 +133,8 @@ mod tests {
         assert_eq!(of([5, 12, 3, 4], 20), [Some(7), Some(12), None, None], "a long number");
         assert_eq!(of([30, 5, 3, 4], 62), [Some(30), Some(9), Some(11), Some(7)]);
         assert_eq!(of([30, 5, 3, 4], 61), [Some(30), Some(9), Some(11), None], "a name before the age");
-        assert_eq!(of([120, 5, 3, 4], 200)[0], Some(200 - 9 - 11 - 7 - 3));
+        assert_eq!(of([120, 5, 3, 4], 200)[0], Some(120), "all of it");
+        assert_eq!(of([300, 5, 3, 4], 200)[0], Some(200 - 9 - 11 - 7 - 3), "all there is");
         for width in 0..130 {
             for longest in [[5, 5, 3, 4], [120, 14, 3, 4], [0, 0, 0, 0]] {
                 let wide = of(longest, width);
