@@ -273,7 +273,9 @@ fn limits_are_seen_and_changed_one_by_one() {
         return;
     }
     let site = Site::new();
-    let arbiter = site.arbiter(&ArbiterSpec::default());
+    // Nobody renews the job's lease.
+    let settings = "lease-ms = 600000\n".into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
     site.register(arbiter.url(), "busy", None).expect("an answer").expect("a grant");
     let admin = Arbiter::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
     let until_ms = (seconds() + 3600) * 1000 + 123;
@@ -347,7 +349,9 @@ fn keys_open_details_and_long_names_fit() {
         return;
     }
     let site = Site::new();
-    let arbiter = site.arbiter(&ArbiterSpec::default());
+    // Nobody renews the job's lease.
+    let settings = "lease-ms = 600000\n".into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
     let long = format!("ünï🦀-{}", "w".repeat(120));
     let _node = site.node(0, arbiter.url());
     until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
