@@ -2,7 +2,7 @@
 //! the other, on the connections of the pool.
 
 use crate::client::Client;
-use crate::conn::{Conn, Failure, PING_AFTER};
+use crate::conn::{Conn, Failure, PING_AFTER, last_held};
 use crate::counters::OpIndex;
 use crate::error::Error;
 use crate::file::File;
@@ -154,7 +154,14 @@ impl Client {
                     Bound::File(at)
                 }
             };
-            let failure = match (call.next(sys::now(), &self.nodes, bound, self.has_news()), on) {
+            let now = sys::now();
+            // What a limit holds back does not fail, nor what has to be done first or waits for its connection.
+            if now >= call.deadline()
+                && let Some(held) = last_held()
+            {
+                call.held_until(held, self.config.deadline().into());
+            }
+            let failure = match (call.next(now, &self.nodes, bound, self.has_news()), on) {
                 (Step::Send(node), _) => {
                     let handle = place.map_or(0, |p| p.handle);
                     match self.attempt(node, handle, request, call, into.as_deref_mut(), &mut done) {
@@ -295,14 +302,9 @@ impl Client {
         let header = self.stamp(call, &request, handle, body.len());
         let limit = call.deadline().since(call.started()).into();
         let served = Served { node, host: conn.host };
-        let mut held = Nanos::ZERO;
-        let answered =
-            conn.send_request(call.started(), limit, &ahead, &header, body).and_then(|mut wait| {
-                let reply = conn.await_reply(&mut wait, call.id, into);
-                held = wait.held_for();
-                reply
-            });
-        call.was_held(held);
+        let answered = conn
+            .send_request(call.started(), limit, &ahead, &header, body)
+            .and_then(|mut wait| conn.await_reply(&mut wait, call.id, into));
         match answered {
             Ok(reply) => {
                 let header = reply.header;

@@ -15,6 +15,7 @@ use forebay_wire::session::wait::{Patience, Step, Wait};
 use rustix::fd::{AsRawFd, IntoRawFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A node that is alive answers its first ping within this, on top of its lease.
@@ -536,9 +537,19 @@ impl Conn {
     }
 }
 
+/// When a node last said that a limit holds something back that this process waits for.
+static LAST_HELD: AtomicU64 = AtomicU64::new(0);
+
+/// That moment, if there was one.
+pub(crate) fn last_held() -> Option<Nanos> {
+    Some(Nanos(LAST_HELD.load(Ordering::Relaxed))).filter(|at| *at > Nanos::ZERO)
+}
+
 /// The node lives, and says whether a limit holds back what is waited for.
 fn answered_ping(wait: &mut Wait, header: &Header) {
     if header.has(flag::HELD) {
-        wait.held(sys::now());
+        let now = sys::now();
+        wait.held(now);
+        LAST_HELD.store(now.0, Ordering::Relaxed);
     }
 }

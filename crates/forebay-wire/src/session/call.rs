@@ -215,9 +215,9 @@ impl Call {
         self.deadline = self.deadline.max(self.started + limit);
     }
 
-    /// A limit has held it back for so long, which does not count.
-    pub fn was_held(&mut self, span: Nanos) {
-        self.deadline = self.deadline + span;
+    /// A limit has held the program back until then: it may take so long from there on.
+    pub fn held_until(&mut self, at: Nanos, limit: Nanos) {
+        self.deadline = self.deadline.max(at + limit);
     }
 
     /// What is left of a larger one begins now and may take so long.

@@ -83,11 +83,6 @@ impl Wait {
         self.held = now.since(self.call_started);
     }
 
-    /// How much of its time does not count.
-    pub fn held_for(&self) -> Nanos {
-        self.held
-    }
-
     /// What to do at `now`.
     pub fn step(&self, now: Nanos) -> Step {
         let deadline = self.call_started + self.held + self.patience.deadline;
@@ -155,7 +150,6 @@ mod tests {
             w.heard(now);
             w.held(now);
         }
-        assert_eq!(w.held_for(), Nanos::from_secs(99));
         assert_eq!(w.step(Nanos::from_secs(128)), Step::Ping, "it was let go, and has all of its time");
         assert_eq!(w.step(Nanos::from_secs(129)), Step::Deadline);
     }
