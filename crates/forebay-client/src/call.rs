@@ -111,7 +111,12 @@ impl Client {
                 (Ok(_), Opcode::Append, Body::Bytes(b)) => b.len(),
                 _ => 0,
             };
-            c.add(op, sys::now().since(started).0, bytes as u64, result.is_err());
+            let (took, failed) = (sys::now().since(started).0, result.is_err());
+            c.add(op, took, bytes as u64, failed);
+            if call.may_be_repeated() {
+                // What has no bytes is counted as one, or it would not show: see [`Counters::repeated`].
+                c.add(OpIndex::REPEATED, took, (bytes as u64).max(1), failed);
+            }
         }
         result
     }

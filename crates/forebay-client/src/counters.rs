@@ -124,8 +124,8 @@ impl Counters {
         o.latency.record(nanos);
     }
 
-    /// A number that changes with every write that may have been carried out twice: its node was gone, and
-    /// nobody could tell.
+    /// A number that changes with every write or truncation that may have been carried out twice: its node was gone,
+    /// and nobody could tell.
     pub fn repeated(&self) -> u64 {
         let o = &self.ops[OpIndex::REPEATED.0];
         o.bytes.load(Ordering::Relaxed) + o.errors.load(Ordering::Relaxed)
