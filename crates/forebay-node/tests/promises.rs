@@ -151,6 +151,42 @@ fn what_was_appended_for_a_session_that_is_gone_is_not_appended_again() {
     };
 }
 
+/// The same of a write that is at the storage: a second try of it does not come after what others write then.
+#[test]
+fn what_is_being_written_for_a_session_that_is_gone_is_not_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = dir.path().join("milliseconds");
+    let node = TestNode::with(|c| c.slow = Some(late.clone()));
+    let mut first = node.client();
+    let handle = first.create("f");
+    let mut header = first.header(Opcode::Write, 3);
+    header.handle = handle.into();
+    std::fs::write(&late, "3000").unwrap();
+    first.send(&header, b"old");
+    let (session, incarnation, id) = (first.session, first.incarnation, header.id.get());
+    let connect = || Client::connect(node.address, &SECRET, "job", session).unwrap();
+    let fate = || {
+        let asked = node.client().meta(&Meta::Verdict { incarnation, session, id, age_ms: 5000 }).unwrap();
+        match Answer::decode(&asked) {
+            Ok(Answer::Verdict { known: true, dead: false, fate }) => fate,
+            other => panic!("{other:?}"),
+        }
+    };
+    eventually("it is at the storage", || fate() == Fate::Begun);
+    std::thread::sleep(Duration::from_millis(200));
+    // What comes now does not wait there, and would be done first.
+    std::fs::remove_file(&late).unwrap();
+    connect().goodbye(false);
+    let mut second = connect();
+    assert!(!second.welcome.resumed);
+    second.next = id + 1;
+    header.handle = second.open("f", RW).unwrap().into();
+    let answer = second.exchange(&again(&header), b"old");
+    assert!(answer.header.has(flag::EXPIRED), "{}", answer.text());
+    eventually("it is done", || matches!(fate(), Fate::Done { errno: 0, .. }));
+    assert_eq!(std::fs::read(node.path("f")).unwrap(), b"old");
+}
+
 /// The node listens until the last request is answered, and whoever lost his connection gets his answer.
 #[test]
 fn a_draining_node_says_what_became_of_a_request() {
