@@ -23,8 +23,10 @@ pub(super) const LONE: usize = 2 * NODES;
 /// The hosts of those that share: two nodes beside each other can vouch for each other, nobody can for
 /// the others.
 const HOSTS: [usize; NODES] = [0, 0, 1, 2];
-/// To these two, one with a neighbour and one without, connections are forwarded.
-const LINKED: [usize; 2] = [0, 2];
+/// To these, two beside each other and one without a neighbour, connections are forwarded.
+pub(super) const LINKED: [usize; 3] = [0, 1, 2];
+/// Nobody is on its host, nor forwards connections to it.
+pub(super) const ALONE: usize = 3;
 const LEASE_MS: u64 = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An arbiter that does not answer at once is harmed by something else.
@@ -218,8 +220,10 @@ impl Ground {
     fn settings(&self, i: usize) -> String {
         let m = &self.members[i];
         let Member { role, host, .. } = *m;
+        // Nobody can tell of one that ends with requests, and stays away.
+        let drain = if role == Role::Shared { 4000 } else { 2000 };
         let mut text = format!(
-            "slow-storage = \"slow{i}\"\nlease-ms = {LEASE_MS}\ndrain-timeout-ms = 2000\ngrace-ms = 1000\n"
+            "slow-storage = \"slow{i}\"\nlease-ms = {LEASE_MS}\ndrain-timeout-ms = {drain}\ngrace-ms = 1000\n"
         );
         match role {
             Role::Shared => {

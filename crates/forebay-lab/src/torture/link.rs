@@ -24,6 +24,7 @@ struct Shared {
     node: Mutex<Option<SocketAddr>>,
     requests_held: AtomicBool,
     answers_held: AtomicBool,
+    refused: AtomicBool,
     ended: AtomicBool,
     next: AtomicU64,
     /// Connections under way: the client's end, and the node's.
@@ -86,6 +87,9 @@ impl Link {
                 if ours.ended.load(Relaxed) {
                     return;
                 }
+                if ours.refused.load(Relaxed) {
+                    continue;
+                }
                 let ours = Arc::clone(&ours);
                 std::thread::spawn(move || ours.carry(client));
             }
@@ -102,6 +106,30 @@ impl Link {
     pub(super) fn hold(&self, requests: bool, answers: bool) {
         self.shared.requests_held.store(requests, Relaxed);
         self.shared.answers_held.store(answers, Relaxed);
+    }
+
+    /// From now on nobody gets through; what is on its way does.
+    pub(super) fn refuse(&self) {
+        self.shared.refused.store(true, Relaxed);
+    }
+
+    /// All is as it should be.
+    pub(super) fn open(&self) {
+        self.hold(false, false);
+        self.shared.refused.store(false, Relaxed);
+    }
+
+    /// After `held` nothing is held back, and `more` later nobody is refused: to the millisecond, whatever else there is
+    /// to do.
+    pub(super) fn open_after(&self, held: Duration, more: Duration) {
+        let shared = Arc::clone(&self.shared);
+        std::thread::spawn(move || {
+            std::thread::sleep(held);
+            shared.requests_held.store(false, Relaxed);
+            shared.answers_held.store(false, Relaxed);
+            std::thread::sleep(more);
+            shared.refused.store(false, Relaxed);
+        });
     }
 
     /// To the clients every connection is broken; the node gets what was on its way to it.
@@ -151,5 +179,12 @@ mod tests {
         served.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"two");
         assert_eq!(served.read(&mut got).unwrap(), 0);
+        link.refuse();
+        let mut other = TcpStream::connect(link.address).unwrap();
+        assert!(matches!(other.read(&mut got), Ok(0) | Err(_)), "nobody gets through");
+        link.open();
+        TcpStream::connect(link.address).unwrap().write_all(b"ask").unwrap();
+        node.accept().unwrap().0.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"ask");
     }
 }

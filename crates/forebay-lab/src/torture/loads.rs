@@ -231,8 +231,6 @@ pub(super) fn durable(hand: &mut Hand) {
                     fill(&mut block, value);
                     let called = hand
                         .call(&format!("write {name} {at}"), || file.write_all_at(&block, at * SMALL as u64));
-                    // It may be told what became of earlier ones, but not at its deadline.
-                    hand.late(&format!("write {name} {at}"), &called);
                     hand.note(Kind::Durable, base | at, &called, Act::Write(value), &[]);
                 }
                 5..8 => {
@@ -392,7 +390,7 @@ pub(super) fn inherited(hand: &mut Hand) {
         let give = || -> io::Result<Vec<u8>> {
             let mut command = std::process::Command::new("sh");
             command
-                .args(["-c", "echo; sleep 0.1; read line; echo $line"])
+                .args(["-c", "echo; sleep 0.1; read line && echo $line"])
                 .stderr(std::process::Stdio::null());
             command.stdin(file.try_clone()?).stdout(std::process::Stdio::piped());
             forebay_embed::end_with_parent(&mut command);

@@ -39,9 +39,9 @@ const ROW_SLOTS: u64 = 40;
 const HERD: u32 = 4;
 const DURABLE_HERD: u32 = 2;
 const LONE_HERD: u32 = 2;
-/// Of a call, in seconds: but for storage that hangs, no fault lasts so long.
+/// Of a call, in seconds: but for storage that hangs and a node that has left in order, no fault lasts so long.
 const DEADLINE: u64 = 10;
-/// A run that is shorter does not wait for storage that hangs.
+/// A run that is shorter does not wait for storage that hangs, nor for a node that stays away.
 const HANGS_FROM: u64 = 30;
 
 /// What `--full` is not content with less than.

@@ -1,6 +1,8 @@
 //! The nemesis: what is done to the nodes, the ways to them and the arbiters while the workers work.
 
-use super::ground::{Ground, LONE, NODES, Role};
+mod ways;
+
+use super::ground::{ALONE, Ground, LONE, NODES, Role};
 use super::history::now;
 use anyhow::Result;
 use forebay_embed::Etcd;
@@ -15,14 +17,14 @@ use std::time::{Duration, Instant};
 /// longer than 1.5 leases on a host of which nobody answers is what remains, and is written down.
 const SETTLES: Duration = Duration::from_millis(900);
 /// A mood lasts so long.
-const MOOD: Duration = Duration::from_secs(4);
-/// For how long a node with requests at its storage is stopped at most.
-const LONGEST_STOP: Duration = Duration::from_millis(2600);
+const MOOD: Duration = Duration::from_secs(3);
 /// Storage that hangs does so for longer than the deadline of a call.
 const HANGS: Duration = Duration::from_millis(11_500);
 const KILL_LONE: &str = "kill the only node";
-/// What has not ended for so long after its storage was slow has been at the storage.
-const AT_STORAGE: Duration = Duration::from_millis(150);
+/// Who is held up for longer by a busy machine leaves things broken for longer than is meant.
+const HELD_UP: u64 = 2_000_000_000;
+/// Longer than a call waits for anybody.
+const FOR_LONG: Duration = Duration::from_millis(10_500);
 
 /// What a node is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,13 +36,15 @@ enum State {
     Stopped,
     Draining {
         elsewhere: bool,
+        /// When it has ended, it is away for so long.
+        away: Duration,
     },
     Slow,
-    /// Its storage is slow, and has requests; then comes the next.
-    Filling(Then),
+    /// Its storage is slow, and has requests; then comes the next, for so long.
+    Filling(Then, Duration),
     /// Its answers are held back, and then lost with their connections; and nobody reaches it for a while.
     Losing,
-    /// The way to it holds back; at the end its connections may be broken.
+    /// The way to it holds back, or nobody gets through; at the end its connections may be broken.
     Held {
         reset: bool,
     },
@@ -51,7 +55,8 @@ enum State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Stop,
-    Reset,
+    Break,
+    Refuse,
     Cut,
     Hang,
 }
@@ -76,6 +81,8 @@ struct Subject {
     slowed: Option<Instant>,
     /// Until then nothing is done to it: it knows of requests that wait at the storage of its host.
     spared: Instant,
+    /// When something was last done to it: clients that found it gone do not come back at once.
+    harmed: Instant,
 }
 
 pub(super) struct Nemesis {
@@ -85,8 +92,9 @@ pub(super) struct Nemesis {
     etcd: Vec<(State, Instant)>,
     moods: Vec<Mood>,
     mood_until: Instant,
-    /// Storage may hang for longer than a call's deadline.
-    hangs: bool,
+    /// Some things may take longer than a call's deadline: storage that hangs, a node that drains and stays away.
+    patient: bool,
+    acted: u64,
     rng: ChaCha8Rng,
     /// How often each kind was done.
     pub(super) done: BTreeMap<&'static str, u64>,
@@ -94,16 +102,16 @@ pub(super) struct Nemesis {
     pub(super) diary: Vec<(u64, &'static str, usize)>,
     /// When hosts that forget were down.
     pub(super) crashes: Vec<(u64, u64)>,
-    /// When storage hung.
+    /// When storage hung, or the nemesis itself was held up: then calls may have to wait until their deadline.
     pub(super) hung: Vec<(u64, u64)>,
 }
 
 impl Nemesis {
-    pub(super) fn new(ground: &Ground, seed: u64, hangs: bool) -> Nemesis {
+    pub(super) fn new(ground: &Ground, seed: u64, patient: bool) -> Nemesis {
         let now = Instant::now();
-        let subject = |_| Subject { state: State::Up, until: now, slowed: None, spared: now };
+        let subject = |_| Subject { state: State::Up, until: now, slowed: None, spared: now, harmed: now };
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut moods = vec![Mood::Wild, Mood::Still, Mood::Ways, Mood::Storage];
+        let mut moods = vec![Mood::Wild, Mood::Still, Mood::Ways, Mood::Ways, Mood::Storage, Mood::Storage];
         moods.shuffle(&mut rng);
         Nemesis {
             subjects: ground.members.iter().map(subject).collect(),
@@ -111,7 +119,8 @@ impl Nemesis {
             etcd: vec![(State::Up, now); ground.etcd.as_ref().map_or(0, |_| Etcd::MEMBERS)],
             moods,
             mood_until: now + MOOD,
-            hangs,
+            patient,
+            acted: super::history::now(),
             rng,
             done: BTreeMap::new(),
             diary: Vec::new(),
@@ -145,19 +154,29 @@ impl Nemesis {
 
     /// Something goes wrong, and what has been wrong for long enough is put right.
     pub(super) fn act(&mut self, ground: &mut Ground) -> Result<()> {
+        let before = std::mem::replace(&mut self.acted, now());
+        if self.acted - before > HELD_UP {
+            self.hung.push((before, self.acted));
+        }
         self.heal(ground, false)?;
         if Instant::now() >= self.mood_until {
             self.moods.rotate_left(1);
             self.mood_until = Instant::now() + MOOD;
-            if self.moods[0] != Mood::Wild {
-                // So that there is somebody whose requests can be met by it.
+            if self.moods[0] == Mood::Wild {
                 self.pin(ground, &[0, 1, 2, 3]);
             }
         }
         // Nodes that are started again take their time, in which nothing else is done.
-        let aimed = self.moods[0] != Mood::Wild && self.rng.random_bool(0.8);
-        let i = self.rng.random_range(0..if aimed { NODES } else { self.subjects.len() });
-        if self.subjects[i].state != State::Up || Instant::now() < self.subjects[i].spared {
+        let aimed = self.moods[0] != Mood::Wild && self.rng.random_bool(0.85);
+        let i = match aimed {
+            true => [0; 2]
+                .map(|_| self.rng.random_range(0..NODES))
+                .into_iter()
+                .min_by_key(|i| self.subjects[*i].harmed),
+            false => Some(self.rng.random_range(0..self.subjects.len())),
+        };
+        let Some(i) = i.filter(|i| self.subjects[*i].state == State::Up) else { return Ok(()) };
+        if Instant::now() < self.subjects[i].spared {
             return Ok(());
         }
         match ground.members[i].role {
@@ -168,6 +187,7 @@ impl Nemesis {
                 // Others go on, and write over what is late.
                 _ if (0..NODES).filter(|n| self.subjects[*n].state != State::Up).count() > 1 => Ok(()),
                 Mood::Still => {
+                    self.lure(ground, i);
                     self.stop(ground, i);
                     Ok(())
                 }
@@ -182,7 +202,11 @@ impl Nemesis {
             0..20 => self.kill(ground, i, false, "kill"),
             20..28 => self.kill(ground, i, true, "restart elsewhere"),
             28..45 => self.stop(ground, i),
-            45..58 => self.drain(ground, i, true),
+            45..58 if i == ALONE && self.patient => {
+                self.lure(ground, i);
+                self.drain(ground, i, true, FOR_LONG);
+            }
+            45..58 => self.drain(ground, i, true, Duration::ZERO),
             58..66 => self.slow(ground, i)?,
             66..80 => {
                 let mut nodes: Vec<usize> = (0..NODES).collect();
@@ -246,7 +270,7 @@ impl Nemesis {
     fn harm_forgetful(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
         match self.rng.random_range(0..10) {
             0..4 => self.kill(ground, i, false, "kill"),
-            4..6 => self.drain(ground, i, false),
+            4..6 => self.drain(ground, i, false, Duration::ZERO),
             _ => {
                 let begun = now();
                 let host = ground.members[i].host;
@@ -267,133 +291,25 @@ impl Nemesis {
         match self.rng.random_range(0..20) {
             0..2 => self.kill(ground, i, false, KILL_LONE),
             2..4 => self.stop(ground, i),
-            4..5 => self.drain(ground, i, false),
+            4..5 => self.drain(ground, i, false, Duration::ZERO),
             5..6 => self.slow(ground, i)?,
             _ => {}
         }
         Ok(())
     }
 
-    /// Connections to it are held back in one direction or both, and break before or after that; or its cable
-    /// is pulled.
-    fn harm_way(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
-        if self.is_slow_host(ground, i) {
-            return Ok(());
-        }
-        let Some(link) = ground.link(i) else {
-            if ground.net.is_some() && self.rng.random_bool(0.5) {
-                ground.cut(i, true)?;
-                let long = self.ms(200, 2500);
-                self.set(i, State::Cut, long);
-                self.tell("cut a link", i);
-            }
-            return Ok(());
-        };
-        let (requests, what) = match self.rng.random_range(0..5) {
-            0 => {
-                link.hold(false, true);
-                let long = self.ms(40, 200);
-                self.set(i, State::Losing, long);
-                self.tell("lose answers, then silence", i);
-                return Ok(());
-            }
-            1 | 2 => (true, "hold requests back"),
-            _ => (false, "hold answers back"),
-        };
-        // Answers that nobody hears any more: what was asked has been done.
-        let (now, later) = match requests {
-            true => (self.rng.random_bool(0.7), false),
-            false => (false, self.rng.random_bool(0.8)),
-        };
-        link.hold(requests, !requests);
-        if now {
-            // What is on its way has left its client.
-            std::thread::sleep(Duration::from_millis(3));
-            link.reset();
-        }
-        // Shorter than it takes to give a node up, so that it is asked once more; or longer.
-        let long = match (requests, self.rng.random_bool(0.5)) {
-            (true, _) => self.ms(20, 900),
-            (false, true) => self.ms(20, 500),
-            (false, false) => self.ms(500, 2600),
-        };
-        self.set(i, State::Held { reset: later }, long);
-        self.tell(what, i);
-        if now || later {
-            self.tell("break connections", i);
-        }
-        Ok(())
-    }
-
-    /// First its storage gets slow, so that requests wait there. Only where a neighbour can tell that they do, or
-    /// the node itself is asked again.
-    fn harm_storage(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
-        let neighbour = ground.neighbours(i).any(|n| self.subjects[n].state == State::Up);
-        let then = match self.rng.random_range(0..20) {
-            0 if self.hangs && neighbour => Then::Hang,
-            0..7 if ground.link(i).is_some() => Then::Reset,
-            0..12 if neighbour && ground.net.is_some() && ground.link(i).is_none() => Then::Cut,
-            _ if neighbour => Then::Stop,
-            _ => return Ok(()),
-        };
-        let host: Vec<usize> = ground.neighbours(i).chain([i]).collect();
-        if host.iter().any(|n| self.subjects[*n].state != State::Up) || self.is_slow_host(ground, i) {
-            return Ok(());
-        }
-        let late = if then == Then::Hang { HANGS } else { self.ms(900, 2600) };
-        std::fs::write(ground.slow_file(i), late.as_millis().to_string())?;
-        self.set(i, State::Filling(then), AT_STORAGE);
-        for n in host {
-            self.subjects[n].spared = Instant::now() + AT_STORAGE + LONGEST_STOP.max(late) + SETTLES;
-        }
-        if then == Then::Hang {
-            let long = (2 * AT_STORAGE + late + SETTLES).as_nanos() as u64;
-            self.hung.push((now(), now() + long));
-        }
-        Ok(())
-    }
-
-    /// Its storage has requests.
-    fn filled(&mut self, ground: &mut Ground, i: usize, then: Then) -> Result<()> {
-        std::fs::remove_file(ground.slow_file(i))?;
-        self.subjects[i].slowed = Some(Instant::now());
-        let long = self.ms(1200, LONGEST_STOP.as_millis() as u64);
-        match then {
-            Then::Stop => {
-                signal(ground, i, Signal::STOP);
-                self.set(i, State::Stopped, long);
-                self.tell("stop with requests at the storage", i);
-            }
-            Then::Cut => {
-                ground.cut(i, true)?;
-                self.set(i, State::Cut, long);
-                self.tell("cut a link, requests at the storage", i);
-            }
-            Then::Reset => {
-                if let Some(link) = ground.link(i) {
-                    link.reset();
-                }
-                self.set(i, State::Up, Duration::ZERO);
-                self.tell("break connections, requests at the storage", i);
-            }
-            Then::Hang => {
-                self.set(i, State::Up, Duration::ZERO);
-                self.tell("storage hangs", i);
-            }
-        }
-        Ok(())
-    }
-
     fn is_slow_host(&self, ground: &Ground, i: usize) -> bool {
         let slow = |s: &Subject| {
-            matches!(s.state, State::Slow | State::Filling(_))
+            matches!(s.state, State::Slow | State::Filling(..))
                 || s.slowed.is_some_and(|t| t.elapsed() < SETTLES)
         };
         ground.neighbours(i).chain([i]).any(|n| slow(&self.subjects[n]))
     }
 
     fn set(&mut self, i: usize, state: State, long: Duration) {
-        (self.subjects[i].state, self.subjects[i].until) = (state, Instant::now() + long);
+        let now = Instant::now();
+        let s = &mut self.subjects[i];
+        (s.state, s.until, s.harmed) = (state, now + long, now);
     }
 
     fn kill(&mut self, ground: &mut Ground, i: usize, elsewhere: bool, what: &'static str) {
@@ -403,11 +319,11 @@ impl Nemesis {
         self.set(i, State::Dead { elsewhere }, long);
     }
 
-    fn drain(&mut self, ground: &Ground, i: usize, anywhere: bool) {
+    fn drain(&mut self, ground: &Ground, i: usize, anywhere: bool, away: Duration) {
         let elsewhere = anywhere && self.rng.random_bool(0.3);
         signal(ground, i, Signal::TERM);
-        self.set(i, State::Draining { elsewhere }, Duration::ZERO);
-        self.tell("drain", i);
+        self.set(i, State::Draining { elsewhere, away }, Duration::ZERO);
+        self.tell(if away == Duration::ZERO { "drain" } else { "drain, and stay away" }, i);
     }
 
     /// Mostly for about as long as it takes until its clients give it up, or until its lease is over.
@@ -470,8 +386,8 @@ impl Nemesis {
             State::Up => return Ok(()),
             State::Dead { elsewhere } => ground.start_node(i, elsewhere)?,
             State::Stopped => signal(ground, i, Signal::CONT),
-            State::Filling(then) if !all => return self.filled(ground, i, then),
-            State::Slow | State::Filling(_) => {
+            State::Filling(then, long) if !all => return self.filled(ground, i, then, long),
+            State::Slow | State::Filling(..) => {
                 std::fs::remove_file(ground.slow_file(i))?;
                 self.subjects[i].slowed = Some(Instant::now());
             }
@@ -485,21 +401,14 @@ impl Nemesis {
                 self.set(i, State::Held { reset: true }, long);
                 return Ok(());
             }
-            State::Losing => {
+            State::Held { reset: true } => {
                 if let Some(link) = ground.link(i) {
-                    link.hold(false, false);
+                    link.reset();
                 }
             }
-            State::Held { reset } => {
-                if let Some(link) = ground.link(i) {
-                    if reset {
-                        link.reset();
-                    }
-                    link.hold(false, false);
-                }
-            }
+            State::Losing | State::Held { .. } => {}
             State::Cut => ground.cut(i, false)?,
-            State::Draining { elsewhere } => {
+            State::Draining { elsewhere, away } => {
                 let ended = match &mut ground.members[i].process {
                     Some(node) => node.process.try_wait()?.is_some(),
                     None => true,
@@ -508,8 +417,15 @@ impl Nemesis {
                     return Ok(());
                 }
                 ground.members[i].process = None;
+                if away > Duration::ZERO && !all {
+                    self.set(i, State::Dead { elsewhere }, away);
+                    return Ok(());
+                }
                 ground.start_node(i, elsewhere)?;
             }
+        }
+        if let Some(link) = ground.link(i) {
+            link.open();
         }
         self.subjects[i].state = State::Up;
         Ok(())

@@ -89,7 +89,7 @@ impl Worker {
         let jobs: &[fn(&mut Hand)] = match &*self.work {
             "durable" => &[durable, durable],
             "rows" => &[rows, rows, inherited],
-            _ => &[blocks, blocks, blocks, names, logs, counters, lengths, replaced],
+            _ => &[blocks, blocks, blocks, blocks, names, names, logs, counters, lengths, lengths, replaced],
         };
         let name = self.history.join(format!("{}{}.{}", self.work, self.number, self.life));
         let notes = Arc::new(Notes {
@@ -252,13 +252,6 @@ impl Hand<'_> {
         None
     }
 
-    /// Notes that a call failed at its deadline.
-    pub(super) fn late<T>(&self, what: &str, called: &Called<T>) {
-        if called.ended - called.begun >= self.deadline {
-            self.failed(what, called);
-        }
-    }
-
     /// Notes that a call failed that must not.
     pub(super) fn failed<T>(&self, what: &str, called: &Called<T>) {
         let Err(e) = &called.got else { return };
@@ -319,12 +312,16 @@ impl Hand<'_> {
         self.notes.add(&Line::Op(Entry { worker: self.who, kind, object, begun, ended, act, end, repeated }));
     }
 
-    /// `EIO` is the way to be told that something cannot be known, or was lost; nothing else is.
+    /// `EIO` is the way to be told that something cannot be known, or was lost; nothing else is. At its deadline
+    /// a call is told so only if storage hangs: whoever knows is back long before. A sync may wait for several hosts.
     pub(super) fn told(&self, what: &str, begun: u64, ended: u64, errno: i32) {
-        if errno == EIO {
-            self.notes.told.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.notes.add(&Line::Failed { what: what.to_owned(), begun, took: ended - begun, errno });
+        let (what, took) = (what.to_owned(), ended - begun);
+        if errno != EIO {
+            return self.notes.add(&Line::Failed { what, begun, took, errno });
+        }
+        self.notes.told.fetch_add(1, Ordering::Relaxed);
+        if took >= self.deadline && what != "Sync" {
+            self.notes.add(&Line::Late { what, begun, took, errno });
         }
     }
 }

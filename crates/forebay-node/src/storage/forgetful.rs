@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Result, Write};
+use std::io::{IoSlice, IoSliceMut, Result, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,13 @@ enum Line {
     /// Bytes were written over others. `grown`: the file's size before and after.
     Wrote { path: PathBuf, offset: u64, before: Vec<u8>, after: Vec<u8>, grown: (u64, u64) },
     /// All written so far is durable.
+    Synced { path: PathBuf },
+}
+
+/// What a [`Line`] is about: most were synced since, and need not be read as a whole.
+#[derive(Deserialize)]
+enum About {
+    Wrote { path: PathBuf },
     Synced { path: PathBuf },
 }
 
@@ -143,22 +150,18 @@ impl Storage for Forgetful {
 pub fn forget(journal: &Path) -> Result<u64> {
     let turns = turns(journal)?;
     let _turn = Turn::take(&turns)?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(File::open(journal)?).split(b'\n') {
-        // The last one may be half: its write was not answered.
-        match serde_json::from_slice::<Line>(&line?) {
-            Ok(line) => lines.push(line),
-            Err(_) => break,
-        }
-    }
+    let text = std::fs::read(journal)?;
     let (mut synced, mut undone) = (HashSet::new(), 0);
-    for line in lines.into_iter().rev() {
-        match line {
-            Line::Synced { path } => drop(synced.insert(path)),
-            Line::Wrote { path, offset, before, after, grown } if !synced.contains(&path) => {
-                undone += undo(&path, offset, &before, &after, grown)?;
+    for line in text.rsplit(|b| *b == b'\n') {
+        // One may be half: its write was not answered.
+        match serde_json::from_slice(line) {
+            Ok(About::Synced { path }) => drop(synced.insert(path)),
+            Ok(About::Wrote { path }) if !synced.contains(&path) => {
+                if let Ok(Line::Wrote { path, offset, before, after, grown }) = serde_json::from_slice(line) {
+                    undone += undo(&path, offset, &before, &after, grown)?;
+                }
             }
-            Line::Wrote { .. } => {}
+            Ok(About::Wrote { .. }) | Err(_) => {}
         }
     }
     File::create(journal)?;
