@@ -2,8 +2,9 @@
 //!
 //! Programs wait for their I/O: a request that came after so many of its flow's were answered comes after as
 //! many here, and as long after the last of them as it did. Programs that were at it to the end of what was seen
-//! would have gone on: whoever has nothing left to send begins again, until all have sent what they did. The storage serves one request of a data server
-//! after the other, as fast as it was seen to, and none of a size sooner than the soonest of that size.
+//! would have gone on: whoever has nothing left to send goes on with the second half of what it sent (a program
+//! starts only once), until all have sent what they did. The storage serves one request of a data server after the
+//! other, as fast as it was seen to, and none of a size sooner than the soonest of that size.
 
 use crate::blame::{Costs, Traced};
 use crate::{DispatchQueue, Request, SchedulerConfig, Site};
@@ -56,6 +57,8 @@ impl Storage {
 struct Arrivals {
     /// After how many answers each came, how long after the last of them, and which it is; in that order.
     came: Vec<(usize, Nanos, Request)>,
+    /// Which comes after the last: in the second half, the first with as many under way as there mostly were.
+    again: usize,
     /// How many have come, and how many of them are answered, here.
     sent: usize,
     answered: usize,
@@ -72,14 +75,14 @@ impl Arrivals {
     /// time, and the same and so many times `seen` later.
     fn next(&mut self, now: Nanos, seen: usize) -> Vec<(Nanos, Request)> {
         let total = self.came.len();
-        // Those it began with, one of which comes for each of the last when it begins again.
-        let first = self.came.partition_point(|(before, ..)| *before == 0);
         let mut out = Vec::new();
         while self.lasting || self.sent < total {
-            let (round, index) = (self.sent / total, self.sent % total);
-            let (before, after, request) = self.came[index];
-            let under_way = if round > 0 && index < first { first - 1 - index } else { 0 };
-            if round * total + before - under_way > self.answered {
+            let over = self.sent.saturating_sub(total) / (total - self.again);
+            let round = if self.sent < total { 0 } else { 1 + over };
+            // How many had come before when these had, the first time, are as many more by now.
+            let more = round * (total - self.again);
+            let (before, after, request) = self.came[self.sent - more];
+            if before + more > self.answered {
                 break;
             }
             let id = RequestId((round * seen) as u64 + request.id.0);
@@ -116,6 +119,13 @@ fn arrivals(seen: &[Traced]) -> (BTreeMap<FlowId, Arrivals>, Nanos) {
     }
     for (id, flow) in &mut flows {
         flow.came.sort_by_key(|(before, after, r)| (*before, *after, r.id));
+        let under_way = |(i, (before, ..)): (usize, &(usize, Nanos, Request))| i + 1 - (*before).min(i);
+        let mut mostly: Vec<usize> = flow.came.iter().enumerate().map(under_way).collect();
+        mostly.sort_unstable();
+        let mostly = mostly[mostly.len() / 2];
+        let half = flow.came.len() / 2;
+        let full = flow.came.iter().enumerate().skip(half).position(|one| under_way(one) >= mostly);
+        flow.again = half + full.unwrap_or(0);
         let pause = done[id].windows(2).map(|d| d[1].since(d[0])).max().unwrap_or_default();
         flow.lasting = flow.last.0 + pause >= end;
     }
@@ -298,7 +308,10 @@ mod tests {
                 queue.complete(now, &ticket);
                 for r in ticket.batch.requests() {
                     let p = whose[&r.id.0];
-                    sends.push(Reverse((now + processes[p].2, p)));
+                    // Programs start with a look at something, and take their time then.
+                    let first = r.id.0 <= processes.len() as u64;
+                    let start = if first { Nanos::from_millis(350) } else { Nanos::ZERO };
+                    sends.push(Reverse((now + start + processes[p].2, p)));
                 }
             }
             while ends.len() < slots {
