@@ -183,7 +183,7 @@ impl SchedulerConfig {
             return Err(fail("it never merges; `fifo` is arrival order with merging".to_owned()));
         }
         let algorithm: Algorithm =
-            serde_json::from_value(Value::Object(map)).map_err(|e| fail(e.to_string()))?;
+            serde_json::from_value(Value::Object(map.clone())).map_err(|e| fail(unfit(&map, &e)))?;
         algorithm.check().map_err(fail)?;
         Ok(SchedulerConfig { algorithm, merge })
     }
@@ -199,6 +199,29 @@ impl SchedulerConfig {
             map.insert("sieve".into(), size::show(self.merge.sieve).into());
         }
         map
+    }
+}
+
+/// Which parameter does not fit, and what it should be.
+fn unfit(map: &Map<String, Value>, error: &serde_json::Error) -> String {
+    let fits = |key: &str, value: &Value| {
+        let alone = [("name", map.get("name").cloned().unwrap_or_default()), (key, value.clone())];
+        let alone = alone.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        serde_json::from_value::<Algorithm>(Value::Object(alone)).map(drop)
+    };
+    let wrong =
+        map.iter().filter(|(key, _)| *key != "name").find_map(|(k, v)| Some((k, v, fits(k, v).err()?)));
+    let Some((key, value, why)) = wrong else { return error.to_string() };
+    let why = why.to_string();
+    let wanted = why.rsplit_once("expected ").map_or("", |(_, wanted)| wanted);
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match wanted {
+        _ if why.starts_with("invalid value: integer") => format!("`{key}={value}` is out of range"),
+        "u8" | "u16" | "u32" | "u64" | "usize" => format!("`{key}={value}`: this is a whole number, from 0"),
+        "f32" | "f64" => format!("`{key}={value}`: this is a number"),
+        "a boolean" => format!("`{key}={value}`: this is `true` or `false`"),
+        _ if why.starts_with("unknown field") => why,
+        _ => format!("`{key}={value}`: {why}"),
     }
 }
 
@@ -371,6 +394,10 @@ mod tests {
             ("sfq-d-plus:depth=0", "out of range"),
             ("capped:rate=0", "out of range"),
             ("fifo:merge=2,merge=3", "given twice"),
+            ("sfq-d:depth=many", "`depth=many`: this is a whole number"),
+            ("sfq-d-plus:depth=-1", "`depth=-1`: this is a whole number"),
+            ("hbrr:quantum=99999999999", "`quantum=99999999999` is out of range"),
+            ("twins:window=soon", "`window=soon`: "),
         ] {
             let error = text.parse::<SchedulerConfig>().unwrap_err().to_string();
             assert!(error.contains(hint), "{text}: {error}");
