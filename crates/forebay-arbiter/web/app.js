@@ -99,7 +99,7 @@ async function login() {
   if (secret()) { sessionStorage.removeItem("secret"); return loggedIn(); }
   const given = await ask("Log in", "The arbiter's secret (64 hexadecimal digits). It stays in this tab.", "secret");
   if (given && !/^[0-9a-f]{64}$/i.test(given)) toast("This is no secret: it has 64 hexadecimal digits.");
-  else if (given && await proves(given)) sessionStorage.setItem("secret", given);
+  else if (given && await proves(given)) { sessionStorage.setItem("secret", given); toast("You are logged in."); }
   loggedIn();
 }
 // Whether the arbiter takes a secret; null: it cannot be asked.
@@ -187,7 +187,12 @@ document.addEventListener("keydown", (e) => {
   if (to !== undefined) location.hash = `#/${to}`;
   if (e.key === "t") turn();
   if (e.key === "/") { document.querySelector('input[type="search"]')?.focus(); e.preventDefault(); }
-  if ((e.key === "ArrowDown" || e.key === "ArrowUp") && $("detail").hidden && document.activeElement === document.body) document.querySelector(".list")?.focus();
+  if ((e.key === "ArrowDown" || e.key === "ArrowUp") && $("detail").hidden && document.activeElement === document.body) {
+    const list = document.querySelector(".list");
+    list?.focus();
+    list?.dispatchEvent(new KeyboardEvent("keydown", { key: e.key, cancelable: true }));
+    e.preventDefault();
+  }
 });
 addEventListener("hashchange", () => { close(); show(); });
 addEventListener("resize", redraw);
