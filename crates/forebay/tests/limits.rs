@@ -297,6 +297,31 @@ fn what_is_held_back_waits() {
     load.finish();
 }
 
+/// So is what has to be done before a request, and what is put off until a file is closed.
+#[test]
+fn programs_that_are_held_back_wait() {
+    let site = Site::new();
+    let settings = "policy = \"static\"\nlease-ms = 600000\n";
+    let arbiter = site.arbiter(&ArbiterSpec { settings: settings.into(), ..ArbiterSpec::default() });
+    let _nodes: Vec<NodeProcess> = (0..3).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 3));
+    limit(&site, arbiter.url(), &["--job", "slow", "--metadata", "1"]);
+    // Three at one operation a second: each waits for three, and longer than its deadline.
+    let one = |n: u32| {
+        format!(
+            "(mkdir /seen/d{n} && echo {n} > /seen/d{n}/a && mv /seen/d{n}/a /seen/d{n}/b && cat /seen/d{n}/b)"
+        )
+    };
+    let script = format!("{} & {} & {} & wait", one(1), one(2), one(3));
+    let mut run = Command::new(program());
+    run.args(["run", "--arbiter", arbiter.url(), "--job", "slow", "--at", "/seen=data", "--deadline", "2"]);
+    run.arg("--secret-file").arg(site.secret_file());
+    let out = run.args(["--", "sh", "-c", &script]).output().expect("forebay runs");
+    let mut read: Vec<&str> = std::str::from_utf8(&out.stdout).expect("UTF-8").lines().collect();
+    read.sort_unstable();
+    assert_eq!(read, ["1", "2", "3"], "{}", String::from_utf8_lossy(&out.stderr));
+}
+
 /// What a limit of its own keeps from one job is left to those with whom it shares another.
 #[test]
 fn overlapping_limits_waste_nothing() {
