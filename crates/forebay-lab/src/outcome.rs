@@ -1,10 +1,11 @@
 //! What an experiment found: lines, tables and judgements for people, files for programs.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_plot::table;
 use std::fmt::{self, Write as _};
 use std::fs::File;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// What was found, in the order in which it is told.
 #[derive(Clone, Debug, Default)]
@@ -119,13 +120,30 @@ pub fn can_write(path: &Path) -> Result<()> {
     File::options().write(true).open(path).map(drop).with_context(failed)
 }
 
+/// Writes a file; why not, with its name.
+pub(crate) fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes a directory and those above it; why not, with its name.
+pub(crate) fn make(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
+/// Refuses to write where one of the files is that are read.
+pub fn can_write_beside(out: &Path, inputs: &[PathBuf]) -> Result<()> {
+    let file = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    match inputs.iter().find(|i| file(out).is_some() && file(i) == file(out)) {
+        Some(input) => bail!("{} is read: give another file to write to", input.display()),
+        None => Ok(()),
+    }
+}
+
 /// Whether files can be written into a directory, which need not be there yet.
 pub fn can_write_below(dir: &Path) -> Result<()> {
     let missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();
     let made: Vec<&Path> = dir.ancestors().take_while(missing).collect();
-    let tried = std::fs::create_dir_all(dir)
-        .with_context(|| format!("cannot make {}", dir.display()))
-        .and_then(|()| can_write(&dir.join(format!(".forebay-{}", std::process::id()))));
+    let tried = make(dir).and_then(|()| can_write(&dir.join(format!(".forebay-{}", std::process::id()))));
     // Until there is something to be written.
     made.iter().for_each(|d| drop(std::fs::remove_dir(d)));
     tried
@@ -134,10 +152,9 @@ pub fn can_write_below(dir: &Path) -> Result<()> {
 impl Outcome {
     /// Writes the files into `out`; what was written, in a few words.
     pub fn write(&self, out: &Path) -> Result<String> {
-        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        make(out)?;
         for (name, text) in &self.files {
-            let path = out.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            put(&out.join(name), text)?;
         }
         let names: Vec<&str> = self.files.iter().map(|(name, _)| name.as_str()).collect();
         Ok(out.join(format!("{{{}}}", names.join(","))).display().to_string())

@@ -3,7 +3,7 @@
 use crate::Progress;
 use crate::experiment::Experiment;
 use crate::machine::{load, program};
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, make, put};
 use anyhow::{Context, Result, bail};
 use forebay_client::Fallback;
 use forebay_embed::{At, Layer, LayerConfig, Process, RunDir, Transport};
@@ -217,8 +217,8 @@ impl Ground {
         let tenth = |full: usize| if settings.quick { full / 10 } else { full };
         make_sources(&sources, tenth(1000), tenth(20), tenth(300))?;
         let forwarded = home.path().join("forwarded");
-        std::fs::create_dir_all(&forwarded)?;
-        std::fs::create_dir_all(home.path().join("direct"))?;
+        make(&forwarded)?;
+        make(&home.path().join("direct"))?;
         let layer = Layer::start(&LayerConfig {
             program: program()?,
             io_nodes: 1,
@@ -238,7 +238,7 @@ impl Ground {
 
     fn fresh(&self, way: &str, round: usize) -> Result<PathBuf> {
         let dir = self.home.path().join(way).join(round.to_string());
-        std::fs::create_dir(&dir)?;
+        make(&dir)?;
         Ok(dir)
     }
 
@@ -274,27 +274,24 @@ fn make_sources(at: &Path, files: usize, units: usize, modules: usize) -> Result
     let text = |i: usize| format!("file {i}: some words that make a line of text\n").repeat(10 + i % 90);
     for i in 0..files {
         let dir = tree.join(format!("part{}", i % 40));
-        std::fs::create_dir_all(&dir)?;
-        std::fs::write(dir.join(format!("file{i}.txt")), text(i))?;
+        make(&dir)?;
+        put(&dir.join(format!("file{i}.txt")), text(i))?;
     }
     let (code, python) = (at.join("code"), at.join("modules"));
-    std::fs::create_dir_all(&code)?;
-    std::fs::create_dir_all(&python)?;
+    make(&code)?;
+    make(&python)?;
     for i in 0..units {
         let source = format!(
             "#include <stdio.h>\n#include <stdlib.h>\nint unit{i}(int x) {{ return x * {i} + rand(); }}\n"
         );
-        std::fs::write(code.join(format!("unit{i}.c")), source)?;
+        put(&code.join(format!("unit{i}.c")), source)?;
     }
-    std::fs::write(code.join("main.c"), "int main(void) { return 0; }\n")?;
+    put(&code.join("main.c"), "int main(void) { return 0; }\n")?;
     for i in 0..modules {
-        std::fs::write(
-            python.join(format!("module{i}.py")),
-            format!("VALUE = {i}\ndef double(): return VALUE * 2\n"),
-        )?;
+        put(&python.join(format!("module{i}.py")), format!("VALUE = {i}\ndef double(): return VALUE * 2\n"))?;
     }
     let all: String = (0..modules).map(|i| format!("import module{i}\n")).collect();
-    std::fs::write(python.join("everything.py"), all)?;
+    put(&python.join("everything.py"), all)?;
     let script = "tar cf tree.tar tree; if command -v git; then cd tree && git init -q . && git add . && \
         git -c user.name=everyday -c user.email=everyday@localhost commit -qm all && \
         git clone -q --bare . ../repo.git; fi";

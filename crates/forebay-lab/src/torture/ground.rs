@@ -3,6 +3,7 @@
 use super::link::Link;
 use super::net::Net;
 use crate::machine::program;
+use crate::outcome::{make, put};
 use anyhow::{Context, Result};
 use forebay_client::{Config, Counters, ExportMap};
 use forebay_control::client::Client as Api;
@@ -91,9 +92,9 @@ impl Ground {
         let etcd = Etcd::start().map_err(|e| skip("kill an etcd member", &e)).ok();
         let dir = RunDir::in_memory()?;
         for name in ["durable", "lone", "run.durable", "run.lone", "history", "journals"] {
-            std::fs::create_dir(dir.path().join(name))?;
+            make(&dir.path().join(name))?;
         }
-        std::fs::write(dir.path().join("libforebay.so"), PRELOAD)?;
+        put(&dir.path().join("libforebay.so"), PRELOAD)?;
         let launcher = Launcher::new(&program()?, dir.path(), Log::Files)?;
         let mut ground = Ground {
             members: Vec::new(),
@@ -252,7 +253,7 @@ impl Ground {
             self.members[i].link = Some(Link::new(TcpListener::bind((ip, 0))?)?);
         }
         let config = self.path().join(format!("node{i}.toml"));
-        std::fs::write(&config, self.settings(i))?;
+        put(&config, self.settings(i))?;
         let m = &self.members[i];
         let listen = match role {
             Role::Lone => None,

@@ -16,6 +16,7 @@ pub use judge::{Found, Violation};
 pub use work::Worker;
 
 use crate::Progress;
+use crate::outcome::put;
 use anyhow::{Context, Result, bail};
 use forebay_embed::Process;
 use ground::{AT, Ground, Role};
@@ -288,16 +289,16 @@ fn keep(to: &Path, from: &Path, nemesis: &Nemesis, start: u64) -> Result<()> {
 /// The files that are there from the beginning.
 fn prepare(ground: &Ground) -> Result<()> {
     let shared = ground.data(Role::Shared);
-    std::fs::write(shared.join("small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
-    std::fs::write(shared.join("big"), vec![0; BIG * BIG_SLOTS as usize])?;
-    std::fs::write(shared.join("length"), [])?;
+    put(&shared.join("small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
+    put(&shared.join("big"), vec![0; BIG * BIG_SLOTS as usize])?;
+    put(&shared.join("length"), [])?;
     for row in 0..2 {
         let file = ground.data(Role::Lone).join(format!("row{row}"));
-        std::fs::write(file, vec![0; SMALL * ROW_SLOTS as usize])?;
+        put(&file, vec![0; SMALL * ROW_SLOTS as usize])?;
     }
     for place in 0..DURABLE_HERD * 16 {
         let file = ground.data(Role::Forgetful).join(format!("durable{place}"));
-        std::fs::write(file, vec![0; SMALL * DURABLE_BLOCKS as usize])?;
+        put(&file, vec![0; SMALL * DURABLE_BLOCKS as usize])?;
     }
     Ok(())
 }
