@@ -49,7 +49,10 @@ pub enum TableError {
     #[error(
         "{0}; columns: scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs"
     )]
-    Csv(#[from] csv::Error),
+    Csv(csv::Error),
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Io(std::io::Error),
     /// A value out of its range.
     #[error("line {line}: {what}")]
     Value {
@@ -69,6 +72,15 @@ pub enum TableError {
     /// A header and nothing else.
     #[error("there are no curves in it")]
     Empty,
+}
+
+impl From<csv::Error> for TableError {
+    fn from(error: csv::Error) -> TableError {
+        if !error.is_io_error() {
+            return TableError::Csv(error);
+        }
+        TableError::Io(error.into())
+    }
 }
 
 /// Curves of many patterns.
@@ -183,7 +195,7 @@ impl CurveTable {
                 writer.serialize(Row::of(&s.name, &s.facts, p))?;
             }
         }
-        writer.flush().map_err(csv::Error::from)?;
+        writer.flush().map_err(TableError::Io)?;
         Ok(())
     }
 }

@@ -13,6 +13,9 @@ use serde::Serialize;
 /// How long a run of the measured programs writes: its volume is bandwidth times this.
 const STONE_WALL_S: f64 = 60.0;
 
+/// The most sets times pools: their totals under all policies are kept until the end.
+const MOST_POOLS: u64 = 10_000_000;
+
 /// What to study.
 #[derive(Clone, Debug)]
 pub struct StudyConfig {
@@ -90,12 +93,11 @@ pub enum StudyError {
     Policy(#[from] PolicyError),
 }
 
-/// What one set gives: totals by pool size and policy, and MCKP's for every pool up to its need.
+/// What one set gives: totals by pool size and policy, and the smallest pool on which MCKP does as well as ORACLE.
 struct SetTotals {
     compute_nodes: f64,
     totals: Vec<f64>,
-    mckp: Vec<f64>,
-    oracle: f64,
+    reaches_oracle: f64,
 }
 
 /// Runs the study on all of rayon's threads; the result does not depend on how many those are.
@@ -127,10 +129,10 @@ pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> 
                 });
             }
         }
-        let at_oracle = kinds.iter().position(|&k| k == PolicyKind::Oracle).map_or(0.0, |i| totals[i]);
+        let oracle = kinds.iter().position(|&k| k == PolicyKind::Oracle).map_or(0.0, |i| totals[i]);
         let compute_nodes = jobs.iter().map(|j| f64::from(j.compute_nodes)).sum();
         done();
-        Ok(SetTotals { compute_nodes, totals, mckp, oracle: at_oracle })
+        Ok(SetTotals { compute_nodes, totals, reaches_oracle: reaches(&mckp, oracle) })
     };
     let sets = (0..config.sets).into_par_iter().map(one_set).collect::<Result<Vec<_>, _>>()?;
 
@@ -156,7 +158,7 @@ pub fn run(table: &CurveTable, config: &StudyConfig, done: impl Fn() + Sync) -> 
         scenarios: table.scenarios.len(),
         compute_nodes: Summary::of(sets.iter().map(|s| s.compute_nodes)),
         cells: cells.collect(),
-        mckp_reaches_oracle: Summary::of(sets.iter().map(reaches_oracle)),
+        mckp_reaches_oracle: Summary::of(sets.iter().map(|s| s.reaches_oracle)),
     })
 }
 
@@ -169,9 +171,9 @@ fn check(table: &CurveTable, config: &StudyConfig) -> Result<(), StudyError> {
         return wrong("a study needs pools of at least one I/O node");
     }
     if config.io_nodes.iter().any(|&n| n > 100_000)
-        || u64::from(config.sets) * config.io_nodes.len() as u64 > 100_000_000
+        || u64::from(config.sets) * config.io_nodes.len() as u64 > MOST_POOLS
     {
-        return wrong("the study is too large: at most 100,000 I/O nodes and 100 million sets times pools");
+        return wrong("the study is too large: at most 100,000 I/O nodes and 10 million sets times pools");
     }
     for s in &table.scenarios {
         for (io_nodes, policy) in [(0, PolicyKind::Zero), (1, PolicyKind::One)] {
@@ -201,7 +203,7 @@ fn templates(table: &CurveTable) -> Vec<Job> {
     table.scenarios.iter().map(job).collect()
 }
 
-/// The smallest pool on which MCKP does as well as ORACLE for this set, up to rounding in the sums.
-fn reaches_oracle(set: &SetTotals) -> f64 {
-    set.mckp.partition_point(|&total| total < set.oracle * (1.0 - 1e-9)) as f64
+/// The smallest pool on which MCKP's total is ORACLE's, up to rounding in the sums.
+fn reaches(mckp: &[f64], oracle: f64) -> f64 {
+    mckp.partition_point(|&total| total < oracle * (1.0 - 1e-9)) as f64
 }

@@ -1,5 +1,5 @@
-//! The words every Forebay crate shares. Plain values and what is said about them; the one thing here
-//! that touches a file is [`Secret::read`].
+//! The words every Forebay crate shares. Plain values and what is said about them; what touches
+//! files here is [`Secret::read`] and [`input`].
 //!
 //! | module | words |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | `scheduler` | a request scheduler as text, for messages |
 //! | `task` | which process of a parallel program, and which I/O node is its own |
 //! | `secret` | what a job's clients and its I/O nodes share |
+//! | [`input`] | files that people name, read up to a limit |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
@@ -27,6 +28,7 @@ pub mod exposition;
 pub mod histogram;
 mod id;
 mod identity;
+pub mod input;
 mod metrics;
 mod protect;
 pub mod rates;

@@ -25,7 +25,7 @@ pub enum NoScenario {
 
 /// The scenario of a log, as TOML with a comment that says where it comes from.
 pub fn scenario_of(path: &Path) -> Result<String, NoScenario> {
-    let log = read(&std::fs::read(path)?)?;
+    let log = read(&forebay_types::input::read(path)?)?;
     let name = path.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
     let scenario = derive(&log, &name).map_err(NoScenario::Derive)?;
     let (read, written) = log.posix.iter().fold((0, 0), |(r, w), p| (r + p.bytes_read, w + p.bytes_written));

@@ -41,7 +41,7 @@ impl Results {
                     ),
                 ));
             }
-            let text = fs::read(&csv_path)?;
+            let text = forebay_types::input::read(&csv_path)?;
             // A row cut short by a crash is not counted, and cut off.
             let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
             for row in csv::Reader::from_reader(&text[..whole]).deserialize::<DoneRow>() {

@@ -15,6 +15,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use forebay_pattern::data::{self, Row};
+use forebay_types::input::{Bounded, TABLE};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 use std::path::Path;
@@ -24,12 +25,17 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let file = BufReader::new(file);
     let text: Box<dyn Read> = if is_gz(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
-    data::read_csv(text).with_context(|| {
-        format!(
-            "{} is not a file of labelled metrics (columns: {})",
-            path.display(),
-            data::COLUMNS.join(", ")
-        )
+    // Unpacked: a short file may hold a long one.
+    let rows = data::read_csv(Bounded::new(text, TABLE));
+    rows.map_err(|e| {
+        let name = path.display();
+        let what = match e.is_io_error() {
+            true => format!("cannot read {name}"),
+            false => {
+                format!("{name} is not a file of labelled metrics (columns: {})", data::COLUMNS.join(", "))
+            }
+        };
+        anyhow::Error::new(e).context(what)
     })
 }
 

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::Args;
 use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule};
 use forebay_sim::text;
-use std::io::Read;
+use forebay_types::input;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,11 +81,10 @@ impl Allocate {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.jobs.display().to_string();
         let text = if name == "-" {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            text
+            input::text(std::io::stdin()).context("cannot read standard input")?
         } else {
-            std::fs::read_to_string(&self.jobs).with_context(|| format!("cannot read {name}"))?
+            let text = std::fs::File::open(&self.jobs).and_then(input::text);
+            text.with_context(|| format!("cannot read {name}"))?
         };
         let set = JobSet::parse(&text).with_context(|| format!("{name}: not a set of jobs"))?;
         for field in &set.unknown_fields {

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::curves;
+use forebay_types::input;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -50,9 +51,12 @@ pub(crate) struct Analyze {
 
 impl Analyze {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        for out in self.html.iter().chain(&self.curves) {
+            forebay_lab::can_write_beside(out, &self.files)?;
+        }
         let mut measurements = Measurements::default();
         for path in &self.files {
-            let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;
             measurements.add_csv(&path.display().to_string(), file)?;
         }
         let rule = if self.as_published { Rule::Published } else { Rule::Described };

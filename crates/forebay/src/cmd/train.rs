@@ -115,6 +115,7 @@ impl Train {
             seed: self.seed,
         };
         for path in kept.iter().chain(&self.out) {
+            forebay_lab::can_write_beside(path, &self.files)?;
             forebay_lab::can_write(path)?;
         }
         let report = watched(|progress| {

@@ -5,7 +5,7 @@ use forebay_lab::learned::outcomes;
 use forebay_tune::policy::Ucb1;
 use forebay_tune::replay::{self, BIN, Play, Rewards, WINDOW};
 use forebay_tune::{BanditConfig, Memory};
-use std::fs::File;
+use forebay_types::input;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
+        let file = input::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
         let rewards =
             Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
         anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");

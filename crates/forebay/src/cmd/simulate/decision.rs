@@ -16,7 +16,7 @@ use std::time::Instant;
 #[derive(Args)]
 pub(crate) struct Timed {
     /// Jobs to draw
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     jobs: u32,
 
     /// I/O nodes

@@ -7,6 +7,7 @@ use forebay_sim::fit::Fit;
 use forebay_sim::models::{self, NamedModel};
 use forebay_sim::scenarios::Broken;
 use forebay_sim::text;
+use forebay_types::input;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +44,8 @@ pub(crate) struct FitModel {
 impl FitModel {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let path = self.results.display();
-        let text = std::fs::read_to_string(&self.results).with_context(|| format!("cannot read {path}"))?;
+        let text = std::fs::File::open(&self.results).and_then(input::text);
+        let text = text.with_context(|| format!("cannot read {path}"))?;
         let fit = Fit::parse(&text, self.requests).with_context(|| path.to_string())?;
         let start = models::named(&self.model)?;
         let bar = progress(self.steps, "steps");

@@ -7,7 +7,7 @@ use clap::Args;
 use forebay_policy::{CurveTable, FairConfig, PolicyKind, Settings};
 use forebay_sim::study::{self, StudyConfig};
 use forebay_sim::{charts, text};
-use std::fs::File;
+use forebay_types::input;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,9 +66,12 @@ pub(crate) struct Policies {
 impl Policies {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.curves.display();
-        let file = File::open(&self.curves).with_context(|| format!("cannot open {name}"))?;
+        let file = input::open(&self.curves).with_context(|| format!("cannot open {name}"))?;
         let curves = CurveTable::from_csv(BufReader::new(file))
             .with_context(|| format!("{name}: not a table of curves"))?;
+        if let Some(path) = &self.plot {
+            forebay_lab::can_write_beside(path, std::slice::from_ref(&self.curves))?;
+        }
         let fair = FairConfig { share: self.share, ..FairConfig::default() };
         let config = StudyConfig {
             sets: self.sets,

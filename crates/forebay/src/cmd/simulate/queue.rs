@@ -6,6 +6,7 @@ use clap::Args;
 use forebay_policy::{FairConfig, PolicyKind, Settings};
 use forebay_sim::queue::{self, QueueFile};
 use forebay_sim::{charts, text};
+use forebay_types::input;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,10 +50,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.plot {
+            forebay_lab::can_write_beside(path, self.file.as_slice())?;
+        }
         let mut file = match &self.file {
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
+                let text = std::fs::File::open(path).and_then(input::text);
+                let text = text.with_context(|| format!("cannot read {}", path.display()))?;
                 QueueFile::parse(&text).with_context(|| path.display().to_string())?
             }
             None => QueueFile::parse(QueueFile::BUILT_IN).context("the built-in queue")?,
