@@ -4,6 +4,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,18 +43,52 @@ pub fn before_exit(what: &'static str, act: impl FnOnce() + Send + 'static) {
     all.push((what, Box::new(act)));
 }
 
-/// From now on, whoever interrupts this program (SIGINT, SIGTERM, SIGHUP) finds it ended within a second
+/// The signals that ask a program to end. What whoever started it had it ignore, as `nohup` does, is not among them
+/// and stays ignored. To be asked before any of them is watched.
+pub fn ending_signals() -> Vec<i32> {
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !crate::sys::ignores(*signal)).collect()
+}
+
+/// From now on, whoever interrupts this program ([`ending_signals`]) finds it ended within a second
 /// and nothing left behind. For programs that have nothing else to do at their end.
 pub fn tidy_when_interrupted() -> io::Result<()> {
     if std::mem::replace(&mut started().watched, true) {
         return Ok(());
     }
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         tidy_and_exit(128 + signal);
     });
     Ok(())
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+/// By which signal.
+static BY: AtomicI32 = AtomicI32::new(SIGINT);
+
+/// The exit status of a program that was interrupted and ended in order.
+pub fn interrupted_status() -> u8 {
+    128u8.wrapping_add(BY.load(Ordering::Relaxed) as u8)
+}
+
+/// A flag that an interrupt ([`ending_signals`]) sets, for programs that then end in order. If this one has not ended
+/// `limit` later, or if it is asked again, it ends where it is ([`tidy_and_exit`]).
+pub fn stop_when_interrupted(limit: Duration) -> io::Result<&'static AtomicBool> {
+    let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            BY.store(signal, Ordering::Relaxed);
+            if STOP.swap(true, Ordering::Relaxed) {
+                tidy_and_exit(128 + signal);
+            }
+            std::thread::spawn(move || {
+                std::thread::sleep(limit);
+                tidy_and_exit(128 + signal);
+            });
+        }
+    });
+    Ok(&STOP)
 }
 
 /// Ends the program where it is, whatever its other threads do, and leaves nothing behind.

@@ -24,7 +24,10 @@ pub use balance::{Imbalance, Totals, imbalance};
 pub use error::EmbedError;
 pub use etcd::Etcd;
 pub use files::write_config;
-pub use interrupt::{before_exit, tidy_and_exit, tidy_when_interrupted};
+pub use interrupt::{
+    before_exit, ending_signals, interrupted_status, stop_when_interrupted, tidy_and_exit,
+    tidy_when_interrupted,
+};
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
 pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]

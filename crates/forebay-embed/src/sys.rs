@@ -15,6 +15,15 @@ pub fn end_with_parent(command: &mut Command) {
     }
 }
 
+/// Whether this process ignores a signal.
+pub(crate) fn ignores(signal: i32) -> bool {
+    // SAFETY: sigaction is plain data, for which zeros are a value; without a new action, only asks.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// This thread, and what it starts from now on, is in a network of its own, without any link.
 ///
 /// # Errors

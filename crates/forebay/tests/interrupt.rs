@@ -1,6 +1,8 @@
 //! Commands of the laboratory that are interrupted in the middle end at once, and leave neither
 //! processes nor directories behind.
 
+mod user;
+
 use forebay_testkit::{Process, Signal, ends_within_a_second, until};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,6 +45,7 @@ fn interrupt_once(args: &[&str], processes: usize, signal: Signal) -> Duration {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(args).current_dir(home.path()).env(MARK, &mark).env("TMPDIR", home.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    user::heeding(&mut command);
     let mut child = Process::start(&mut command).expect("forebay starts");
     let bases = [home.path().to_owned(), PathBuf::from("/dev/shm")];
     until(PATIENCE * 2, &format!("{args:?} does not get going"), || {
@@ -100,4 +103,44 @@ fn training() {
 #[test]
 fn profiles() {
     interrupt(&["profile", "."], 0, Signal::HUP);
+}
+
+/// The signals of `kind` (`SigIgn`, `SigCgt`) of a process, by number.
+fn signals(pid: u32, kind: &str) -> Vec<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix(kind)?.strip_prefix(':'));
+    let set = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).filter(|n| set >> (n - 1) & 1 == 1).collect()
+}
+
+/// What whoever starts a command has it ignore, as `nohup` does, it goes on ignoring.
+#[test]
+fn what_is_ignored_stays_so() {
+    let ignored = [Signal::HUP, Signal::INT];
+    for args in [
+        &["profile", "."][..],
+        &["bench", "sched"],
+        &["experiment", "twins"],
+        &["train", "--small", "--at", "."],
+        &["explore", "scenario.toml", "--io-nodes", "1", "--repeat", "1"],
+        &["top", "--lines", "--arbiter", "http://127.0.0.1:9"],
+    ] {
+        let home = tempfile::tempdir().expect("a directory");
+        let thinks = "phase = [{ operation = \"think\", think = \"600 s\" }]\n";
+        std::fs::write(home.path().join("scenario.toml"), thinks).expect("a file");
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_forebay")]).args(args);
+        command.current_dir(home.path()).env("TMPDIR", home.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = Process::start(&mut command).expect("a shell starts");
+        until(PATIENCE, &format!("{args:?} watches for no signal"), || {
+            signals(child.id(), "SigCgt").contains(&Signal::TERM.as_raw()).then_some(())
+        });
+        let still = signals(child.id(), "SigIgn");
+        assert!(ignored.iter().all(|s| still.contains(&s.as_raw())), "{args:?} ignores {still:?} only");
+        ignored.iter().for_each(|s| child.signal(*s).expect("it runs"));
+        child.signal(Signal::TERM).expect("it runs");
+        let status = child.wait_for(PATIENCE).expect("a child of ours").and_then(|s| s.code());
+        assert!(matches!(status, Some(143 | 0)), "{args:?}: {status:?}");
+    }
 }

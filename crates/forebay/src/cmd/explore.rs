@@ -1,7 +1,6 @@
 //! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden command
 //! `explore-worker` is what its client processes run.
 
-use super::interrupt;
 use crate::arbiter::SecretFile;
 use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
@@ -12,8 +11,8 @@ use forebay_explore::run::{
     Ending, MEETING_PATIENCE, Request, Results, Standing, TOKEN_VARIABLE, Watch, drive, work,
 };
 use forebay_explore::scenario::{self, MAX_REPETITIONS};
+use forebay_types::input;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -126,6 +125,7 @@ impl FromDarshan {
         match &self.output {
             None => print!("{text}"),
             Some(path) => {
+                forebay_lab::can_write_beside(path, &[self.log])?;
                 std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
             }
         }
@@ -166,6 +166,10 @@ impl Explore {
         if let Some(Other::FromDarshan(c)) = self.other {
             return c.run();
         }
+        let mut scenarios = Vec::new();
+        for file in &self.files {
+            scenarios.extend(scenario::load(file)?);
+        }
         let rank = Rank::detect(|name| std::env::var(name).ok());
         std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
         let out = self.out.canonicalize()?;
@@ -175,11 +179,7 @@ impl Explore {
         }
 
         // From here on Ctrl-C ends in order; what does not heed it in time is ended with the process.
-        let stop = interrupt::flag(END_LIMIT)?;
-        let mut scenarios = Vec::new();
-        for file in &self.files {
-            scenarios.extend(scenario::load(file)?);
-        }
+        let stop = forebay_embed::stop_when_interrupted(END_LIMIT).context("cannot watch for Ctrl-C")?;
         let request = Request {
             scenarios,
             io_nodes: self.io_nodes.as_deref(),
@@ -211,7 +211,7 @@ impl Explore {
             Ending::Interrupted { done, of } => {
                 bar.0.abandon_with_message("interrupted");
                 eprintln!("{done} of {of} runs done and kept in {}; go on with --resume", self.out.display());
-                Ok(ExitCode::from(interrupt::status()))
+                Ok(ExitCode::from(forebay_embed::interrupted_status()))
             }
         }
     }
@@ -228,7 +228,7 @@ impl Explore {
     fn report(&self, results: &Results) -> anyhow::Result<()> {
         let csv = results.csv_path();
         let mut measurements = Measurements::default();
-        measurements.add_csv(&csv.display().to_string(), File::open(&csv)?)?;
+        measurements.add_csv(&csv.display().to_string(), input::open(&csv)?)?;
         let report = assess(&measurements, Rule::Described);
         let page = self.out.join("report.html");
         let names: Vec<_> =

@@ -18,7 +18,6 @@ mod experiment;
 #[cfg(feature = "lab")]
 mod explore;
 #[cfg(feature = "lab")]
-mod interrupt;
 mod jobs;
 mod join;
 #[cfg(feature = "lab")]

@@ -5,7 +5,6 @@ use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::Args;
 use forebay_node::blame::ask_ranks;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,7 +45,7 @@ pub(crate) struct Top {
 impl Top {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
+        for signal in forebay_embed::ending_signals() {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let options = forebay_top::Options {
