@@ -5,13 +5,15 @@ use crate::{Process, RunDir};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// For all tries together.
 const START: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(2);
 /// Ports may be snatched by others between the look for them and their use.
-const TRIES: u32 = 5;
+const TRIES: u32 = 3;
 
 struct Member {
     process: Option<Process>,
@@ -35,6 +37,10 @@ impl Member {
     }
 }
 
+fn log_of(dir: &RunDir, n: usize) -> PathBuf {
+    dir.path().join(format!("m{n}.log"))
+}
+
 /// Three members; they end with it.
 pub struct Etcd {
     members: Vec<Member>,
@@ -50,18 +56,41 @@ impl Etcd {
     /// # Errors
     /// If there is no etcd here, or it does not come up.
     pub fn start() -> io::Result<Etcd> {
+        let until = Instant::now() + START;
+        let mut why = format!("no etcd cluster came up within {} s", START.as_secs());
         for _ in 0..TRIES {
             let mut cluster = Etcd::new()?;
             (0..Etcd::MEMBERS).try_for_each(|n| cluster.launch(n))?;
-            let until = Instant::now() + START;
-            while Instant::now() < until {
+            // One that has ended does not come up: its port may be another's.
+            loop {
                 if cluster.members.iter().all(Member::is_healthy) {
                     return Ok(cluster);
+                }
+                if let Some(ended) = cluster.casualty()? {
+                    why = ended;
+                    break;
+                }
+                if Instant::now() > until {
+                    return Err(io::Error::other(why));
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        Err(io::Error::other("no etcd cluster came up"))
+        Err(io::Error::other(why))
+    }
+
+    /// How a member ended, and what it said last.
+    fn casualty(&mut self) -> io::Result<Option<String>> {
+        for (n, member) in self.members.iter_mut().enumerate() {
+            let Some(status) = member.process.as_mut().map(Process::try_wait).transpose()?.flatten() else {
+                continue;
+            };
+            let mut log = String::new();
+            let _ = File::open(log_of(&self.dir, n)).and_then(|f| f.take(1 << 16).read_to_string(&mut log));
+            let last = log.lines().last().map_or(String::new(), |line| format!(": {line}"));
+            return Ok(Some(format!("etcd ended ({status}){last}")));
+        }
+        Ok(None)
     }
 
     fn new() -> io::Result<Etcd> {
@@ -83,7 +112,7 @@ impl Etcd {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let all: Vec<String> =
             self.members.iter().enumerate().map(|(i, m)| format!("m{i}={}", url(m.peer))).collect();
-        let log = File::create(self.dir.path().join(format!("m{n}.log")))?;
+        let log = File::create(log_of(&self.dir, n))?;
         let member = &mut self.members[n];
         let (client, peer) = (url(member.client), url(member.peer));
         let mut command = Command::new("etcd");

@@ -20,6 +20,22 @@ fn every_promise_is_kept_for_a_while() {
     assert!(figure("faults") > 5 && figure("operations judged") > 500, "it did next to nothing");
 }
 
+/// An etcd that is broken is told of soon, and the rest goes on without it.
+#[test]
+fn an_etcd_that_ends_at_once_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let etcd = dir.path().join("etcd");
+    std::fs::write(&etcd, "#!/bin/sh\necho I am broken >&2\nexit 3\n").unwrap();
+    std::fs::set_permissions(&etcd, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let began = Instant::now();
+    let out = Command::new(program()).args(["torture", "--seconds", "1"]).env("PATH", path).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    let skipped = "SKIPPED: kill an etcd member: etcd ended (exit status: 3): I am broken";
+    assert!(said.contains(skipped), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(began.elapsed() < Duration::from_secs(60), "it waited for {:?}", began.elapsed());
+}
+
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
     let mut command = Command::new(program());
