@@ -64,7 +64,7 @@ fn what_no_machine_can_bear_is_refused_before_anything_starts() {
 
 #[test]
 fn it_ends_when_it_is_asked_to() {
-    for how in [Signal::TERM, Signal::INT] {
+    for how in [Signal::TERM, Signal::INT, Signal::HUP] {
         for io_nodes in ["0", "3"] {
             forebay_testkit::ends_within_a_second("a study", || {
                 let study = Study::new(&format!("compute_nodes = 3\n{THINKS}"));
@@ -74,8 +74,7 @@ fn it_ends_when_it_is_asked_to() {
                 until("its clients run", || descendants(pid).iter().filter(|p| is_worker(**p)).count() == 3);
                 let started = descendants(pid);
                 let (status, took) = asked_to_end(child, how);
-                let number = if how == Signal::TERM { 143 } else { 130 };
-                assert_eq!(status.code(), Some(number), "{status:?}");
+                assert_eq!(status.code(), Some(128 + how.as_raw()), "{status:?}");
                 until("what it started has ended", || started.iter().all(|p| !is_ours(*p)));
                 took
             });
@@ -88,19 +87,74 @@ fn it_ends_when_it_is_asked_to() {
 fn an_interrupted_study_leaves_only_results() {
     let scenario = "compute_nodes = 64\n[[phase]]\noperation = \"write\"\ntotal_size = \"4MiB\"\nrequest_size = \"4KiB\"\n\
                     [[phase]]\noperation = \"think\"\nthink = \"600 s\"\n";
-    let study = Study::new(scenario);
-    let args = study.args(&["--io-nodes", "1", "--repeat", "1"]);
-    let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let file = study.dir.path().join("job1");
-    until("its clients write", || file.metadata().is_ok_and(|m| m.len() == 4 << 20));
-    user::signal(&child, Signal::TERM);
-    let output = child.wait_with_output().unwrap();
-    let says = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(143), "{says}");
-    assert!(says.contains("--resume"), "{says}");
-    assert!(!file.exists(), "the study's file is left");
-    let hidden = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("forebay-");
-    assert_eq!(std::fs::read_dir(study.out()).unwrap().flatten().filter(hidden).count(), 0);
+    for how in [Signal::TERM, Signal::HUP] {
+        let study = Study::new(scenario);
+        let args = study.args(&["--io-nodes", "1", "--repeat", "1"]);
+        let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let [file, other] = ["job1", "job1-000"].map(|name| study.dir.path().join(name));
+        until("its clients write", || file.metadata().is_ok_and(|m| m.len() == 4 << 20));
+        std::fs::write(&other, "mine").unwrap();
+        user::signal(&child, how);
+        let output = child.wait_with_output().unwrap();
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(128 + how.as_raw()), "{says}");
+        assert!(says.contains("--resume"), "{says}");
+        assert!(!file.exists(), "the study's file is left");
+        assert_eq!(std::fs::read_to_string(other).unwrap(), "mine");
+        let hidden = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("forebay-");
+        assert_eq!(std::fs::read_dir(study.out()).unwrap().flatten().filter(hidden).count(), 0);
+    }
+}
+
+/// What is there before a study is somebody else's: it is neither used nor removed, wherever it is.
+#[test]
+fn files_that_are_there_stay() {
+    let read = |path: &str| {
+        format!(
+            "[[phase]]\noperation = \"read\"\npath = \"{path}\"\ntotal_size = \"1 MiB\"\nrequest_size = \"64 KiB\"\n"
+        )
+    };
+    let own = |path: &str| read(path) + "layout = \"file-per-process\"\n";
+    let create =
+        |path: &str| format!("phase = [{{ operation = \"create\", files = 5, path = \"{path}\" }}]\n");
+    for (scenario, theirs) in [
+        (read("in"), "in"),
+        (own("in"), "in-000"),
+        (create("in"), "in-000-000003"),
+        (read("sub/in"), "sub/in"),
+    ] {
+        for io_nodes in ["0", "1"] {
+            let study = Study::new(&scenario);
+            std::fs::create_dir(study.dir.path().join("sub")).unwrap();
+            let file = study.dir.path().join(theirs);
+            std::fs::write(&file, "data").unwrap();
+            let args = study.args(&["--io-nodes", io_nodes, "--repeat", "1"]);
+            refused(&args, 1, &[&format!("{theirs} is there already"), "--at"]);
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+            // Nothing is wrong with it otherwise.
+            std::fs::remove_file(&file).unwrap();
+            let output = forebay(&args).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(!file.exists(), "{theirs} is left");
+        }
+    }
+    for scenario in [&read as &dyn Fn(&str) -> String, &own, &create] {
+        let study = Study::new("");
+        let precious = study.dir.path().join("precious");
+        std::fs::write(&precious, "data").unwrap();
+        let name = study.dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        let absolute = precious.display().to_string();
+        for (path, says) in [
+            (format!("../{name}/precious"), "leaves the directory"),
+            (format!("sub/../../{name}/precious"), "leaves the directory"),
+            (absolute, "is absolute"),
+        ] {
+            std::fs::write(study.dir.path().join("scenario.toml"), scenario(&path)).unwrap();
+            refused(&study.args(&["--io-nodes", "1", "--repeat", "1"]), 1, &[says]);
+            assert_eq!(std::fs::read_to_string(&precious).unwrap(), "data");
+            assert!(!study.out().exists(), "results of what cannot be run");
+        }
+    }
 }
 
 /// Nodes leave their statistics at their end: the directory is there for as long.

@@ -1,5 +1,6 @@
 //! A whole study from scenarios to results: prepared, planned, and run after run carried out.
 
+use super::claims::Claims;
 use super::launcher::{self, Rank};
 use super::machine::{Launched, Local, Machine};
 use super::prepare::{self, CannotRun, Library};
@@ -130,6 +131,8 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
     if rank.is_none() {
         prepare::fit_machine(&scenarios, started)?;
     }
+
+    Claims::of(&scenarios, &root).refuse_existing()?;
 
     let scratch = out.to_owned();
     let study = Study { root, via, standing, scratch, listener: &listener, token, stop };

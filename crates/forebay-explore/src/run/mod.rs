@@ -4,6 +4,7 @@
 //! [`Study`] holds it all together; [`machine`] says where processes run; [`work`] and [`machine::serve_agent`] are
 //! what those processes do.
 
+mod claims;
 mod conductor;
 mod drive;
 mod files;
@@ -26,7 +27,8 @@ pub use record::{Latency, Quartiles, RunRecord, StepRecord};
 pub use results::Results;
 pub use worker::work;
 
-use crate::scenario::{Scenario, Step};
+use crate::scenario::Scenario;
+use claims::Claims;
 use forebay_embed::RunDir;
 use machine::{Machine, Role};
 use nodes::Nodes;
@@ -45,6 +47,9 @@ pub const MOST_RUNS: u64 = 1_000_000;
 
 /// Where a worker finds the study's secret.
 pub const TOKEN_VARIABLE: &str = "FOREBAY_EXPLORE_TOKEN";
+
+/// What is done if the program ends during a run.
+const REMOVAL: &str = "remove the files";
 
 /// How clients reach the I/O nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,8 +108,13 @@ impl Study<'_> {
         number: u64,
         machine: &mut dyn Machine,
     ) -> Result<RunRecord, RunError> {
-        let (left, root) = (scenario.clone(), self.root.clone());
-        forebay_embed::before_exit("remove the files", move || remove_files(&left, &root));
+        let Run { io_nodes, repetition, .. } = run;
+        let failed =
+            |error| RunError::Failed { scenario: scenario.name.clone(), io_nodes, repetition, error };
+        let claims = Claims::of(std::slice::from_ref(scenario), &self.root);
+        claims.refuse_existing().map_err(|e| failed(io::Error::other(e)))?;
+        let left = claims.clone();
+        forebay_embed::before_exit(REMOVAL, move || left.remove());
         // The nodes leave their statistics there at their end: it goes after them.
         let scratch = RunDir::create(&self.scratch);
         let outcome = match &scratch {
@@ -117,14 +127,10 @@ impl Study<'_> {
         } else {
             machine.end_all()
         }
-        remove_files(scenario, &self.root);
-        outcome.map_err(|error| {
-            if interrupted {
-                return RunError::Interrupted;
-            }
-            let Run { io_nodes, repetition, .. } = run;
-            RunError::Failed { scenario: scenario.name.clone(), io_nodes, repetition, error }
-        })
+        claims.remove();
+        // What comes into being from now on is somebody else's.
+        forebay_embed::before_exit(REMOVAL, || {});
+        outcome.map_err(|error| if interrupted { RunError::Interrupted } else { failed(error) })
     }
 
     fn run_inner(
@@ -135,7 +141,6 @@ impl Study<'_> {
         machine: &mut dyn Machine,
         scratch: &Path,
     ) -> io::Result<RunRecord> {
-        remove_files(scenario, &self.root);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let nodes = match (run.io_nodes, &self.standing) {
             (0, _) => None,
@@ -260,29 +265,5 @@ impl Study<'_> {
         env.push((TOKEN_VARIABLE.into(), self.token.clone()));
         machine.start(place, &args, &env)?;
         Ok(())
-    }
-}
-
-/// Removes whatever the scenario's processes may have left below `root`.
-fn remove_files(scenario: &Scenario, root: &Path) {
-    for job in &scenario.jobs {
-        for step in &job.steps {
-            for rank in 0..job.processes() {
-                match step {
-                    Step::Data(d) => drop(std::fs::remove_file(root.join(d.target.file(rank)))),
-                    Step::Open(t) => drop(std::fs::remove_file(root.join(t.file(rank)))),
-                    Step::Metadata(m) => {
-                        for i in 0..m.files {
-                            if std::fs::remove_file(root.join(format!("{}-{rank:03}-{i:06}", m.path)))
-                                .is_err()
-                            {
-                                break;
-                            }
-                        }
-                    }
-                    Step::Close(_) | Step::Think(_) => {}
-                }
-            }
-        }
     }
 }

@@ -24,6 +24,12 @@ pub enum CannotRun {
         /// The system's answer.
         source: io::Error,
     },
+    /// A file of a scenario is there, and nobody knows whose it is.
+    #[error(
+        "{} is there already, and explore uses and removes no file that it did not make: remove it, or give \
+         another directory with --at", _0.display()
+    )]
+    Exists(PathBuf),
     /// A file of a scenario that would be elsewhere.
     #[error("{path} is not below {}: say where files go with --at", root.display())]
     Elsewhere {
@@ -153,6 +159,8 @@ impl Library {
             let why = "the loader takes no library below a directory with a space, `:` or `$` in its name";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let left = path.clone();
+        forebay_embed::before_exit("remove the library", move || drop(std::fs::remove_file(left)));
         std::fs::write(&path, content)?;
         Ok(Library(path))
     }

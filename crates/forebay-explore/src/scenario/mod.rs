@@ -10,6 +10,7 @@ pub mod forge;
 pub mod native;
 mod units;
 
+use forebay_types::input;
 pub use forebay_types::{Layout, Operation, Spatiality};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -261,8 +262,12 @@ impl Scenario {
             }
             for step in &job.steps {
                 match step {
-                    Step::Data(d) => check_data(d, job.processes()).or_else(say)?,
+                    Step::Open(t) => check_path(&t.path).or_else(say)?,
+                    Step::Data(d) => check_path(&d.target.path)
+                        .and_then(|()| check_data(d, job.processes()))
+                        .or_else(say)?,
                     Step::Metadata(m) => {
+                        check_path(&m.path).or_else(say)?;
                         let all = u64::from(m.files) * u64::from(job.processes());
                         if !(1..=MAX_FILES).contains(&all) {
                             return say(format!("files: {all} in all, and 1 to {MAX_FILES} are possible"));
@@ -273,6 +278,14 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses files that would be elsewhere than below the scenario's directory.
+fn check_path(path: &str) -> Result<(), String> {
+    match Path::new(path).components().any(|c| c == std::path::Component::ParentDir) {
+        true => Err(format!("path: {path:?} leaves the directory that it is below (..)")),
+        false => Ok(()),
     }
 }
 
@@ -317,8 +330,8 @@ fn check_data(d: &Data, processes: u32) -> Result<(), String> {
 /// All scenarios of a file: FORGE's JSON or our TOML, told apart by the file's name.
 pub fn load(path: &Path) -> Result<Vec<Scenario>, ScenarioError> {
     let file = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ScenarioError::Io { file: file.clone(), error })?;
+    let text = std::fs::File::open(path).and_then(input::text);
+    let text = text.map_err(|error| ScenarioError::Io { file: file.clone(), error })?;
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |s| s.to_string_lossy().into_owned());
     let parsed = match path.extension().and_then(|e| e.to_str()) {
         Some("json") => forge::parse(&text, &stem).map(|s| vec![s]),

@@ -305,6 +305,9 @@ const MAX_STEPS: usize = 100_000;
 
 fn build_phase(p: RawPhase, job: usize, steps: &mut Vec<Step>) -> Result<(), String> {
     let path = p.path.unwrap_or_else(|| format!("job{}", job + 1));
+    if path.starts_with('/') {
+        return Err(format!("path: {path:?} is absolute; give one below the directory that --at names"));
+    }
     let step = match p.operation.as_str() {
         "think" => Step::Think(p.think.duration()),
         "create" | "stat" | "unlink" => Step::Metadata(Metadata {
