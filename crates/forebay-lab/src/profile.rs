@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const SMALL: usize = 4 << 10;
 const OUTSTANDING: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SIZES: [usize; 9] =
     [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
-/// Passes over all sizes: a hiccup of the storage spoils one of them, not the median.
+/// Passes over all depths, and over all sizes: a hiccup spoils one of them, not the median.
 const PASSES: usize = 5;
 /// A spread of the passes around their median above this is worth a warning.
 const UNSTEADY: f64 = 0.5;
@@ -38,7 +39,7 @@ const FLAT: f64 = 0.9;
 /// how many are outstanding, and the latency of a lone request by its size. The depth is where the
 /// first curve flattens (90 % of the most); a request costs as many slots as its latency is times the
 /// smallest one's, never more than the small requests it could be cut into, and never more than twice the
-/// next smaller ones it could be cut into. Latencies are medians of five passes over all sizes; what was
+/// next smaller ones it could be cut into. Figures are medians of five passes; what was
 /// unsteady or out of line is told. Past the page cache where the file system can (O_DIRECT); it says so if
 /// not. The outcome's files are the parameters, the figures and both curves.
 #[derive(Clone, Debug)]
@@ -64,12 +65,47 @@ struct Target {
     direct: bool,
 }
 
+/// One point of a curve: what all passes found, lowest first.
+#[derive(Clone, Debug)]
+struct Point {
+    x: usize,
+    passes: Vec<f64>,
+}
+
+/// A curve for reads and one for writes.
+type Both = [Vec<Point>; 2];
+
 /// What was found: small requests a second by requests outstanding, and seconds by size.
 struct Curves {
-    throughput: [Vec<(usize, f64)>; 2],
-    latency: [Vec<(usize, f64)>; 2],
-    /// The latencies of each pass, fastest first.
-    passes: [Vec<Vec<f64>>; 2],
+    throughput: Both,
+    latency: Both,
+}
+
+impl Point {
+    fn y(&self) -> f64 {
+        median(&self.passes)
+    }
+
+    fn range(&self) -> (f64, f64) {
+        (self.passes[0], self.passes[PASSES - 1])
+    }
+
+    fn is_unsteady(&self) -> bool {
+        let (low, high) = self.range();
+        (high - low) / self.y().max(1e-9) > UNSTEADY
+    }
+}
+
+/// Goes over all of `xs` again and again, so that what lasts for a while touches no point more than the others.
+fn measured(xs: &[usize], mut one: impl FnMut(usize) -> Result<f64>) -> Result<Vec<Point>> {
+    let mut points: Vec<Point> = xs.iter().map(|&x| Point { x, passes: Vec::new() }).collect();
+    for _ in 0..PASSES {
+        for p in &mut points {
+            p.passes.push(one(p.x)?);
+        }
+    }
+    points.iter_mut().for_each(|p| p.passes.sort_by(f64::total_cmp));
+    Ok(points)
 }
 
 impl Experiment for Profile {
@@ -78,30 +114,23 @@ impl Experiment for Profile {
             true => (Duration::from_millis(100), 64 << 20),
             false => (Duration::from_secs(1), 256 << 20),
         };
-        progress.begin(OPS.len() * (OUTSTANDING.len() + SIZES.len() * PASSES));
+        progress.begin(OPS.len() * (OUTSTANDING.len() + SIZES.len()) * PASSES);
         progress.doing("writing the file");
         let dir = RunDir::create(&self.dir)?;
         let target = Target::create(&dir.path().join("file"), size)?;
-        let mut curves = Curves {
-            throughput: Default::default(),
-            latency: Default::default(),
-            passes: [(); 2].map(|()| vec![Vec::new(); SIZES.len()]),
-        };
+        let mut curves = Curves { throughput: Both::default(), latency: Both::default() };
         for (o, (name, op)) in OPS.into_iter().enumerate() {
-            for k in OUTSTANDING {
+            curves.throughput[o] = measured(&OUTSTANDING, |k| {
                 progress.doing(&format!("4 KiB {name}, {k} outstanding"));
-                curves.throughput[o].push((k, target.rate(op, k, span)?));
                 progress.advance(1);
-            }
-            for _ in 0..PASSES {
-                for (i, len) in SIZES.into_iter().enumerate() {
-                    progress.doing(&format!("{name} of {}", bytes(len as f64)));
-                    curves.passes[o][i].push(target.latency(op, len, span / PASSES as u32)?);
-                    progress.advance(1);
-                }
-            }
+                target.rate(op, k, span / 3)
+            })?;
+            curves.latency[o] = measured(&SIZES, |len| {
+                progress.doing(&format!("{name} of {}", bytes(len as f64)));
+                progress.advance(1);
+                target.latency(op, len, span / PASSES as u32)
+            })?;
         }
-        curves.settle();
         let mut found = Outcome::default();
         if !target.direct {
             found.line("note: no O_DIRECT here; reads may come from the page cache, writes are synchronous");
@@ -124,45 +153,48 @@ impl Experiment for Profile {
 }
 
 impl Curves {
-    /// The latencies are the medians of their passes.
-    fn settle(&mut self) {
-        for (latency, passes) in self.latency.iter_mut().zip(&mut self.passes) {
-            passes.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
-            *latency = SIZES.into_iter().zip(passes.iter().map(|times| median(times))).collect();
-        }
-    }
-
     /// The parameters, as a line that a node's configuration takes.
     fn scheduler(&self) -> Result<String> {
         let depth = self.throughput.iter().map(|c| depth(c)).max().unwrap_or(1);
-        let [(reads, _), (writes, _)] = [slots(&self.latency[0])?, slots(&self.latency[1])?];
+        let [(reads, _), (writes, _)] = [self.slots(0)?, self.slots(1)?];
         let line = format!("sfq-d-plus:depth={depth},reads={reads},writes={writes}");
         line.parse::<SchedulerConfig>()?;
         Ok(line)
     }
 
-    fn show(&self, found: &mut Outcome) {
-        let mut t = Table::new(["4 KiB requests outstanding", "reads/s", "writes/s"]);
-        for (i, k) in OUTSTANDING.iter().enumerate() {
-            let rate = |o: usize| format!("{:.0}", self.throughput[o][i].1);
-            t.row([k.to_string(), rate(0), rate(1)]);
-        }
-        found.table(t);
-        let mut t = Table::new(["size of a request", "read", "write"]);
-        for (i, size) in SIZES.iter().enumerate() {
-            let time = |o: usize| {
-                let (low, high) = (self.passes[o][i][0], self.passes[o][i][PASSES - 1]);
-                format!("{} [{}–{}]", seconds(self.latency[o][i].1), seconds(low), seconds(high))
-            };
-            t.row([bytes(*size as f64), time(0), time(1)]);
-        }
-        found.table(t);
+    fn slots(&self, o: usize) -> Result<(SlotCosts, Vec<(usize, f64)>)> {
+        slots(&self.latency[o].iter().map(|p| (p.x, p.y())).collect::<Vec<_>>())
     }
 
-    /// Names the sizes whose passes disagree, and those that cannot be as slow as they seem.
+    fn show(&self, found: &mut Outcome) {
+        let cell = |p: &Point, text: fn(f64) -> String| {
+            let (low, high) = p.range();
+            format!("{} [{}–{}]", text(p.y()), text(low), text(high))
+        };
+        let mut table = |header, curves: &Both, x: fn(usize) -> String, y: fn(f64) -> String| {
+            let mut t = Table::new(header);
+            for (read, write) in curves[0].iter().zip(&curves[1]) {
+                t.row([x(read.x), cell(read, y), cell(write, y)]);
+            }
+            found.table(t);
+        };
+        let outstanding = ["4 KiB requests outstanding", "reads/s", "writes/s"];
+        table(outstanding, &self.throughput, |k| k.to_string(), |rate| format!("{rate:.0}"));
+        table(["size of a request", "read", "write"], &self.latency, |size| bytes(size as f64), seconds);
+    }
+
+    /// Names the points whose passes disagree, and the sizes that cannot be as slow as they seem.
     fn warn(&self, found: &mut Outcome) {
         for (o, (name, _)) in OPS.iter().enumerate() {
-            for (size, time) in slots(&self.latency[o]).map(|(_, doubtful)| doubtful).unwrap_or_default() {
+            for p in self.throughput[o].iter().filter(|p| p.is_unsteady()) {
+                let (low, high) = p.range();
+                found.line(format!(
+                    "warning: {name} with {} outstanding were unsteady: {low:.0}/s to {high:.0}/s in {PASSES} \
+                     passes; measure again on a quiet system",
+                    p.x
+                ));
+            }
+            for (size, time) in self.slots(o).map(|(_, doubtful)| doubtful).unwrap_or_default() {
                 found.line(format!(
                     "warning: {name} of {} took {}, far more than smaller ones suggest, and count for less; \
                      measure again on a quiet system",
@@ -170,37 +202,37 @@ impl Curves {
                     seconds(time)
                 ));
             }
-            for (times, size) in self.passes[o].iter().zip(SIZES) {
-                let spread = (times[PASSES - 1] - times[0]) / median(times).max(1e-9);
-                if spread > UNSTEADY {
-                    found.line(format!(
-                        "warning: {name} of {} were unsteady: {} to {} in {PASSES} passes; measure again on a \
-                         quiet system",
-                        bytes(size as f64),
-                        seconds(times[0]),
-                        seconds(times[PASSES - 1])
-                    ));
-                }
+            for p in self.latency[o].iter().filter(|p| p.is_unsteady()) {
+                let (low, high) = p.range();
+                found.line(format!(
+                    "warning: {name} of {} were unsteady: {} to {} in {PASSES} passes; measure again on a \
+                     quiet system",
+                    bytes(p.x as f64),
+                    seconds(low),
+                    seconds(high)
+                ));
             }
         }
     }
 
     fn csv(&self) -> String {
-        let mut text = "curve,operation,x,y\n".to_owned();
+        let mut text = "curve,operation,x,y,low,high\n".to_owned();
         for (o, (name, _)) in OPS.iter().enumerate() {
-            for (k, rate) in &self.throughput[o] {
-                let _ = writeln!(text, "requests_per_s_by_outstanding,{name},{k},{rate:.2}");
+            for p in &self.throughput[o] {
+                let (x, y, (low, high)) = (p.x, p.y(), p.range());
+                let _ = writeln!(text, "requests_per_s_by_outstanding,{name},{x},{y:.2},{low:.2},{high:.2}");
             }
-            for (size, time) in &self.latency[o] {
-                let _ = writeln!(text, "seconds_by_bytes,{name},{size},{time:.9}");
+            for p in &self.latency[o] {
+                let (x, y, (low, high)) = (p.x, p.y(), p.range());
+                let _ = writeln!(text, "seconds_by_bytes,{name},{x},{y:.9},{low:.9},{high:.9}");
             }
         }
         text
     }
 
     fn charts(&self) -> [String; 2] {
-        let series = |curves: &[Vec<(usize, f64)>; 2]| -> Vec<Series> {
-            let line = |o: usize| Series::new(OPS[o].0, curves[o].iter().map(|(x, y)| (*x as f64, *y)));
+        let series = |curves: &Both| -> Vec<Series> {
+            let line = |o: usize| Series::new(OPS[o].0, curves[o].iter().map(|p| (p.x as f64, p.y())));
             vec![line(0), line(1)]
         };
         let throughput = Line {
@@ -222,9 +254,9 @@ impl Curves {
 }
 
 /// Where the throughput flattens.
-fn depth(curve: &[(usize, f64)]) -> usize {
-    let most = curve.iter().map(|c| c.1).fold(0.0, f64::max);
-    curve.iter().find(|c| c.1 >= FLAT * most).map_or(1, |c| c.0)
+fn depth(curve: &[Point]) -> usize {
+    let most = curve.iter().map(Point::y).fold(0.0, f64::max);
+    curve.iter().find(|p| p.y() >= FLAT * most).map_or(1, |p| p.x)
 }
 
 /// How many slots each size costs: its latency over the smallest one's, never falling, never more than the
@@ -273,22 +305,26 @@ impl Target {
     /// Small requests a second with `outstanding` at a time, at random places.
     fn rate(&self, op: Op, outstanding: usize, span: Duration) -> Result<f64> {
         let stop = AtomicBool::new(false);
-        let began = Instant::now();
+        let all_here = Barrier::new(outstanding + 1);
         let worker = |seed: usize| {
             let (mut buffer, mut places) = (Buffer::new(SMALL), Places::new(seed as u64));
             let mut count = 0;
+            all_here.wait();
             while !stop.load(Ordering::Relaxed) {
                 self.once(op, buffer.bytes(), places.next(self.size, SMALL))?;
                 count += 1;
             }
             Ok(count)
         };
-        let counts: Vec<Result<u64>> = std::thread::scope(|s| {
+        let (began, counts): (Instant, Vec<Result<u64>>) = std::thread::scope(|s| {
             let worker = &worker;
             let threads: Vec<_> = (0..outstanding).map(|i| s.spawn(move || worker(i))).collect();
+            all_here.wait();
+            let began = Instant::now();
             std::thread::sleep(span);
             stop.store(true, Ordering::Relaxed);
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a thread failed"))).collect()
+            let joined = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a thread failed")));
+            (began, joined.collect())
         });
         let total = counts.into_iter().sum::<Result<u64>>()?;
         Ok(total as f64 / began.elapsed().as_secs_f64())
@@ -357,8 +393,9 @@ mod tests {
 
     #[test]
     fn depth_is_where_the_curve_flattens() {
-        assert_eq!(depth(&[(1, 100.0), (2, 190.0), (4, 350.0), (8, 390.0), (16, 400.0), (32, 380.0)]), 8);
-        assert_eq!(depth(&[(1, 100.0), (2, 99.0)]), 1);
+        let curve = |points: &[(usize, f64)]| depth(&same_in_all_passes(points));
+        assert_eq!(curve(&[(1, 100.0), (2, 190.0), (4, 350.0), (8, 390.0), (16, 400.0), (32, 380.0)]), 8);
+        assert_eq!(curve(&[(1, 100.0), (2, 99.0)]), 1);
     }
 
     #[test]
@@ -368,14 +405,22 @@ mod tests {
         assert!(slots(&curve).unwrap().1.is_empty());
     }
 
-    /// What a storage system measures that takes 10 µs, and 5 µs more for each further 64 KiB.
+    fn same_in_all_passes(points: &[(usize, f64)]) -> Vec<Point> {
+        points.iter().map(|&(x, y)| Point { x, passes: vec![y; PASSES] }).collect()
+    }
+
+    /// What a storage system measures that takes 10 µs, and 5 µs more for each further 64 KiB, and eight at once.
     fn steady() -> Curves {
         let time = |size: usize| 1e-5 + 5e-6 * (size >> 16) as f64;
-        let all = || SIZES.into_iter().map(|size| vec![time(size); PASSES]).collect();
-        let throughput = [(); 2].map(|()| OUTSTANDING.into_iter().map(|k| (k, 1e5)).collect());
-        let mut curves = Curves { throughput, latency: Default::default(), passes: [all(), all()] };
-        curves.settle();
-        curves
+        let latency = same_in_all_passes(&SIZES.map(|size| (size, time(size))));
+        let throughput = same_in_all_passes(&OUTSTANDING.map(|k| (k, 1e5 * k.min(8) as f64)));
+        Curves { throughput: [throughput.clone(), throughput], latency: [latency.clone(), latency] }
+    }
+
+    /// One pass of a point was this instead.
+    fn spoil(point: &mut Point, by: f64) {
+        point.passes[1] = by;
+        point.passes.sort_by(f64::total_cmp);
     }
 
     fn lines(curves: &Curves) -> Vec<String> {
@@ -396,8 +441,7 @@ mod tests {
         assert!(wanted.ends_with("2MiB:17/4MiB:33"), "{wanted}");
         // One pass was interrupted: its median does not move, and it is told.
         let mut once = steady();
-        once.passes[0][8][1] = 27.72e-3;
-        once.settle();
+        spoil(&mut once.latency[0][8], 27.72e-3);
         assert_eq!(once.scheduler().unwrap(), wanted);
         assert_eq!(lines(&once).len(), 1, "{:?}", lines(&once));
         assert!(
@@ -407,14 +451,41 @@ mod tests {
         );
         // All were: a few times what 2 MiB cost, not 2772, and told again.
         let mut always = steady();
-        always.passes[0][8].fill(27.72e-3);
-        always.settle();
-        let costs = slots(&always.latency[0]).unwrap().0.to_string();
+        always.latency[0][8].passes.fill(27.72e-3);
+        let costs = always.slots(0).unwrap().0.to_string();
         assert!(costs.ends_with("2MiB:17/4MiB:68"), "{costs}");
         assert_eq!(lines(&always).len(), 1, "{:?}", lines(&always));
         assert!(lines(&always)[0].contains("reads of 4 MiB took 27.7"), "{:?}", lines(&always));
         // No time at all, and more than there is.
         assert_eq!(slots(&[(4096, 0.0), (8192, f64::MAX)]).unwrap().0.to_string(), "4KiB:1/8KiB:2");
+    }
+
+    /// Stopped for a while, or faster than can be, at any depth: the depth stays, and it is told where.
+    #[test]
+    fn an_outlier_does_not_move_the_depth() {
+        let wanted = steady().scheduler().unwrap();
+        assert!(wanted.starts_with("sfq-d-plus:depth=8,"), "{wanted}");
+        for (i, k) in OUTSTANDING.into_iter().enumerate() {
+            for by in [3049.0, 1e7] {
+                let mut once = steady();
+                spoil(&mut once.throughput[0][i], by);
+                assert_eq!(once.scheduler().unwrap(), wanted, "{by}/s with {k} outstanding");
+                let told = format!("warning: reads with {k} outstanding were unsteady: ");
+                assert!(matches!(&lines(&once)[..], [one] if one.starts_with(&told)), "{:?}", lines(&once));
+            }
+        }
+    }
+
+    /// Every point is measured as often as the others, each time among them.
+    #[test]
+    fn passes_take_turns() {
+        let mut order = Vec::new();
+        let points = measured(&[1, 2], |x| {
+            order.push(x);
+            Ok(-(order.len() as f64))
+        });
+        assert_eq!(order, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
+        assert_eq!(points.unwrap()[1].passes, [-10.0, -8.0, -6.0, -4.0, -2.0]);
     }
 
     #[test]

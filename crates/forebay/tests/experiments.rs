@@ -105,5 +105,8 @@ fn a_profile_is_a_scheduler() {
         let svg = std::fs::read_to_string(out.join(name)).unwrap();
         assert!(svg.starts_with("<svg") && !svg.contains("NaN"), "{name}");
     }
-    assert!(std::fs::read_to_string(out.join("profile.csv")).unwrap().lines().count() > 30);
+    let csv = std::fs::read_to_string(out.join("profile.csv")).unwrap();
+    assert!(csv.starts_with("curve,operation,x,y,low,high\n") && csv.lines().count() > 30, "{csv}");
+    // Both tables have their figures with the range of all passes.
+    assert!(printed.matches('[').count() >= 2 * (7 + 9), "{printed}");
 }

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 /// Writes a file below DIR and measures, reads and writes apart: the throughput of small requests by
 /// how many are outstanding, and the latency of a lone request by its size. The depth is where the
 /// first curve flattens (90 % of the most); a request costs as many slots as its latency is times the
-/// smallest one's, and never more than the small requests it could be cut into. Latencies are medians of
-/// five passes, shown with their range; what was unsteady is told. Past the page cache where the file system can (O_DIRECT); it says so if not. The
-/// parameters, the figures and both curves are written to `--out`; the file below DIR is removed.
+/// smallest one's, and never more than the small requests it could be cut into. Figures are medians of five
+/// passes, shown with their range; what was unsteady is told. Past the page cache where the file system can (O_DIRECT);
+/// it says so if not. The parameters, the figures and both curves are written to `--out`; the file below DIR is removed.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
