@@ -28,7 +28,7 @@ fn pairs_are_shown_only_where_something_differs() {
     let v = &r.verdicts[0];
     assert!(v.kruskal_wallis.unwrap().p > 0.05);
     assert!(v.dunn.is_empty());
-    assert_eq!((v.choices.as_slice(), v.smallest_equivalent), (&[0][..], 0));
+    assert_eq!((v.choices.as_slice(), v.smallest_equivalent), (&[0][..], Some(0)));
     let line = text(&r).lines().find(|l| l.starts_with('b')).unwrap().to_owned();
     assert!(line.ends_with('–'), "{line}");
     // The published figure was made without that gate.
@@ -48,6 +48,23 @@ fn one_measure_decides_and_n_is_told() {
     assert!(line.contains("*10.0 [10.0–10.0]") && line.contains(" 1.00 [1.00–25.8]"), "{line}");
     assert!(line.contains("  4/3  "), "{line}");
     assert_eq!(line.matches('*').count(), 1, "{line}");
+}
+
+/// One value is what it is, and no quartiles, tests or comparisons; direct access that nobody measured has no share.
+#[test]
+fn one_repetition_says_what_it_can() {
+    let once = report(&(rows("o", 1, &[10.0]) + &rows("o", 2, &[20.0])), Rule::Described);
+    let shown = text(&once);
+    let line = shown.lines().find(|l| l.starts_with("o ")).unwrap();
+    assert!(line.contains("  *20.0  ") && !line.contains('['), "{line}");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert!(words.ends_with(&["1", "–", "2", "–", "–"]), "{line}");
+    assert!(once.verdicts[0].kruskal_wallis.is_none() && once.smallest_equivalent.values().all(|n| *n == 0));
+    assert!(!shown.contains("forwarding") && !shown.contains('%'), "{shown}");
+    let page = html(&once, "x");
+    assert!(page.contains("enough <b>–</b>") && page.contains(">20.0</td>"), "{page}");
+    let both = text(&report(&(rows("o", 0, &[10.0]) + &rows("o", 2, &[20.0])), Rule::Described));
+    assert!(both.contains("100.0 %"), "{both}");
 }
 
 #[test]

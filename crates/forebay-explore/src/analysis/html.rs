@@ -78,12 +78,16 @@ fn cards(out: &mut String, r: &StudyReport) {
         tally.iter().max_by_key(|(_, n)| **n).map_or(String::from("–"), |(c, _)| c.to_string())
     };
     let share = r.forwarding.median;
-    let of = (share.forwarding + share.direct).max(1) as f64;
+    let both = share.forwarding + share.direct;
     let one = r.distinct_gated.get(&1).copied().unwrap_or(0);
+    let forwarding = match both {
+        0 => String::from("–"),
+        of => forebay_plot::percent(share.forwarding as f64 / of as f64),
+    };
     out.push_str("<div class=\"cards\">");
     for (value, label) in [
         (most(&r.best.median), "I/O nodes: most often best (median)".to_owned()),
-        (forebay_plot::percent(share.forwarding as f64 / of), "of scenarios best with forwarding".to_owned()),
+        (forwarding, "of scenarios best with forwarding".to_owned()),
         (format!("{one} of {}", r.scenarios), "scenarios with one distinct choice only".to_owned()),
         (r.warnings.to_string(), "warnings".to_owned()),
     ] {
@@ -172,7 +176,7 @@ fn panel(out: &mut String, v: &ScenarioVerdict) {
         "<figure data-k=\"{key}\">{svg}<figcaption>{}<br>best <b>{}</b>, enough <b>{}</b>, n = {}, p {}</figcaption></figure>",
         escape(&words),
         v.best.median,
-        v.smallest_equivalent,
+        v.enough(),
         v.repetitions(),
         escape(&v.p())
     );
@@ -205,9 +209,11 @@ fn table(out: &mut String, r: &StudyReport) {
                         "{} repetitions, mean {:.1}, {:.1} to {:.1}",
                         k.samples, k.mean, k.min, k.max
                     );
-                    let (low, high) = k.quartiles;
-                    let _ =
-                        write!(out, "<td{class} title=\"{hover}\">{:.1} [{low:.1}–{high:.1}]</td>", k.median);
+                    let range = match (k.samples, k.quartiles) {
+                        (1, _) => String::new(),
+                        (_, (low, high)) => format!(" [{low:.1}–{high:.1}]"),
+                    };
+                    let _ = write!(out, "<td{class} title=\"{hover}\">{:.1}{range}</td>", k.median);
                 }
             }
         }
@@ -217,7 +223,7 @@ fn table(out: &mut String, r: &StudyReport) {
             v.repetitions(),
             escape(&v.p()),
             v.best.median,
-            v.smallest_equivalent,
+            v.enough(),
             v.choices_shown()
         );
     }

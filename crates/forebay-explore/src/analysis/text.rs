@@ -35,7 +35,7 @@ pub fn text(report: &StudyReport) -> String {
         out,
         "\nMB/s (create, stat, unlink: operations/s): median [lower–upper quartile]; * highest median.\n\
          n: repetitions, of each column where they differ. p: Kruskal-Wallis, that all numbers of I/O nodes \
-         are alike.\n\
+         are alike; – where each was measured once.\n\
          best: by median. enough: the smallest number that does not really differ from it.\n\
          choices: the numbers that differ from every smaller one ({}); – where p > 0.05.\n",
         match report.rule {
@@ -48,15 +48,18 @@ pub fn text(report: &StudyReport) -> String {
     for c in &counts {
         let _ = write!(out, "{c:>6}");
     }
-    let _ = writeln!(out, "{:>13}{:>8}", "forwarding", "direct");
+    // Only where some scenario was measured with both.
+    let both = report.forwarding.median.forwarding + report.forwarding.median.direct > 0;
+    let _ = if both { writeln!(out, "{:>13}{:>8}", "forwarding", "direct") } else { writeln!(out) };
     for (name, tally, share) in [
         ("  by the fastest repetition", &report.best.max, report.forwarding.max),
         ("  by the mean", &report.best.mean, report.forwarding.mean),
         ("  by the median", &report.best.median, report.forwarding.median),
     ] {
         row(&mut out, name, tally, &counts);
-        let of = (share.forwarding + share.direct).max(1) as f64 / 100.0;
-        let _ = writeln!(out, "{:>11.1} %{:>6.1} %", share.forwarding as f64 / of, share.direct as f64 / of);
+        let of = (share.forwarding + share.direct) as f64 / 100.0;
+        let (forwarding, direct) = (share.forwarding as f64 / of, share.direct as f64 / of);
+        let _ = if both { writeln!(out, "{forwarding:>11.1} %{direct:>6.1} %") } else { writeln!(out) };
     }
     row(&mut out, "  smallest as good as the best", &report.smallest_equivalent, &counts);
     let _ = writeln!(out, "\n");
@@ -109,12 +112,14 @@ fn line(out: &mut String, v: &ScenarioVerdict, counts: &[u32], width: usize) {
     for c in counts {
         let cell = v.counts.iter().find(|k| k.io_nodes == *c).map_or("–".to_owned(), |k| {
             let star = if v.best.median == *c { "*" } else { "" };
-            let (low, high) = k.quartiles;
-            format!("{star}{} [{}–{}]", short(k.median), short(low), short(high))
+            match (k.samples, k.quartiles) {
+                (1, _) => format!("{star}{}", short(k.median)),
+                (_, (low, high)) => format!("{star}{} [{}–{}]", short(k.median), short(low), short(high)),
+            }
         });
         let _ = write!(out, "  {cell:>CELL$}");
     }
-    let (best, enough) = (v.best.median, v.smallest_equivalent);
+    let (best, enough) = (v.best.median, v.enough());
     let _ = writeln!(
         out,
         "  {:<9}  {:>6}  {best:>4}  {enough:>6}  {}",

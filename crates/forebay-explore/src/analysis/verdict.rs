@@ -96,7 +96,7 @@ pub struct ScenarioVerdict {
     pub counts: Vec<Count>,
     /// The best numbers.
     pub best: Best,
-    /// Whether the number of I/O nodes matters at all.
+    /// Whether the number of I/O nodes matters at all; nobody knows where each was measured once.
     pub kruskal_wallis: Option<KruskalWallis>,
     /// Every pair of numbers; none where Kruskal-Wallis finds no difference, since then there is nothing
     /// that pairs could say. (As published, the study had no such gate.)
@@ -104,8 +104,8 @@ pub struct ScenarioVerdict {
     /// The numbers worth choosing between: those that differ from every smaller one; only the smallest
     /// where Kruskal-Wallis finds no difference.
     pub choices: Vec<u32>,
-    /// The smallest number that does not differ from the best one (by median).
-    pub smallest_equivalent: u32,
+    /// The smallest number that does not differ from the best one (by median); nobody knows without a test.
+    pub smallest_equivalent: Option<u32>,
     /// What to be wary of.
     pub warnings: Vec<Warning>,
     /// The single measurements, for plots.
@@ -130,6 +130,11 @@ impl ScenarioVerdict {
             Some(k) if k.p < 0.001 => "<0.001".to_owned(),
             Some(k) => format!("{:.3}", k.p),
         }
+    }
+
+    /// The smallest number that is as good as the best, where that can be said.
+    pub(super) fn enough(&self) -> String {
+        self.smallest_equivalent.map_or("–".to_owned(), |n| n.to_string())
     }
 
     /// The choices, where there is anything to choose.
@@ -223,9 +228,11 @@ pub fn assess(measurements: &Measurements, rule: Rule) -> StudyReport {
                 (false, _) => {}
             }
         }
-        *distinct.entry(ungated).or_default() += 1;
-        *distinct_gated.entry(v.choices.len()).or_default() += 1;
-        *smallest_equivalent.entry(v.smallest_equivalent).or_default() += 1;
+        if let Some(enough) = v.smallest_equivalent {
+            *distinct.entry(ungated).or_default() += 1;
+            *distinct_gated.entry(v.choices.len()).or_default() += 1;
+            *smallest_equivalent.entry(enough).or_default() += 1;
+        }
     }
     StudyReport {
         scenarios: verdicts.len(),
@@ -286,9 +293,11 @@ fn verdict(s: &Scenario, rule: Rule) -> (ScenarioVerdict, usize) {
         at.iter().copied().filter(|&k| dunn.iter().all(|p| p.b != k || p.differs)).collect()
     };
     let ungated = choices(&dunn).len();
-    let kruskal_wallis = stats::kruskal_wallis(&groups);
+    // One value says nothing of how far others would be from it.
+    let repeated = groups.iter().any(|g| g.len() > 1);
+    let kruskal_wallis = stats::kruskal_wallis(&groups).filter(|_| repeated);
     let any_differ = kruskal_wallis.is_some_and(|k| k.p <= Rule::ALPHA);
-    let (choices, smallest_equivalent) = if rule == Rule::Published || any_differ {
+    let (choices, smallest_equivalent) = if repeated && (rule == Rule::Published || any_differ) {
         let alike = |k: u32| {
             let (a, b) = (k.min(best.median), k.max(best.median));
             a == b || dunn.iter().any(|p| p.a == a && p.b == b && !p.differs)
@@ -306,7 +315,7 @@ fn verdict(s: &Scenario, rule: Rule) -> (ScenarioVerdict, usize) {
         kruskal_wallis,
         dunn,
         choices,
-        smallest_equivalent,
+        smallest_equivalent: repeated.then_some(smallest_equivalent),
         warnings: warnings(&s.runs),
         runs: s.runs.clone(),
     };
