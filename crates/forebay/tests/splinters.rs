@@ -147,6 +147,61 @@ fn curves_that_are_none_are_refused() {
     }
 }
 
+/// What is named need not end: it is read up to a limit, which is told.
+#[test]
+fn no_file_is_too_long_for_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let endless = dir.path().join("endless.toml");
+    std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
+    let (endless, out) = (endless.display().to_string(), dir.path().join("out").display().to_string());
+    for args in [
+        &["simulate", "fit", &endless][..],
+        &["simulate", "queue", &endless],
+        &["simulate", "policies", &endless],
+        &["allocate", "--policy", "mckp", "--io-nodes", "1", &endless],
+        &["analyze", &endless],
+        &["learned", "replay", &endless],
+        &["train", &endless],
+        &["explore", "from-darshan", &endless],
+        &["explore", &endless, "--out", &out],
+    ] {
+        refused(args, 1, &["endless.toml", "longer than", "MiB"]);
+    }
+    let zeros = File::open("/dev/zero").unwrap();
+    let allocate = ["allocate", "--policy", "mckp", "--io-nodes", "1", "-"];
+    let (status, _, says) = outcome(&forebay(&allocate).stdin(zeros).output().unwrap());
+    assert!(status == Some(1) && says.contains("longer than 16 MiB"), "{says}");
+    refused(&["simulate", "decision", "--jobs", "4294967295"], 2, &["1..=100000"]);
+}
+
+/// What is read is not written over, and a full disk is told as one.
+#[test]
+fn measurements_stay_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, link] = ["c.csv", "link.csv"].map(|name| dir.path().join(name));
+    std::fs::copy(repository("data/marenostrum4.csv"), &file).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let [name, other] = [&file, &link].map(|path| path.display().to_string());
+    refused(&["analyze", &name, "--curves", &name], 1, &["c.csv is read"]);
+    refused(&["analyze", &name, "--html", &other], 1, &["c.csv is read"]);
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let (status, _, says) = run(&["analyze", &name, "--curves", "/dev/full"]);
+    assert_eq!(status, Some(1), "{says}");
+    assert!(says.contains("cannot write /dev/full: No space left on device"), "{says}");
+    assert!(!says.contains("columns"), "{says}");
+}
+
+/// A scenario that is not there makes no directory for its results.
+#[test]
+fn what_cannot_be_read_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = forebay(&["explore", "no-such.toml"]).current_dir(dir.path()).output().unwrap();
+    let (status, _, says) = outcome(&output);
+    assert!(status == Some(1) && says.contains("no-such.toml"), "{says}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_cause_is_said_once() {
     let (status, _, says) = run(&["run", "--at", "/forebay-not-there", "--", "true"]);
