@@ -166,17 +166,20 @@ impl Explore {
         if let Some(Other::FromDarshan(c)) = self.other {
             return c.run();
         }
+        let rank = Rank::detect(|name| std::env::var(name).ok());
+        let results = || -> anyhow::Result<PathBuf> {
+            let made = std::fs::create_dir_all(&self.out).and_then(|()| self.out.canonicalize());
+            made.with_context(|| format!("cannot make {}", self.out.display()))
+        };
+        if let Some(r) = rank.as_ref().filter(|r| r.rank > 0) {
+            serve_agent(launcher::join(r, &results()?, MEETING_PATIENCE)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut scenarios = Vec::new();
         for file in &self.files {
             scenarios.extend(scenario::load(file)?);
         }
-        let rank = Rank::detect(|name| std::env::var(name).ok());
-        std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
-        let out = self.out.canonicalize()?;
-        if let Some(r) = rank.as_ref().filter(|r| r.rank > 0) {
-            serve_agent(launcher::join(r, &out, MEETING_PATIENCE)?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        let out = results()?;
 
         // From here on Ctrl-C ends in order; what does not heed it in time is ended with the process.
         let stop = forebay_embed::stop_when_interrupted(END_LIMIT).context("cannot watch for Ctrl-C")?;
