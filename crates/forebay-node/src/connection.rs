@@ -15,6 +15,7 @@ use forebay_types::{Epoch, Nanos, Protect};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Greeting, Hello, Side, Welcome};
 use forebay_wire::message::{Meta, append_to, decode};
+use forebay_wire::session::held::Lifeline;
 use forebay_wire::{MAX_DATA, VERSION_MAX, VERSION_MIN, WireError};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
@@ -56,7 +57,7 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
         Ok(shaken) => shaken,
         Err(stop) => return connection.end(&stop),
     };
-    let stop = if lifeline { connection.hold() } else { connection.requests(&session) };
+    let stop = if lifeline.is_some() { connection.hold() } else { connection.requests(&session) };
     tracing::debug!("a connection ends: job {}, process {}: {stop}", session.job.stats.job, session.pid);
     connection.leave(&session, lifeline, &stop);
     connection.end(&stop);
@@ -64,7 +65,7 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
 
 impl Connection {
     /// Whose connection it is, and whether it is a lifeline.
-    fn shake_hands(&mut self) -> Result<(Arc<Session>, bool), Stop> {
+    fn shake_hands(&mut self) -> Result<(Arc<Session>, Option<Lifeline>), Stop> {
         let mut challenge = [0u8; 16];
         getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
@@ -108,7 +109,7 @@ impl Connection {
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
         }
-        let (version, lifeline) = (hello.version, hello.lifeline);
+        let version = hello.version;
         let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
         let who = Arrival {
             job,
@@ -118,13 +119,13 @@ impl Connection {
             admin,
             stamp: header.stamp.get(),
             lease: self.node.config.lease.into(),
-            lifeline,
+            lifeline: hello.lifeline,
         };
         let (flow, epoch) = (who.job.flow(), who.job.epoch());
-        let (session, resumed) = self.node.sessions.join(who, &self.link, sys::now());
+        let (session, resumed, lifeline) = self.node.sessions.join(who, &self.link, sys::now());
         let (how, what) = (
             if resumed { "goes on" } else { "begins" },
-            if lifeline { "a lifeline" } else { "a connection" },
+            if lifeline.is_some() { "a lifeline" } else { "a connection" },
         );
         tracing::debug!(
             "a session {how}: job {}, process {} of {}, {what}",
@@ -164,10 +165,10 @@ impl Connection {
     }
 
     /// The session goes on without this connection.
-    fn leave(&self, session: &Session, lifeline: bool, stop: &Stop) {
+    fn leave(&self, session: &Session, lifeline: Option<Lifeline>, stop: &Stop) {
         let now = sys::now();
-        if lifeline {
-            session.lifeline_ended(now + self.node.config.grace.into());
+        if let Some(line) = lifeline {
+            session.lifeline_ended(line, now + self.node.config.grace.into());
         } else if !matches!(stop, Stop::Goodbye) {
             let lost = matches!(stop, Stop::Broken(_) | Stop::Stalled);
             session.disconnected(&self.link, now, lost || self.link.unanswered.load(Relaxed) > 0);

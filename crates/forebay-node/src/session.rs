@@ -12,7 +12,7 @@ use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::LockRange;
-use forebay_wire::session::held::Share;
+use forebay_wire::session::held::{Lifeline, Share};
 use forebay_wire::session::lease::Lease;
 use forebay_wire::session::presence::Presence;
 use forebay_wire::session::replies::{Replies, RequestState};
@@ -304,9 +304,9 @@ impl Session {
     }
 
     /// A connection that only keeps files open has ended.
-    pub(crate) fn lifeline_ended(&self, linger: Nanos) {
-        let left =
-            self.lock().files.untied(linger, |handle, linger| self.job.handles.release(handle, linger));
+    pub(crate) fn lifeline_ended(&self, line: Lifeline, linger: Nanos) {
+        let release = |handle, linger| self.job.handles.release(handle, linger);
+        let left = self.lock().files.untied(line, linger, release);
         // Closed outside of any lock: that can take its time.
         drop(left);
     }
@@ -371,8 +371,13 @@ impl Sessions {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins a connection to its session, which is new (`false`) or was still here (`true`).
-    pub(crate) fn join(&self, who: Arrival, link: &Arc<Link>, now: Nanos) -> (Arc<Session>, bool) {
+    /// Joins a connection to its session, which is new (`false`) or was still here (`true`); perhaps as a lifeline.
+    pub(crate) fn join(
+        &self,
+        who: Arrival,
+        link: &Arc<Link>,
+        now: Nanos,
+    ) -> (Arc<Session>, bool, Option<Lifeline>) {
         let mut table = self.lock();
         let key = (who.job.flow(), who.id);
         let found = table.get(&key).map(Arc::clone);
@@ -380,9 +385,8 @@ impl Sessions {
         let session = found.unwrap_or_else(|| Arc::new(Session::new(&who, now)));
         let mut s = session.lock();
         s.lease.observe(now, Nanos(who.stamp));
-        if who.lifeline {
-            s.files.tied();
-        } else {
+        let line = who.lifeline.then(|| s.files.tied());
+        if line.is_none() {
             s.connections.push(Arc::downgrade(link));
             s.presence.joined();
         }
@@ -391,7 +395,7 @@ impl Sessions {
             session.counted.began();
             table.insert(key, Arc::clone(&session));
         }
-        (session, resumed)
+        (session, resumed, line)
     }
 
     /// The client said goodbye.

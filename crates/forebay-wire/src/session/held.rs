@@ -83,15 +83,21 @@ impl<F: Clone, S: BuildHasher> Files<F, S> {
 #[derive(Debug)]
 pub struct Share<F, S> {
     files: HashMap<u64, F, S>,
-    /// Connections that the processes forked from this one hold.
-    lifelines: u32,
-    /// Files that were closed here, and which those processes may still adopt.
-    kept: Vec<(u64, F)>,
+    /// Connections that the processes forked from this one hold, oldest first.
+    lifelines: Vec<Lifeline>,
+    issued: u64,
+    /// Files that were closed here, and which processes may still adopt that hold a lifeline older than this: those
+    /// that were forked later have not inherited it.
+    kept: Vec<(u64, F, Lifeline)>,
 }
+
+/// A connection that only keeps the files of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lifeline(u64);
 
 impl<F, S: Default> Default for Share<F, S> {
     fn default() -> Share<F, S> {
-        Share { files: HashMap::default(), lifelines: 0, kept: Vec::new() }
+        Share { files: HashMap::default(), lifelines: Vec::new(), issued: 0, kept: Vec::new() }
     }
 }
 
@@ -113,7 +119,7 @@ impl<F: Clone, S: BuildHasher> Share<F, S> {
 
     /// All that it has open, or keeps.
     pub fn all(&self) -> impl Iterator<Item = &F> {
-        self.files.values().chain(self.kept.iter().map(|(_, file)| file))
+        self.files.values().chain(self.kept.iter().map(|(_, file, _)| file))
     }
 
     /// It has that one open, too.
@@ -122,19 +128,31 @@ impl<F: Clone, S: BuildHasher> Share<F, S> {
     }
 
     /// A process holds a lifeline of it.
-    pub fn tied(&mut self) {
-        self.lifelines += 1;
+    pub fn tied(&mut self) -> Lifeline {
+        self.issued += 1;
+        let line = Lifeline(self.issued);
+        self.lifelines.push(line);
+        line
     }
 
     /// A lifeline has ended; who inherited files may ask for them until `linger`.
-    pub fn untied(&mut self, linger: Nanos, release: impl Fn(u64, Option<Nanos>) -> Option<F>) -> Vec<F> {
-        self.lifelines = self.lifelines.saturating_sub(1);
-        if self.lifelines > 0 {
-            return Vec::new();
-        }
-        let kept = std::mem::take(&mut self.kept);
-        let last: Vec<F> = kept.iter().filter_map(|(h, _)| release(*h, Some(linger))).collect();
-        kept.into_iter().map(|(_, file)| file).chain(last).collect()
+    pub fn untied(
+        &mut self,
+        line: Lifeline,
+        linger: Nanos,
+        release: impl Fn(u64, Option<Nanos>) -> Option<F>,
+    ) -> Vec<F> {
+        self.lifelines.retain(|l| *l != line);
+        let oldest = self.lifelines.first().copied();
+        let over = |(_, _, before): &mut (u64, F, Lifeline)| oldest.is_none_or(|l| l >= *before);
+        let kept: Vec<_> = self.kept.extract_if(.., over).collect();
+        let last: Vec<F> = kept.iter().filter_map(|(h, ..)| release(*h, Some(linger))).collect();
+        kept.into_iter().map(|(_, file, _)| file).chain(last).collect()
+    }
+
+    /// The next lifeline.
+    fn next(&self) -> Lifeline {
+        Lifeline(self.issued + 1)
     }
 
     /// Closes a file; `linger`: a forked process may ask for it until then. `None`: it is not known.
@@ -145,8 +163,8 @@ impl<F: Clone, S: BuildHasher> Share<F, S> {
         release: impl Fn(u64, Option<Nanos>) -> Option<F>,
     ) -> Option<Vec<F>> {
         let file = self.files.remove(&handle)?;
-        if linger.is_some() && self.lifelines > 0 {
-            self.kept.push((handle, file.clone()));
+        if linger.is_some() && !self.lifelines.is_empty() {
+            self.kept.push((handle, file.clone(), self.next()));
             return Some(vec![file]);
         }
         let last = release(handle, linger);
@@ -161,8 +179,9 @@ impl<F: Clone, S: BuildHasher> Share<F, S> {
         release: impl Fn(u64, Option<Nanos>) -> Option<F>,
     ) -> Vec<F> {
         let held: Vec<(u64, F)> = self.files.drain().collect();
-        if keep && self.lifelines > 0 {
-            self.kept.extend(held);
+        if keep && !self.lifelines.is_empty() {
+            let before = self.next();
+            self.kept.extend(held.into_iter().map(|(handle, file)| (handle, file, before)));
             return Vec::new();
         }
         let last: Vec<F> = held.iter().filter_map(|(h, _)| release(*h, linger)).collect();
@@ -201,12 +220,14 @@ mod tests {
         all.borrow_mut().enter(1, Rc::clone(&file));
         let mut parent: Share<Rc<()>, RandomState> = Share::default();
         parent.enter(1, Rc::clone(&file));
-        parent.tied();
+        let line = parent.tied();
         assert!(parent.close(1, Some(Nanos(10)), release).is_some() && parent.get(1).is_none());
         assert!(parent.close(1, None, release).is_none(), "once");
         assert!(all.borrow_mut().expire(Nanos(1000)).is_empty(), "kept");
         assert_eq!(parent.all().count(), 1);
-        drop(parent.untied(Nanos(2000), release));
+        // Whoever is forked after that has not inherited it.
+        parent.tied();
+        drop(parent.untied(line, Nanos(2000), release));
         assert!(all.borrow_mut().expire(Nanos(1999)).is_empty());
         let adopted = all.borrow_mut().adopt(1).expect("in time");
         assert!(all.borrow_mut().expire(Nanos(9000)).is_empty());

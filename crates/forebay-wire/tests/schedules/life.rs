@@ -94,8 +94,9 @@ impl World {
         };
         let whole = self.links[link].open && !self.links[link].deaf;
         if whole && self.connected(parent, slot) {
-            self.processes[process].sessions[session].share.tied();
+            let line = self.processes[process].sessions[session].share.tied();
             self.lifelines.push(Lifeline {
+                line,
                 process,
                 session,
                 owner: parent,
@@ -119,7 +120,7 @@ impl World {
     }
 
     pub(crate) fn untied(&mut self, i: usize) {
-        let Lifeline { process, session, open, .. } = self.lifelines[i];
+        let Lifeline { line, process, session, open, .. } = self.lifelines[i];
         if !open || self.processes[process].ended {
             return;
         }
@@ -129,7 +130,7 @@ impl World {
         }
         self.lifelines[i].open = false;
         let linger = self.now + GRACE;
-        self.processes[process].share(session, |share, release| drop(share.untied(linger, release)));
+        self.processes[process].share(session, |share, release| drop(share.untied(line, linger, release)));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::plan::{Fault, Plan, Random};
 use forebay_types::Nanos;
 use forebay_wire::hello::Incarnation;
 use forebay_wire::message::Fate;
+use forebay_wire::session::held;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -184,6 +185,7 @@ pub(crate) struct Link {
 /// A connection that only keeps a session's files open, and the processes that have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifeline {
+    pub(crate) line: held::Lifeline,
     pub(crate) process: usize,
     pub(crate) session: usize,
     pub(crate) owner: usize,
