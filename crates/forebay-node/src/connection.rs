@@ -341,7 +341,7 @@ impl Connection {
             }
             Stop::NoMemory(e)
         };
-        let (request, access) = self.node.describe(session, &file, header, opcode);
+        let (request, servers, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
             Box::new(Work {
@@ -377,7 +377,7 @@ impl Connection {
             }
         }
         let rx = &self.rx;
-        let turn = node.engine.arrive(request, &access, inline, prepared, || {
+        let turn = node.engine.arrive(request, servers, &access, inline, prepared, || {
             let mut payload = node.pool.take_over_budget(&session.job.memory, size).ok()?;
             if opcode != Opcode::Read {
                 payload.payload_mut(size).copy_from_slice(rx.bytes(at, size));
@@ -475,7 +475,7 @@ impl Connection {
                 }))
             };
             let (request, access) = node.describe_meta(session);
-            match node.engine.arrive(request, &access, true, None, own) {
+            match node.engine.arrive(request, request.server.into(), &access, true, None, own) {
                 Ok(Turn::Queued) => return self.flush_held(),
                 Ok(Turn::Inline(granted, _)) => ticket = Some(granted),
                 Err(e) => return Err(Stop::NoMemory(e)),

@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::stats::counting;
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
+use forebay_sched::layout::Servers;
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
 use forebay_types::{FileId, FlowId, Histogram, Nanos, OpKind, RequestId};
 use forebay_wire::frame::{Header, Opcode};
@@ -173,6 +174,7 @@ impl Engine {
     pub(crate) fn arrive(
         self: &Arc<Engine>,
         mut request: Request,
+        servers: Servers,
         access: &Access,
         inline: bool,
         prepared: Option<Box<Work>>,
@@ -187,7 +189,7 @@ impl Engine {
             self.queue_length.record(s.queue.len() as u64);
         }
         s.collector.arrive(now, access);
-        s.queue.enqueue(now, request);
+        s.queue.enqueue_over(now, request, servers);
         // With as many at the storage as may be, whoever is done first looks at the queue.
         let mut wanted = false;
         if s.active < self.limit {

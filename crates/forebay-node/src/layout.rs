@@ -3,7 +3,9 @@
 
 use crate::file::OpenFile;
 use crate::sys::acting;
-use forebay_sched::layout::{CephLayout, GlusterLayout, GlusterVolume, Layout, LustreLayout, Shards, Stripe};
+use forebay_sched::layout::{
+    CephLayout, GlusterLayout, GlusterVolume, Layout, LustreLayout, Servers, Shards, Stripe,
+};
 use forebay_types::ServerId;
 use rustix::fd::BorrowedFd;
 use serde::Deserialize;
@@ -56,16 +58,17 @@ impl LayoutSource {
         }
     }
 
-    /// The data server of the byte at `offset`.
-    pub(crate) fn server(&self, file: &OpenFile, offset: u64) -> ServerId {
+    /// The data server of the byte at `offset`, and those of so many from there on.
+    pub(crate) fn servers_of(&self, file: &OpenFile, offset: u64, len: u64) -> (ServerId, Servers) {
+        let told = |l: &Layout| (l.server(offset), l.servers(offset, len));
         match self {
-            LayoutSource::Stripe(stripe) => stripe.server(offset),
+            LayoutSource::Stripe(stripe) => told(&Layout::Stripe(*stripe)),
             _ => file
                 .layout
                 // Some of it only root is told.
                 .get_or_init(|| acting::as_node(|| self.ask(file.fd())).ok().flatten())
                 .as_ref()
-                .map_or(ServerId(0), |l| l.server(offset)),
+                .map_or((ServerId(0), ServerId(0).into()), told),
         }
     }
 

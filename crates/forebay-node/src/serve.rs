@@ -11,6 +11,7 @@ use crate::stats::Op;
 use crate::storage::{Storage, Target};
 use crate::sys::{self, acting};
 use forebay_pattern::Access;
+use forebay_sched::layout::Servers;
 use forebay_sched::{Request, Segment, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::flags::OpenFlags;
@@ -75,13 +76,14 @@ impl Node {
         file: &OpenFile,
         header: &Header,
         opcode: Opcode,
-    ) -> (Request, Access) {
+    ) -> (Request, Servers, Access) {
         let (op, len) = match opcode {
             Opcode::Read => (OpKind::Read, header.length.get()),
             _ => (OpKind::Write, header.body_len() as u64),
         };
         let (id, offset, flow) = (file.file_id(), header.offset.get(), session.job.flow());
         let access = Access { flow, client: session.client, file: id, op, offset, len };
+        let (server, servers) = self.config.layout.servers_of(file, offset, len);
         let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let request = Request {
             id: RequestId(0),
@@ -90,10 +92,10 @@ impl Node {
             offset,
             len,
             flow,
-            server: self.config.layout.server(file, offset),
+            server,
             op,
         };
-        (request, access)
+        (request, servers, access)
     }
 
     /// Asks the storage on behalf of a session, and notes how long it takes of late.

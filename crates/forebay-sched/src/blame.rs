@@ -1,8 +1,10 @@
 //! Who slowed whom: what the queue of an I/O node saw, and how long each job waited behind which other.
 
 use crate::Request;
-use forebay_types::{FlowId, Nanos, OpKind, ServerId};
+use crate::layout::Servers;
+use forebay_types::{FlowId, Nanos, OpKind};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// One request on its way through the node.
@@ -10,6 +12,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 pub struct Traced {
     /// As it arrived.
     pub request: Request,
+    /// Where its bytes lie.
+    pub servers: Servers,
     /// When no limit held it back any more.
     pub admitted: Nanos,
     /// When it went to the storage.
@@ -37,6 +41,11 @@ impl Trace {
         self.most = most;
     }
 
+    /// Whether any is remembered.
+    pub fn keeps(&self) -> bool {
+        self.most > 0
+    }
+
     /// One more was served.
     pub fn push(&mut self, seen: Traced) {
         if self.most == 0 {
@@ -54,62 +63,128 @@ impl Trace {
     }
 }
 
-/// Requests of a kind and of about this size.
-type Class = (OpKind, u32);
+/// Requests of a kind, of about this size (in quarters of a doubling), over so many servers.
+type Class = (OpKind, u32, u32);
 
-fn class(r: &Request) -> Class {
-    (r.op, r.len.max(1).ilog2())
+fn class(s: &Traced) -> Class {
+    let len = s.request.len.max(1);
+    let doubled = len.ilog2();
+    let quarter = if doubled < 2 { 0 } else { (len >> (doubled - 2)) as u32 & 3 };
+    (s.request.op, doubled * 4 + quarter, s.servers.count())
 }
 
 /// How often a thing must have been seen to be no accident.
 const OFTEN: usize = 5;
 
-/// What requests cost the storage.
+/// And how often to say what is usual.
+const ENOUGH: usize = 8;
+
+/// A request that takes so many times what is usual does not keep others waiting by itself: whatever holds
+/// it up does.
+const STALLED: u64 = 10;
+
+/// What requests cost the storage, if each data server serves one after the other.
 #[derive(Debug)]
 pub struct Costs {
-    /// By their place among those seen: each one's server did nothing else for this long, if it serves one
-    /// after the other.
+    /// By their place among those seen: each one's servers did nothing else for this long.
     pub cost: Vec<Nanos>,
-    /// And how often that was seen.
-    floor: HashMap<Class, (Nanos, usize)>,
+    /// And which of them began with it when.
+    began: Vec<SmallVec<[(usize, Nanos); 2]>>,
+    /// Of those whose servers had nothing else to do: what they took at least, and mostly if there were many.
+    floor: HashMap<Class, (Nanos, Option<Nanos>)>,
+    usual: HashMap<Class, Nanos>,
 }
 
 impl Costs {
     /// As it was seen.
     pub fn of(seen: &[Traced]) -> Costs {
-        let mut order: Vec<usize> = (0..seen.len()).collect();
-        order.sort_by_key(|i| (seen[*i].done, seen[*i].issued));
         let mut cost = vec![Nanos::ZERO; seen.len()];
-        let mut floor: HashMap<Class, (Nanos, usize)> = HashMap::new();
-        let mut before: HashMap<ServerId, Nanos> = HashMap::new();
-        for i in order {
+        let mut began = vec![SmallVec::new(); seen.len()];
+        // What they took alone, and what behind others.
+        let mut samples: HashMap<Class, (Vec<Nanos>, Vec<Nanos>)> = HashMap::new();
+        let mut free = [Nanos::ZERO; 64];
+        for i in served(seen) {
             let s = &seen[i];
-            let last = before.insert(s.request.server, s.done).unwrap_or_default();
-            cost[i] = s.done.since(s.issued.max(last));
+            let begin = s.servers.each().map(|n| free[n]).fold(s.issued, Nanos::max);
+            cost[i] = s.done.since(begin);
+            let (alone, behind) = samples.entry(class(s)).or_default();
             // Others in front of it say nothing of what it takes.
-            if last <= s.issued {
-                let took = s.done.since(s.issued);
-                let (least, times) = floor.entry(class(&s.request)).or_insert((took, 0));
-                (*least, *times) = (took.min(*least), *times + 1);
+            if begin == s.issued {
+                alone.push(cost[i]);
+            } else if cost[i] > Nanos::ZERO {
+                behind.push(cost[i]);
+            }
+            for n in s.servers.each() {
+                let from = s.issued.max(free[n]);
+                began[i].push((n, from));
+                free[n] = from + cost[i];
             }
         }
-        Costs { cost, floor }
+        let (mut floor, mut usual) = (HashMap::new(), HashMap::new());
+        for (class, (mut alone, mut behind)) in samples {
+            let least = alone.iter().min().copied();
+            let mostly = (alone.len() >= OFTEN).then(|| part(&mut alone, 2));
+            floor.extend(least.map(|least| (class, (least, mostly))));
+            // The best eighth: most of them may have been held up.
+            let typical = if alone.len() >= ENOUGH {
+                Some(part(&mut alone, 8))
+            } else {
+                let enough = behind.len() >= ENOUGH;
+                enough.then(|| part(&mut behind, 8).max(least.unwrap_or_default()))
+            };
+            usual.extend(typical.map(|typical| (class, typical)));
+        }
+        Costs { cost, began, floor, usual }
     }
 
-    /// What one of this kind and size took at least, where the server had nothing else to do; 0 if that was
-    /// never so.
-    pub fn least(&self, r: &Request) -> Nanos {
-        self.floor.get(&class(r)).map_or(Nanos::ZERO, |(least, _)| *least)
+    /// What one takes from the moment it goes to the storage, though its servers have nothing else to do: those
+    /// behind others hide the way there and back. Known if it was seen often enough: the first request to a storage
+    /// that was at rest may have taken far longer than any later one.
+    pub fn at_rest(&self, i: usize, s: &Traced) -> Nanos {
+        let alone = self.cost[i] == s.done.since(s.issued);
+        let mostly = self.floor.get(&class(s)).and_then(|(_, mostly)| *mostly);
+        mostly.filter(|_| !alone).unwrap_or_default()
     }
 
-    /// The same if it was seen often enough: the first request to a storage that was at rest may have taken
-    /// far longer than any later one.
-    pub fn least_often(&self, r: &Request) -> Nanos {
-        self.floor
-            .get(&class(r))
-            .filter(|(_, times)| *times >= OFTEN)
-            .map_or(Nanos::ZERO, |(least, _)| *least)
+    /// What this one takes by itself: as much as those like it do at their better times. As long as there are
+    /// not enough of them to tell, what it did.
+    fn itself(&self, i: usize, s: &Traced) -> Nanos {
+        let least = || self.floor.get(&class(s)).map_or(Nanos::ZERO, |(least, _)| *least);
+        let own = self.usual.get(&class(s)).copied().unwrap_or_else(|| self.cost[i].max(least()));
+        own.min(s.done.since(s.issued))
     }
+
+    /// From when to when the servers of `me` were at this one before.
+    fn before(&self, me: usize, i: usize, s: &Traced) -> impl Iterator<Item = (Nanos, Nanos)> {
+        let usual = self.usual.get(&class(s)).map_or(u64::MAX, |usual| usual.0.saturating_mul(STALLED));
+        let span = self.cost[i].min(Nanos(usual));
+        let sooner = move |(n, from): &&(usize, Nanos)| {
+            self.began[me].iter().any(|(mine, began)| mine == n && from < began)
+        };
+        self.began[i].iter().filter(sooner).map(move |(_, from)| (*from, *from + span))
+    }
+}
+
+/// One that is above so small a part of them; there is at least one.
+fn part(samples: &mut [Nanos], part: usize) -> Nanos {
+    let at = samples.len() / part;
+    *samples.select_nth_unstable(at).1
+}
+
+/// In which order the storage served them: as they went there, but those of the same servers as they were done.
+fn served(seen: &[Traced]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..seen.len()).collect();
+    order.sort_by_key(|i| (seen[*i].done, seen[*i].issued));
+    let mut went = vec![Nanos::ZERO; seen.len()];
+    let mut latest: HashMap<Servers, Nanos> = HashMap::new();
+    for i in &order {
+        // Whoever is done after one that went there after it was overtaken.
+        let last = latest.entry(seen[*i].servers).or_default();
+        *last = seen[*i].issued.max(*last);
+        went[*i] = *last;
+    }
+    order.sort_by_key(|i| went[*i]);
+    order
 }
 
 /// Where the time of a flow's requests went, in seconds summed over its requests.
@@ -119,9 +194,10 @@ pub struct Blame {
     pub requests: u64,
     /// From arrival to the end.
     pub total: f64,
-    /// At the storage, as long as its requests take there by themselves.
+    /// At the storage, as long as such requests take there by themselves.
     pub service: f64,
-    /// At the storage beyond that, while nobody else had a request at the same server.
+    /// At the storage beyond that, while its servers served nobody else that is known here: slow, or at work for
+    /// others than this I/O node.
     pub storage: f64,
     /// Held back by a limit.
     pub throttled: f64,
@@ -133,13 +209,22 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// So long was waited, which is divided among flows by these parts; whether there are any.
-    fn divide(&mut self, waited: Nanos, parts: &BTreeMap<FlowId, f64>) -> bool {
-        let all: f64 = parts.values().sum();
-        for (other, part) in parts.iter().filter(|_| all > 0.0) {
-            *self.behind.entry(*other).or_default() += waited.as_secs_f64() * part / all;
+    /// So long was waited, and whose requests were served when meanwhile: they are blamed in proportion, for
+    /// as long as any was. What is left.
+    fn divide(&mut self, waited: Nanos, mut served: Vec<(Nanos, Nanos, FlowId)>) -> Nanos {
+        served.sort_unstable();
+        let (mut busy, mut all, mut until) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        for (begin, end, _) in &served {
+            busy = busy + end.since(until.max(*begin));
+            all = all + end.since(*begin);
+            until = until.max(*end);
         }
-        all > 0.0
+        let blamed = busy.min(waited);
+        for (begin, end, flow) in served.iter().filter(|_| all > Nanos::ZERO) {
+            let part = end.since(*begin).as_secs_f64() / all.as_secs_f64();
+            *self.behind.entry(*flow).or_default() += blamed.as_secs_f64() * part;
+        }
+        waited.since(blamed)
     }
 }
 
@@ -156,45 +241,38 @@ pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
         end = end.max(seen[*i].done);
         latest.push(end);
     }
-    // How long whose requests were at the storage between two moments; `which` says from when to when one
-    // counts.
-    let meanwhile = |from: Nanos, to: Nanos, which: &dyn Fn(usize) -> Option<(Nanos, Nanos)>| {
-        let mut sums: BTreeMap<FlowId, f64> = BTreeMap::new();
+    // Those that were at the storage between two moments.
+    let meanwhile = |from: Nanos, to: Nanos| {
         let first = latest.partition_point(|end| *end <= from);
-        for i in order[first..].iter().take_while(|i| seen[**i].issued < to) {
-            let Some((begin, end)) = which(*i) else { continue };
-            let overlap = end.min(to).since(begin.max(from));
-            if overlap > Nanos::ZERO {
-                *sums.entry(seen[*i].request.flow).or_default() += overlap.as_secs_f64();
-            }
-        }
-        sums
+        order[first..].iter().copied().take_while(move |i| seen[*i].issued < to)
+    };
+    let within = |from: Nanos, to: Nanos, (begin, end): (Nanos, Nanos), flow: FlowId| {
+        let (begin, end) = (begin.max(from), end.min(to));
+        (begin < end).then_some((begin, end, flow))
     };
     let mut blame = Blame::default();
     for (me, s) in seen.iter().enumerate().filter(|(_, s)| s.request.flow == flow) {
         blame.requests += 1;
         blame.total += s.done.since(s.request.arrival).as_secs_f64();
         blame.throttled += s.admitted.since(s.request.arrival).as_secs_f64();
-        let took = s.done.since(s.issued);
-        let own = took.min(costs.cost[me].max(costs.least(&s.request)));
+        let own = costs.itself(me, s);
         blame.service += own.as_secs_f64();
-        let beyond = took.since(own);
+        let beyond = s.done.since(s.issued).since(own);
         if beyond > Nanos::ZERO {
-            let beside = |i: usize| {
-                let other = &seen[i];
-                let there = i != me && other.request.server == s.request.server;
-                there.then(|| (other.done.since(costs.cost[i]), other.done))
-            };
-            if !blame.divide(beyond, &meanwhile(s.issued, s.done, &beside)) {
-                blame.storage += beyond.as_secs_f64();
-            }
+            let others = meanwhile(s.issued, s.done).filter(|i| *i != me);
+            let beside = others.flat_map(|i| {
+                let whose = seen[i].request.flow;
+                costs.before(me, i, &seen[i]).map(move |at| (at, whose))
+            });
+            let beside = beside.filter_map(|(at, whose)| within(s.issued, s.done, at, whose));
+            blame.storage += blame.divide(beyond, beside.collect()).as_secs_f64();
         }
         let waited = s.issued.since(s.admitted);
         if waited > Nanos::ZERO {
-            let there = |i: usize| Some((seen[i].issued, seen[i].done));
-            if !blame.divide(waited, &meanwhile(s.admitted, s.issued, &there)) {
-                blame.idle += waited.as_secs_f64();
-            }
+            let there = meanwhile(s.admitted, s.issued).filter_map(|i| {
+                within(s.admitted, s.issued, (seen[i].issued, seen[i].done), seen[i].request.flow)
+            });
+            blame.idle += blame.divide(waited, there.collect()).as_secs_f64();
         }
     }
     blame
@@ -203,7 +281,7 @@ pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_types::{FileId, RequestId};
+    use forebay_types::{FileId, RequestId, ServerId};
 
     fn seen(flow: u32, arrival: u64, admitted: u64, issued: u64, done: u64) -> Traced {
         let ms = Nanos::from_millis;
@@ -217,7 +295,8 @@ mod tests {
             server: ServerId(0),
             op: OpKind::Write,
         };
-        Traced { request, admitted: ms(admitted), issued: ms(issued), done: ms(done) }
+        let servers = request.server.into();
+        Traced { request, servers, admitted: ms(admitted), issued: ms(issued), done: ms(done) }
     }
 
     #[test]
@@ -257,6 +336,63 @@ mod tests {
         let all = [seen(2, 0, 0, 0, 10), seen(3, 0, 0, 0, 10), seen(1, 0, 0, 0, 10)];
         let b = blame(&all, FlowId(1));
         assert!(near(b.service, 0.010) && b.behind.is_empty(), "{b:?}");
+    }
+
+    #[test]
+    fn what_is_longer_than_usual_is_the_storages_doing() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        // Alone; 1 ms, and every fourth time 15 ms.
+        let took = |n: u64| if n % 4 == 3 { 15 } else { 1 };
+        let all: Vec<Traced> = (0..40).map(|n| seen(1, n * 20, n * 20, n * 20, n * 20 + took(n))).collect();
+        let b = blame(&all, FlowId(1));
+        assert!(near(b.service, 0.040) && near(b.storage, 0.140) && b.behind.is_empty(), "{b:?}");
+        // Behind somebody whom this I/O node does not see, of whom sometimes more and sometimes less is left to do.
+        let took = |n: u64| 1 + n * 7 % 6;
+        let held_up: Vec<Traced> =
+            (0..60).map(|n| seen(1, n * 20, n * 20, n * 20, n * 20 + took(n))).collect();
+        let b = blame(&held_up, FlowId(1));
+        assert!(near(b.service, 0.060) && near(b.storage, 0.150) && b.behind.is_empty(), "{b:?}");
+        // Two at a time, which wait side by side.
+        let twice: Vec<Traced> = all.iter().flat_map(|s| [*s, *s]).collect();
+        let b = blame(&twice, FlowId(1));
+        assert!(b.service < 0.1 && b.storage > 0.15, "{b:?}");
+        assert!(near(b.service + b.storage + b.behind.values().sum::<f64>(), b.total), "{b:?}");
+    }
+
+    #[test]
+    fn nobody_is_to_blame_for_more_than_its_own_time() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        let usual = (0..20).map(|n| seen(1, 1000 + n * 10, 1000 + n * 10, 1000 + n * 10, 1001 + n * 10));
+        let mut all: Vec<Traced> = usual.collect();
+        // Waits 70 ms in the queue, of which another is at the storage for two.
+        all.extend([seen(2, 0, 0, 10, 12), seen(1, 0, 0, 70, 71)]);
+        // Is at the storage for 70 ms, of which another is for two.
+        all.extend([seen(2, 500, 500, 500, 502), seen(1, 500, 500, 500, 570)]);
+        let b = blame(&all, FlowId(1));
+        assert!(near(b.behind[&FlowId(2)], 0.004), "{b:?}");
+        assert!(near(b.idle, 0.068) && near(b.storage, 0.067), "{b:?}");
+        assert!(near(b.service, 0.022) && near(b.total, 0.161), "{b:?}");
+    }
+
+    #[test]
+    fn who_spans_several_servers_is_before_others_at_each() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        let over = |servers: &[u32], s: Traced| {
+            let all = servers.iter().map(|n| ServerId(*n).into()).reduce(Servers::and).unwrap();
+            let request =
+                Request { server: ServerId(servers[0]), len: 4096 << s.request.flow.0, ..s.request };
+            Traced { request, servers: all, ..s }
+        };
+        // Server 0 is at work to 10; the next begins at server 1 at once, and the last comes after it there.
+        let all = [
+            over(&[0], seen(3, 0, 0, 0, 10)),
+            over(&[0, 1], seen(2, 0, 0, 1, 13)),
+            over(&[1], seen(1, 2, 2, 2, 5)),
+        ];
+        let b = blame(&all, FlowId(1));
+        assert!(near(b.behind[&FlowId(2)], 0.002) && near(b.service, 0.001), "{b:?}");
+        let b = blame(&all, FlowId(2));
+        assert!(near(b.behind[&FlowId(3)], 0.010) && near(b.service, 0.003), "{b:?}");
     }
 
     #[test]

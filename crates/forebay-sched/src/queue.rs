@@ -2,6 +2,7 @@
 //! from one scheduler to another while requests wait and run.
 
 use crate::blame::{Trace, Traced};
+use crate::layout::Servers;
 use crate::limit::{Gate, Lender, Rates, Throttled, Used, Word};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
@@ -29,6 +30,8 @@ pub struct DispatchQueue {
     passed: VecDeque<Request>,
     /// When the gate let those go that it held back.
     let_go: HashMap<RequestId, Nanos>,
+    /// The data servers of those that have several.
+    wide: HashMap<RequestId, Servers>,
     trace: Trace,
     scheduler: Box<dyn Scheduler>,
     config: SchedulerConfig,
@@ -55,6 +58,7 @@ impl DispatchQueue {
             lender: Lender::default(),
             passed: VecDeque::new(),
             let_go: HashMap::new(),
+            wide: HashMap::new(),
             trace: Trace::new(REMEMBERED),
             scheduler: build(&config, site),
             config,
@@ -71,6 +75,14 @@ impl DispatchQueue {
         } else if let Some(r) = self.gate.enter(now, r) {
             self.admit(now, r);
         }
+    }
+
+    /// Takes a request in whose bytes lie on these data servers.
+    pub fn enqueue_over(&mut self, now: Nanos, r: Request, servers: Servers) {
+        if servers.count() > 1 && self.trace.keeps() {
+            self.wide.insert(r.id, servers);
+        }
+        self.enqueue(now, r);
     }
 
     /// Nothing limits the request any more.
@@ -167,7 +179,9 @@ impl DispatchQueue {
         for r in ticket.batch.requests() {
             let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
             let admitted = let_go.unwrap_or(r.arrival);
-            self.trace.push(Traced { request: *r, admitted, issued: ticket.issued, done: now });
+            let wide = if self.wide.is_empty() { None } else { self.wide.remove(&r.id) };
+            let servers = wide.unwrap_or(r.server.into());
+            self.trace.push(Traced { request: *r, servers, admitted, issued: ticket.issued, done: now });
         }
         if ticket.generation.is_some() {
             self.accounts.served(now, &ticket.batch);

@@ -92,10 +92,9 @@ impl<'a> Call<'a> {
         }
         let mut header = Header::request(Opcode::Read, self.header.id.get(), 0);
         header.length = attr.size.into();
-        let (request, access) = node.describe(self.session, file, &header, Opcode::Read);
-        let Ok(Turn::Inline(ticket, _)) = node.engine.arrive(request, &access, true, None, || None) else {
-            return None;
-        };
+        let (request, servers, access) = node.describe(self.session, file, &header, Opcode::Read);
+        let turn = node.engine.arrive(request, servers, &access, true, None, || None);
+        let Ok(Turn::Inline(ticket, _)) = turn else { return None };
         let mut all = vec![0; attr.size as usize];
         let read = |s: &dyn Storage| s.read(node.target(file, 0), &mut [IoSliceMut::new(&mut all)]);
         let got = node.at_storage(self.session, read);

@@ -40,6 +40,11 @@ impl CephLayout {
         let object = (row / self.units_per_object).saturating_mul(self.count).saturating_add(column);
         ServerId(object as u32)
     }
+
+    /// Bytes of a piece.
+    pub(super) fn piece(&self) -> u64 {
+        self.unit
+    }
 }
 
 #[cfg(test)]

@@ -52,10 +52,18 @@ impl LustreLayout {
 
     /// The OST of the byte at `offset`; past what has been laid out, as in the last component.
     pub fn server(&self, offset: u64) -> ServerId {
-        let covers = |c: &&Component| c.start <= offset && offset < c.end;
-        let component = self.components.iter().find(covers).or(self.components.last());
-        component
+        self.component(offset)
             .map_or(ServerId(0), |c| ServerId(c.osts[(offset / c.stripe % c.osts.len() as u64) as usize]))
+    }
+
+    /// Bytes of a piece there.
+    pub(super) fn piece(&self, offset: u64) -> u64 {
+        self.component(offset).map_or(u64::MAX, |c| c.stripe)
+    }
+
+    fn component(&self, offset: u64) -> Option<&Component> {
+        let covers = |c: &&Component| c.start <= offset && offset < c.end;
+        self.components.iter().find(covers).or(self.components.last())
     }
 }
 

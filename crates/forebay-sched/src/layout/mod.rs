@@ -25,7 +25,71 @@ pub enum Layout {
     Gluster(GlusterLayout),
 }
 
+/// Some of the data servers; those whose numbers differ by a multiple of 64 are taken for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Servers(u64);
+
+impl From<ServerId> for Servers {
+    fn from(one: ServerId) -> Servers {
+        Servers(1 << (one.0 % 64))
+    }
+}
+
+impl Servers {
+    /// These and those.
+    #[must_use]
+    pub fn and(self, more: Servers) -> Servers {
+        Servers(self.0 | more.0)
+    }
+
+    /// Whether one is among both.
+    pub fn meets(self, other: Servers) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// How many.
+    pub fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Each of them.
+    pub fn each(self) -> impl Iterator<Item = usize> {
+        (0..64).filter(move |n| (self.0 >> n) & 1 == 1)
+    }
+}
+
 impl Layout {
+    /// The data servers of so many bytes from `offset` on.
+    pub fn servers(&self, offset: u64, len: u64) -> Servers {
+        let mut all = Servers::from(self.server(offset));
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        // After as many pieces there is none left that it could add, or far too many to tell.
+        for _ in 0..64 {
+            at = self.next_piece(at);
+            if at >= end {
+                break;
+            }
+            all = all.and(self.server(at).into());
+        }
+        all
+    }
+
+    /// Where the next piece begins that may lie elsewhere than the byte at `offset`.
+    fn next_piece(&self, offset: u64) -> u64 {
+        let size = match self {
+            Layout::Stripe(l) if l.count <= 1 => return u64::MAX,
+            Layout::Stripe(l) => l.size,
+            Layout::Lustre(l) => l.piece(offset),
+            Layout::Ceph(l) => l.piece(),
+            Layout::Gluster(l) => match &l.shards {
+                Some(s) => s.block,
+                None => return u64::MAX,
+            },
+        };
+        let size = size.max(1);
+        (offset / size).saturating_add(1).saturating_mul(size)
+    }
+
     /// The data server of the byte at `offset`.
     pub fn server(&self, offset: u64) -> ServerId {
         match self {
@@ -99,5 +163,21 @@ mod tests {
         let servers: Vec<u32> = (0..6).map(|i| stripe.server(i * (64 << 10) + 17).0).collect();
         assert_eq!(servers, [3, 0, 1, 2, 3, 0]);
         assert_eq!(Stripe { size: 0, count: 0, first: 9 }.server(u64::MAX), ServerId(0));
+    }
+
+    #[test]
+    fn a_request_may_reach_over_several_servers() {
+        let layout = Layout::Stripe(Stripe { size: 1000, count: 4, first: 3 });
+        let over = |offset, len| layout.servers(offset, len).each().collect::<Vec<_>>();
+        assert_eq!(over(0, 1000), [3]);
+        assert_eq!(over(500, 1000), [0, 3]);
+        assert_eq!(over(1000, 2001), [0, 1, 2]);
+        assert_eq!(over(1999, u64::MAX), [0, 1, 2, 3]);
+        assert_eq!(over(7, 0), [3]);
+        let one = Layout::Stripe(Stripe { size: 1000, count: 1, first: 0 });
+        assert_eq!(one.servers(5, 1 << 40).each().collect::<Vec<_>>(), [0]);
+        assert!(Servers::from(ServerId(2)).meets(layout.servers(3000, 1)));
+        let nowhere = Layout::Stripe(Stripe { size: 0, count: 9, first: 0 });
+        assert_eq!(nowhere.servers(u64::MAX - 1, u64::MAX).count(), 1);
     }
 }
