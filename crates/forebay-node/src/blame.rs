@@ -56,18 +56,16 @@ pub struct Told<'a> {
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Told { job, blame: b, what_if } = self;
-        let each = |seconds: f64| seconds / b.requests.max(1) as f64 * 1e3;
-        let (requests, span, mean) = (b.requests, b.span, each(b.total));
+        let (requests, span) = (b.requests, b.span);
+        let mean = b.total / requests.max(1) as f64 * 1e3;
         writeln!(f, "job {job}: {requests} requests in {span:.1} s, {mean:.3} ms each")?;
         for (share, what) in b.parts(job) {
             writeln!(f, "{:5.1} %  {what}", share * 100.0)?;
         }
-        if let (Some((now, then)), Some(spec)) = (b.what_if, what_if) {
-            let change = if now > 0.0 { (then / now - 1.0) * 100.0 } else { 0.0 };
-            let (now, then) = (each(now), each(then));
-            writeln!(f, "under {spec}: {then:.3} ms instead of {now:.3} ms ({change:+.0} %)")?;
+        match what_if.and_then(|spec| b.foreseen(spec)) {
+            Some(said) => writeln!(f, "{said}"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// Where the time of a job's requests went, in seconds, summed over its last requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,9 +13,10 @@ pub struct JobBlame {
     pub span: f64,
     /// From arrival to the end, and what was lost before.
     pub total: f64,
-    /// At the storage, as long as its requests take there by themselves.
+    /// At the storage, as long as such requests take there by themselves.
     pub service: f64,
-    /// At the storage beyond that, while nobody else had a request at the same server.
+    /// At the storage beyond that, while its servers served nobody else that the I/O node knows of: slow, or at
+    /// work for others.
     #[serde(default)]
     pub storage: f64,
     /// Held back by a limit.
@@ -53,11 +55,27 @@ impl JobBlame {
         };
     }
 
+    /// What its requests would have taken under `other`, each, in words, if that was asked.
+    pub fn foreseen(&self, other: &dyn Display) -> Option<String> {
+        let (now, then) = self.what_if?;
+        let each = |seconds: f64| seconds / self.requests.max(1) as f64 * 1e3;
+        let change = if now > 0.0 { (then / now - 1.0) * 100.0 } else { 0.0 };
+        let (now, then, held) = (each(now), each(then), each(self.throttled));
+        let mut said = format!("under {other}: {then:.3} ms instead of {now:.3} ms ({change:+.0} %)");
+        if self.throttled > 0.0 {
+            said.push_str(&format!("; the {held:.3} ms that a limit holds each back are left out of both"));
+        }
+        Some(said)
+    }
+
     /// Its parts in words and as shares of the whole, the largest first; those of nothing are left out.
     pub fn parts(&self, job: &str) -> Vec<(f64, String)> {
         let mut parts: Vec<(f64, String)> = vec![
             (self.service, "at the storage, for its own requests".to_owned()),
-            (self.storage, "at the storage, which was slower than it can be".to_owned()),
+            (
+                self.storage,
+                "at the storage, which was slower than it can be, or at work for others elsewhere".to_owned(),
+            ),
             (self.throttled, "held back by a limit".to_owned()),
             (self.idle, "waiting while nothing was at the storage: its scheduler lets it wait".to_owned()),
             (self.failover, "lost to an I/O node or a connection that was gone".to_owned()),
@@ -69,5 +87,25 @@ impl JobBlame {
         parts.retain(|(seconds, _)| *seconds > 0.0);
         parts.sort_by(|a, b| b.0.total_cmp(&a.0));
         parts.into_iter().map(|(seconds, what)| (seconds / self.total.max(1e-12), what)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_foreseen_says_what_it_leaves_out() {
+        let asked =
+            JobBlame { requests: 10, total: 0.08, what_if: Some((0.08, 0.02)), ..JobBlame::default() };
+        let said = asked.foreseen(&"sfq");
+        assert_eq!(said.as_deref(), Some("under sfq: 2.000 ms instead of 8.000 ms (-75 %)"));
+        let limited = JobBlame { total: 3.28, throttled: 3.2, ..asked };
+        let said = limited.foreseen(&"sfq").unwrap_or_default();
+        assert!(
+            said.ends_with("; the 320.000 ms that a limit holds each back are left out of both"),
+            "{said}"
+        );
+        assert_eq!(JobBlame::default().foreseen(&"sfq"), None);
     }
 }

@@ -12,9 +12,10 @@ use std::process::ExitCode;
 
 /// Say where the time of a job's I/O goes: at the storage, behind which other jobs, held back by limits.
 ///
-/// Every I/O node remembers its last 8,192 requests; this is about those of the job. With `--what-if` they go
-/// through another scheduler again, in virtual time, with programs that wait for their answers and a storage as
-/// it was seen.
+/// Every I/O node remembers its last 8,192 requests; this is about those of the job. An I/O node knows its own jobs:
+/// what others do to the storage elsewhere is time at a slow storage. With `--what-if` they go through another
+/// scheduler again, in virtual time, with programs that wait for their answers and a storage as it was seen; what a
+/// limit holds back is left out.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
