@@ -202,6 +202,9 @@ pub struct JobShare {
     /// The other nodes that have a part of it: what one does not use is given to those that would use more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<(NodeId, String)>,
+    /// The job has no part here: should its clients come all the same, they may have as much as on one of its nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// Its share against other jobs here; as before unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,

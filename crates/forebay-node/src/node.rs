@@ -29,6 +29,7 @@ use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -120,6 +121,8 @@ pub struct Node {
     pub(crate) peers: Peers,
     /// A thread gives other nodes what limits leave here.
     pub(crate) lends: AtomicBool,
+    /// Limited jobs that have no part here.
+    pub(crate) standby: Mutex<BTreeSet<String>>,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
@@ -212,6 +215,7 @@ impl Node {
             replays: Replays::default(),
             peers: Peers::new(config.id, config.share_threshold),
             lends: AtomicBool::new(false),
+            standby: Mutex::default(),
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
             ledgers,

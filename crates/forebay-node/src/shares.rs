@@ -10,8 +10,8 @@ use forebay_sched::DispatchQueue;
 use forebay_sched::limit::{TICK, Used, Word};
 use forebay_types::{Address, FlowId, Nanos, NodeId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Between two looks, while no limit is shared with another node.
@@ -32,6 +32,8 @@ impl Node {
     pub(crate) fn share_out(self: &Arc<Node>, jobs: &[JobShare], peers: &[String]) {
         let shares: BTreeMap<FlowId, &JobShare> =
             jobs.iter().filter_map(|share| Some((self.jobs.expect(&share.job)?, share))).collect();
+        let standby = jobs.iter().filter(|s| s.standby).map(|s| s.job.clone()).collect();
+        *self.standby.lock().unwrap_or_else(PoisonError::into_inner) = standby;
         let now = self.engine.now();
         self.engine.with_queue(|queue| {
             let gone: Vec<FlowId> =
@@ -60,8 +62,11 @@ impl Node {
     /// What limited jobs may have here.
     pub(crate) fn shares(&self) -> Vec<JobShare> {
         let limits: Vec<_> = self.engine.with_queue(|queue| queue.limits().collect());
-        let share =
-            |(flow, limit)| Some(JobShare { job: self.jobs.name(flow)?, limit, ..JobShare::default() });
+        let kept = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = |(flow, limit)| {
+            let job = self.jobs.name(flow)?;
+            Some(JobShare { standby: kept.contains(&job), job, limit, ..JobShare::default() })
+        };
         limits.into_iter().filter_map(share).collect()
     }
 

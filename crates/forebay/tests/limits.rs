@@ -37,6 +37,7 @@ impl Load {
             let turn = rank % nodes.len();
             nodes.rotate_left(turn);
             let config = Config {
+                spare: grant.spare.iter().map(|a| a.parse().expect("an address")).collect(),
                 epoch: grant.epoch,
                 exports: vec![ExportMap { dir: site.data(), export: "data".into(), local: None }],
                 deadline_ms: DEADLINE_MS,
@@ -206,7 +207,7 @@ fn slow_node(site: &Site, id: usize, url: &str) -> NodeProcess {
 struct Shared {
     site: Site,
     arbiter: forebay_testkit::ArbiterProcess,
-    _nodes: Vec<NodeProcess>,
+    nodes: Vec<NodeProcess>,
 }
 
 impl Shared {
@@ -218,7 +219,7 @@ impl Shared {
         until(PATIENCE, "the nodes do not come", || {
             site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len())
         });
-        Shared { site, arbiter, _nodes: nodes }
+        Shared { site, arbiter, nodes }
     }
 
     fn load(&self, id: &str, on: &[u32]) -> Load {
@@ -281,6 +282,30 @@ fn what_a_job_gets_elsewhere_counts_without_a_list_of_peers() {
     // What the first has waiting on the second node comes after the other's.
     b.finish();
     a.finish();
+}
+
+/// Clients whose node is killed go where the job has no part, while no arbiter is there to give it one.
+#[test]
+fn a_limit_holds_where_clients_go_when_their_node_is_killed() {
+    const STRICT: f64 = 4e6;
+    let mut shared = Shared::start(2);
+    let load = shared.load("limited", &[0]);
+    shared.limit(&["--job", "limited", "--bandwidth", "4MB"]);
+    let written = |more: u64| {
+        let before = load.written.load(Relaxed);
+        until(PATIENCE, "nothing is written", || (load.written.load(Relaxed) > before + more).then_some(()));
+    };
+    written(2 * STRICT as u64);
+    shared.arbiter.process.kill();
+    shared.nodes[0].process.kill();
+    let (begin, before) = (Instant::now(), load.written.load(Relaxed));
+    written(STRICT as u64);
+    std::thread::sleep(Duration::from_secs(2));
+    let more = (load.written.load(Relaxed) - before) as f64;
+    // Of a bucket that was full, too.
+    let most = STRICT * (begin.elapsed().as_secs_f64() * 1.1 + 0.5);
+    assert!(more < most, "{more} bytes, where {most} are allowed");
+    load.finish();
 }
 
 /// A limit that is so strict that requests wait for longer than they may take. They do not fail.

@@ -290,7 +290,7 @@ impl Core {
     /// What a node that comes was told by an arbiter before this one: it holds until all of them are here.
     pub(super) fn adopt_shares(&mut self, node: NodeId, shares: &[JobShare]) {
         let mut all = std::mem::take(&mut self.limits.all);
-        for share in shares {
+        for share in shares.iter().filter(|s| !s.standby) {
             let rates = share.limit.all().map(|r| r.filter(|r| r.is_finite()).unwrap_or(0.0).max(0.0));
             for held in all.values_mut().filter(|h| self.is_of(&share.job, &h.limit.subject)) {
                 held.shares.entry((share.job.clone(), node)).or_insert(rates);
@@ -331,7 +331,12 @@ impl Core {
         let weights = self.weights_on(node);
         let mut shares = Vec::new();
         for (id, job) in &self.jobs {
-            let (limit, whole) = self.limits.leaves(&(id.clone(), node));
+            let (mut limit, mut whole) = self.limits.leaves(&(id.clone(), node));
+            // Where its clients go when their node is gone, nobody may be there to say more.
+            let standby = limit.is_none();
+            if standby {
+                (limit, whole) = self.standby(id);
+            }
             let base = job.stored.request.weight;
             let before = told.iter().find(|s| s.job == *id);
             let weight = match weights.get(id) {
@@ -341,14 +346,28 @@ impl Core {
             };
             if !limit.is_none() || weight.is_some() {
                 let address = |n: NodeId| Some((n, self.nodes.get(&n)?.stored.addresses.first()?.clone()));
-                let others = match limit.is_none() {
+                let others = match limit.is_none() || standby {
                     true => Vec::new(),
                     false => self.limits.others(id, node).into_iter().filter_map(address).collect(),
                 };
-                shares.push(JobShare { job: id.clone(), limit, whole, others, weight });
+                let standby = standby && !limit.is_none();
+                shares.push(JobShare { job: id.clone(), limit, whole, others, standby, weight });
             }
         }
         shares
+    }
+
+    /// What a job may have on a node that has no part of it, and on all together: as much as on the one of its nodes that
+    /// has most.
+    fn standby(&self, job: &str) -> (Rates, Rates) {
+        let strictest = |a: (Rates, Rates), b: (Rates, Rates)| (a.0.min(&b.0), a.1.min(&b.1));
+        let of = self.limits.all.values().filter(|h| !h.limit.most.is_none());
+        let left = of.filter(|h| self.is_of(job, &h.limit.subject)).map(|held| {
+            let own = held.shares.iter().filter(|((id, _), _)| id == job).map(|(_, share)| *share);
+            let most = own.reduce(|a, b| std::array::from_fn(|kind| a[kind].max(b[kind])));
+            (most.map_or(held.limit.most, |most| held.limit.leaves(&most)), held.limit.most)
+        });
+        left.fold(<(Rates, Rates)>::default(), strictest)
     }
 
     /// The weights that make every guarantee on a node come true, if it does what it has been seen to do.
@@ -421,7 +440,9 @@ fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
     let name = limit.subject.name();
     if name.is_empty() || name.len() > LONGEST || name.chars().any(char::is_control) || name.contains('/') {
-        return invalid("a limit needs the name of a job, user or application, of at most 255 bytes");
+        return invalid(
+            "a limit needs the name of a job, user or application, of at most 255 bytes and without a slash",
+        );
     }
     let numbers = limit.most.all().into_iter().chain([limit.at_least]).flatten();
     if !numbers.clone().all(|n| n >= 1.0) {
