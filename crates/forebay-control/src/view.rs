@@ -73,14 +73,27 @@ pub enum NodeState {
     Draining,
     /// Its connection broke a moment ago, or the arbiter has just started: it may be back soon.
     Awaited,
+    /// It has ended, as it was asked to or said it would.
+    Drained,
     /// It is gone.
     Lost,
 }
 
 impl NodeState {
     /// Every one.
-    pub const ALL: [NodeState; 5] =
-        [NodeState::Admitted, NodeState::Screened, NodeState::Draining, NodeState::Awaited, NodeState::Lost];
+    pub const ALL: [NodeState; 6] = [
+        NodeState::Admitted,
+        NodeState::Screened,
+        NodeState::Draining,
+        NodeState::Awaited,
+        NodeState::Drained,
+        NodeState::Lost,
+    ];
+
+    /// Nobody is there any more.
+    pub const fn is_gone(self) -> bool {
+        matches!(self, NodeState::Drained | NodeState::Lost)
+    }
 
     /// In one word.
     pub const fn name(self) -> &'static str {
@@ -89,6 +102,7 @@ impl NodeState {
             NodeState::Screened => "screened",
             NodeState::Draining => "draining",
             NodeState::Awaited => "awaited",
+            NodeState::Drained => "drained",
             NodeState::Lost => "lost",
         }
     }

@@ -73,6 +73,7 @@ pub fn nodes(nodes: &[NodeView], refused: &[RefusedView]) -> String {
             NodeState::Screened => "screened out",
             NodeState::Draining => "draining",
             NodeState::Awaited => "awaited",
+            NodeState::Drained => "drained",
             NodeState::Lost => "lost",
         };
         let state = n.reason.as_ref().map_or(state.to_owned(), |r| format!("{state}: {r}"));

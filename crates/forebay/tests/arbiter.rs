@@ -190,6 +190,10 @@ fn a_drained_io_node_ends_and_the_program_goes_on() {
     assert!(site.tool(&["nodes", "drain", "0"]).status.success());
     until("the node ends", || nodes[0].process.try_wait().unwrap().is_some_and(|s| s.success()));
     assert_eq!(site.job("j").unwrap()["nodes"], serde_json::json!([1]));
+    // It was asked to end: nobody has lost it.
+    let listed = || String::from_utf8_lossy(&site.tool(&["nodes"]).stdout).into_owned();
+    until("it is called drained", || listed().contains("drained"));
+    assert!(!listed().contains("lost"), "{}", listed());
     std::thread::sleep(Duration::from_millis(500));
     std::fs::write(&stop, "").unwrap();
     assert!(site.finish("j", run).contains("rounds"));

@@ -7,7 +7,7 @@ use crate::service::{Shared, unix_seconds};
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use forebay_control::status::Status;
-use forebay_control::view::{JobView, NodeState, NodeView};
+use forebay_control::view::{JobView, NodeView};
 use futures_util::stream::{self, Stream};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -163,7 +163,7 @@ fn job(view: JobView, now: u64) -> Value {
 
 /// A node; how long ago it was heard of only where that is long.
 fn node(mut view: NodeView) -> Value {
-    let quiet = view.heard_ms > QUIET_MS || view.state == NodeState::Lost;
+    let quiet = view.heard_ms > QUIET_MS || view.state.is_gone();
     view.heard_ms = if quiet { view.heard_ms / 1000 * 1000 } else { 0 };
     if let Some(health) = &mut view.health {
         health.since_ms = health.since_ms / 10_000 * 10_000;

@@ -114,7 +114,7 @@ fn of_nodes(e: &mut Exposition, nodes: &[NodeView]) {
 }
 
 fn of_jobs(e: &mut Exposition, jobs: &[JobView], nodes: &[NodeView], series: &JobSeries) {
-    let lost: BTreeSet<NodeId> = nodes.iter().filter(|n| n.state == NodeState::Lost).map(|n| n.id).collect();
+    let lost: BTreeSet<NodeId> = nodes.iter().filter(|n| n.state.is_gone()).map(|n| n.id).collect();
     let totals = jobs.iter().map(|j| (j.id.clone(), [j.bytes]));
     let series = series.0.lock().unwrap_or_else(PoisonError::into_inner).update(totals);
     let mut bytes = e.counters("forebay_arbiter_job_bytes_total", "Bytes moved for the job");

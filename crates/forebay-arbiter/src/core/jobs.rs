@@ -229,6 +229,9 @@ fn check(r: &JobRequest) -> Result<(), Refusal> {
     if r.id.contains('/') {
         return invalid("id: has a slash".to_owned());
     }
+    if r.id == forebay_types::exposition::OTHERS {
+        return invalid(format!("id: {} stands for all jobs that are not named in metrics", r.id));
+    }
     for (name, n) in [("compute_nodes", r.compute_nodes), ("processes", r.processes), ("weight", r.weight)] {
         if n == 0 || n > 10_000_000 {
             return invalid(format!("{name}: {n} is not between 1 and 10000000"));

@@ -57,7 +57,7 @@ impl Core {
     fn node_view(&self, id: NodeId, node: &Node, now: Nanos) -> NodeView {
         let report = node.report.as_deref();
         let state = if node.lost() {
-            NodeState::Lost
+            if node.leaving { NodeState::Drained } else { NodeState::Lost }
         } else if node.leaving {
             NodeState::Draining
         } else if node.screened.is_some() {
