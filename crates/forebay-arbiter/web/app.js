@@ -199,6 +199,7 @@ addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme());
 $("theme").onclick = turn;
 $("login").onclick = login;
+$("ask-cancel").onclick = () => $("ask").close("cancel");
 onChange(() => {
   if (state.refused?.status === 401 && secret()) { sessionStorage.removeItem("secret"); $("login").textContent = "Log in"; }
   redraw();

@@ -38,9 +38,9 @@ fn row(id: impl std::fmt::Display) -> String {
 /// Answers the page's question.
 fn answer(page: &mut Browser, title: &str, text: &str) {
     page.shows("no question", &format!("document.getElementById('ask').open && document.getElementById('ask-title').textContent.startsWith('{title}')"));
-    page.eval(&format!(
-        "document.getElementById('ask-input').value = '{text}'; document.getElementById('ask-ok').click()"
-    ));
+    let input = "document.getElementById('ask-input')";
+    page.eval(&format!("{input}.value = '{text}'; {input}.focus()"));
+    page.press("Enter", 13, "\r");
 }
 
 fn pictures(site: &Site) -> PathBuf {
@@ -146,7 +146,7 @@ fn known_since(site: &Site, url: &str, state: NodeState) -> f64 {
     until(PATIENCE, "the arbiter does not notice", || {
         let all = site.nodes(url)?;
         let node = all.iter().find(|n| n.id.0 == 2);
-        node.is_none_or(|n| n.state == state || n.state == NodeState::Lost).then(now_ms)
+        node.is_none_or(|n| n.state == state || n.state.is_gone()).then(now_ms)
     })
 }
 
