@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -32,6 +32,8 @@ pub(crate) struct Server {
     ready: AtomicBool,
     ended: Mutex<bool>,
     end: Condvar,
+    /// Requests that are being carried out, and whose they are.
+    under_way: Mutex<Vec<(u64, u32)>>,
 }
 
 impl Server {
@@ -45,6 +47,7 @@ impl Server {
             ready: AtomicBool::new(false),
             ended: Mutex::new(false),
             end: Condvar::new(),
+            under_way: Mutex::new(Vec::with_capacity(MOST_THREADS)),
         });
         server.one_more()?;
         Ok(server)
@@ -138,7 +141,9 @@ impl Server {
         let Ok((header, body)) = InHeader::read_from_prefix(request) else {
             return tracing::error!("a request of {} bytes", request.len());
         };
+        self.under_way().push((header.unique, header.pid));
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.dispatch(&header, body, lent)));
+        self.under_way().retain(|(unique, _)| *unique != header.unique);
         let outcome = outcome.unwrap_or_else(|_| {
             tracing::error!("request {} failed inside", header.opcode);
             Err(libc::EIO)
@@ -148,6 +153,20 @@ impl Server {
             Ok(Reply::Lent(n)) => self.answer(header.unique, Ok(&lent[..n])),
             other => self.answer_with(header.unique, other),
         }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<(u64, u32)>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel takes a request back. Whoever is being killed is not kept: nobody will see the answer. Others wait for what
+    /// becomes of it, within its deadline, unless it is a lock.
+    fn interrupt(&self, unique: u64) {
+        let whose = self.under_way().iter().find(|(one, _)| *one == unique).map(|(_, pid)| *pid);
+        if whose.is_some_and(is_being_killed) {
+            self.answer(unique, Err(libc::EINTR));
+        }
+        self.fs.interrupt(unique);
     }
 
     fn finish_later(self: &Arc<Server>, unique: u64, rest: Rest) {
@@ -295,7 +314,7 @@ impl Server {
             Opcode::Setlkw => fs.setlk(who, &args.head()?.0, true),
             Opcode::Access => fs.access(who, args.head::<abi::AccessIn>()?.0.mask),
             Opcode::Interrupt => {
-                fs.interrupt(args.head::<abi::InterruptIn>()?.0.unique);
+                self.interrupt(args.head::<abi::InterruptIn>()?.0.unique);
                 Ok(Reply::Silent)
             }
             Opcode::Fallocate => {
@@ -354,6 +373,16 @@ impl Server {
             unused: [0; 7],
         }))
     }
+}
+
+/// Whether SIGKILL waits for this thread: what ends a process becomes that for all its threads.
+fn is_being_killed(thread: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let pending = |line: &str| {
+        let set = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"));
+        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+    };
+    status.lines().any(|line| pending(line) & (1 << (libc::SIGKILL - 1)) != 0)
 }
 
 /// A request's arguments.
