@@ -6,7 +6,9 @@ use crate::node::{Node, StartError};
 use crate::running::Running;
 use crate::sys::{block_termination, own_descriptor, wait_for_termination};
 use forebay_types::Ready;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +52,10 @@ impl DaemonError {
 pub fn run(config: NodeConfig, told: &Told, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
     block_termination();
     let id = config.id.0;
+    // What cannot be written at the end is said at the beginning.
+    for path in told.stats_file.iter().chain(&told.ready_file) {
+        try_whole(path).map_err(DaemonError::tell(path.display()))?;
+    }
     let running = Node::start(config)?;
     ready(&announce(&running, id, told)?);
     let node = Arc::clone(running.node());
@@ -95,15 +101,53 @@ fn announce(running: &Running, node: u32, told: &Told) -> Result<Ready, DaemonEr
     Ok(ready)
 }
 
+/// Where a path leads.
+enum Place {
+    /// To a file, or to none yet, here: a symbolic link stays one.
+    File(PathBuf),
+    /// To something that is written to and not replaced, such as a device or a FIFO.
+    Special,
+}
+
+fn place(path: &Path) -> io::Result<Place> {
+    match std::fs::canonicalize(path) {
+        Ok(real) if std::fs::metadata(&real)?.is_file() => Ok(Place::File(real)),
+        Ok(real) if real.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(Place::Special),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Place::File(path.to_owned())),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens what is to become `real`.
+fn draft(real: &Path) -> io::Result<(PathBuf, File)> {
+    let mut name = real.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = real.with_file_name(name);
+    let _ = std::fs::remove_file(&new);
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    Ok((new, file))
+}
+
+/// Whether a file can be written there.
+fn try_whole(path: &Path) -> io::Result<()> {
+    let Place::File(real) = place(path)? else { return Ok(()) };
+    std::fs::remove_file(draft(&real)?.0)
+}
+
 /// Writes a file, for nobody else's eyes, so that readers see nothing or all of it.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let _ = std::fs::remove_file(&new);
-    std::fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?.write_all(bytes)?;
-    std::fs::rename(&new, path)
+    match place(path)? {
+        Place::File(real) => {
+            let (new, mut file) = draft(&real)?;
+            file.write_all(bytes)?;
+            std::fs::rename(&new, &real)
+        }
+        // A FIFO that nobody reads is not waited for.
+        Place::Special => {
+            File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path)?.write_all(bytes)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -120,5 +164,33 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to_and_not_replaced() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, fifo) = (dir.path().join("file"), dir.path().join("link"), dir.path().join("fifo"));
+        std::fs::write(&file, "before").unwrap();
+        symlink(&file, &link).unwrap();
+        write_whole(&link, b"by the link").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "by the link");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        assert_eq!(write_whole(&fifo, b"to nobody").unwrap_err().raw_os_error(), Some(libc::ENXIO));
+        let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+        write_whole(&fifo, b"to somebody").unwrap();
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "to somebody");
+        assert!(std::fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+        write_whole(Path::new("/dev/null"), b"nothing").unwrap();
+        assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        assert!(try_whole(&dir.path().join("none/stats")).is_err());
     }
 }

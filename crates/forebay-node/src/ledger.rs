@@ -26,6 +26,8 @@ const SIZE: usize = (ENTRIES + WRITES) * size_of::<Entry>();
 const FOUND_DEAD: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP);
 /// No client asks about a process that has been gone for so long.
 const KEPT: Duration = Duration::from_secs(3600);
+/// No process takes so long to make its ledger.
+const MAKING: Duration = Duration::from_secs(60);
 
 /// What there is to say about another process: whether its ledger can be read here, whether it has
 /// ended, and what became of a request.
@@ -160,7 +162,21 @@ impl Ledgers {
         // It gets its name when it is locked: until then a neighbour that starts would take it for a dead
         // one's, and its look at the lock for the lock.
         let begun = format!("{}.new", name(incarnation));
-        let file = rustix::fs::openat(&dir, &begun, flags, Mode::RUSR | Mode::WUSR)?;
+        let opened = Ledgers::begin_in(&dir, &begun, flags, incarnation);
+        if opened.is_err() {
+            let _ = rustix::fs::unlinkat(&dir, &begun, AtFlags::empty());
+        }
+        let (rings, file) = opened?;
+        Ok(Ledgers { dir: Some(dir), incarnation, rings, _file: Some(file) })
+    }
+
+    fn begin_in(
+        dir: &OwnedFd,
+        begun: &str,
+        flags: OFlags,
+        incarnation: Incarnation,
+    ) -> Result<(Rings, OwnedFd), Errno> {
+        let file = rustix::fs::openat(dir, begun, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         // All of it at once: a full file system is an error here, not the node's death later.
         match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64) {
@@ -168,8 +184,8 @@ impl Ledgers {
             other => other?,
         }
         let rings = Rings::new(SharedMap::of_file(file.as_fd(), SIZE)?).ok_or(Errno::INVAL)?;
-        rustix::fs::renameat(&dir, &begun, &dir, name(incarnation))?;
-        Ok(Ledgers { dir: Some(dir), incarnation, rings, _file: Some(file) })
+        rustix::fs::renameat(dir, begun, dir, name(incarnation))?;
+        Ok((rings, file))
     }
 
     /// A write is about to be tried, if its lease holds after this. `None` if it must not be.
@@ -260,7 +276,9 @@ fn clean(dir: &OwnedFd) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let hex = name.to_bytes().len() == 32 && name.to_bytes().iter().all(u8::is_ascii_hexdigit);
+        let begun = name.to_bytes().strip_suffix(b".new");
+        let of = begun.unwrap_or(name.to_bytes());
+        let hex = of.len() == 32 && of.iter().all(u8::is_ascii_hexdigit);
         let Some(Ok(file)) = hex.then(|| rustix::fs::openat(dir, name, flags, Mode::empty())) else {
             continue;
         };
@@ -269,7 +287,12 @@ fn clean(dir: &OwnedFd) {
             continue;
         }
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(stat.st_mtime.unsigned_abs());
-        if Mode::from_raw_mode(stat.st_mode) != FOUND_DEAD {
+        if begun.is_some() {
+            // One that is being made is locked at once.
+            if since.elapsed().is_ok_and(|age| age > MAKING) {
+                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+            }
+        } else if Mode::from_raw_mode(stat.st_mode) != FOUND_DEAD {
             let _ = rustix::fs::fchmod(&file, FOUND_DEAD);
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = rustix::fs::Timestamps { last_access: now, last_modification: now };

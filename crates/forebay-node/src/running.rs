@@ -90,6 +90,7 @@ impl Node {
     }
 
     fn accept(self: &Arc<Node>, listener: &impl AsFd, next: impl Fn() -> std::io::Result<OwnedFd>) {
+        let mut failing = false;
         while !self.stopped() {
             let mut polled = [rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
             let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -98,11 +99,18 @@ impl Node {
                 _ => {}
             }
             match next() {
-                Ok(socket) => self.serve(socket),
+                Ok(socket) => {
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("connections are accepted again");
+                    }
+                    self.serve(socket);
+                }
                 Err(_) if self.stopped() => {}
                 Err(e) => {
                     // Out of descriptors or memory, most likely: it may pass.
-                    tracing::warn!("cannot accept a connection: {e}");
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!("cannot accept a connection: {e}");
+                    }
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
