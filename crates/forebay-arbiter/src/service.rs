@@ -193,7 +193,7 @@ impl Shared {
         let model = match &self.config.model {
             None => None,
             Some(path) => {
-                let (file, model) = ModelFile::open(path).map_err(|e| failed(&e))?;
+                let (file, model) = ModelFile::open(path).map_err(|e| StoreError::Begin(e.to_string()))?;
                 core.set_model(model);
                 Some(file)
             }

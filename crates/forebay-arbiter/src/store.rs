@@ -102,6 +102,9 @@ pub enum StoreError {
     /// The store does not work. Nothing may be said to nodes that was not stored.
     #[error("the control state cannot be stored: {0}")]
     Failed(String),
+    /// The arbiter cannot begin: nothing is wrong with what is stored.
+    #[error("{0}")]
+    Begin(String),
     /// What is stored makes no sense.
     #[error("the stored control state is damaged: {key}: {why}")]
     Damaged {

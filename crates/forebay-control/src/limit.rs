@@ -92,10 +92,20 @@ pub struct PlaceView {
 
 /// What is no time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no time: write for how long, as in `90min` or `12h`, or until when in UTC, as in `2026-11-30T18:00`"
-)]
-pub struct UntilError(String);
+pub enum UntilError {
+    /// Neither a span nor a moment.
+    #[error(
+        "{0:?} is no time: write for how long, as in `90min` or `12h`, or until when in UTC, as in `2026-11-30T18:00`"
+    )]
+    Time(String),
+    /// A number that is no span.
+    #[error("{0:?}: write for how long with its unit, as in `90min` or `12h`, and at most 500 years")]
+    Span(String),
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(60).collect()
+}
 
 /// A time, as people write it: for how long from now, or until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,10 +130,14 @@ impl FromStr for Until {
     type Err = UntilError;
 
     fn from_str(text: &str) -> Result<Until, UntilError> {
-        if let Ok(span) = forebay_types::span::parse(text) {
-            return Ok(Until::For(span.0 / 1_000_000));
+        match forebay_types::span::parse(text) {
+            Ok(span) => return Ok(Until::For(span.0 / 1_000_000)),
+            Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains(['-', ':']) => {
+                return Err(UntilError::Span(short(text)));
+            }
+            Err(_) => {}
         }
-        instant(text).map(Until::At).ok_or_else(|| UntilError(text.chars().take(60).collect()))
+        instant(text).map(Until::At).ok_or_else(|| UntilError::Time(short(text)))
     }
 }
 

@@ -231,6 +231,16 @@ impl Layer {
         self.run_dir.path()
     }
 
+    /// Leaves the directory of the run to somebody else, who removes it.
+    pub fn leave_dir(&mut self) {
+        self.run_dir.leave();
+    }
+
+    /// Whether one of the nodes is stopped, so that it answers nobody.
+    pub fn any_stopped(&self) -> bool {
+        self.nodes.iter().any(|n| n.process.is_frozen().unwrap_or(false))
+    }
+
     /// The file that tells clients where the nodes are (`FOREBAY_CONFIG`).
     pub fn client_config(&self) -> PathBuf {
         self.run_dir.path().join("client.json")

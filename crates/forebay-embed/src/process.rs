@@ -124,7 +124,7 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    fn is_frozen(&self) -> io::Result<bool> {
+    pub(crate) fn is_frozen(&self) -> io::Result<bool> {
         for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
             // A thread may end while they are listed.
             let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };

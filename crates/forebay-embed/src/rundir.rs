@@ -12,7 +12,11 @@ const REMOVAL: Duration = Duration::from_millis(100);
 
 /// A private directory that is removed when this value is dropped.
 #[derive(Debug)]
-pub struct RunDir(PathBuf);
+pub struct RunDir {
+    path: PathBuf,
+    /// Somebody else removes it.
+    left: bool,
+}
 
 impl RunDir {
     /// Makes one below `base`. Names are short: a Unix socket's path may have 107 bytes.
@@ -23,7 +27,7 @@ impl RunDir {
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
                     all.directories.insert(path.clone());
-                    return Ok(RunDir(path));
+                    return Ok(RunDir { path, left: false });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(EmbedError::io("cannot make the directory", path)(e)),
@@ -40,17 +44,32 @@ impl RunDir {
         RunDir::create(&memory())
     }
 
+    /// One that another program made and left to this one.
+    pub fn adopt(path: PathBuf) -> RunDir {
+        started().directories.insert(path.clone());
+        RunDir { path, left: false }
+    }
+
+    /// From now on it is somebody else's.
+    pub(crate) fn leave(&mut self) {
+        self.left = true;
+        started().directories.remove(&self.path);
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
+        if self.left {
+            return;
+        }
         // A process of the job that lives on may still write here; what cannot be removed now stays.
-        remove(&self.0, Instant::now() + REMOVAL);
-        started().directories.remove(&self.0);
+        remove(&self.path, Instant::now() + REMOVAL);
+        started().directories.remove(&self.path);
     }
 }
 

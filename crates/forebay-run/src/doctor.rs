@@ -157,6 +157,9 @@ fn look_at(command: &OsStr, mount: bool) -> (Finding, bool) {
         Some(by) => format!("{} (run by {})", how(&program.path), how(by)),
         None => how(&program.path),
     };
+    if rustix::fs::access(&program.path, rustix::fs::Access::EXEC_OK).is_err() {
+        return (bad(what, "it may not be executed: is it a program, and has it the x bit?"), false);
+    }
     let finding = match program.uncovered {
         None => good(what, "the preload library reaches it; what it starts is looked at when it is started"),
         Some(why) if mount => {

@@ -1,6 +1,6 @@
 //! How I/O nodes that no arbiter leads know whose job comes: by a secret that they were given, or by MUNGE.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use forebay_client::{Address, Config, Vouch};
 use forebay_types::Secret;
 use forebay_who::Munge;
@@ -21,7 +21,7 @@ pub fn known_to(job: &str, secret_file: Option<&Path>, nodes: Vec<Address>) -> R
     let payload = [JOB, secret.as_bytes()].concat();
     let munge = Munge::new(None);
     // Whether there is MUNGE at all, and somebody to ask, is said now.
-    munge.encode(&payload, ROOT)?;
+    munge.encode(&payload, ROOT).context("no --secret-file was given, so MUNGE is to say who asks")?;
     let vouch = move || munge.encode(&payload, ROOT).map_err(|e| e.to_string());
     Ok(Config { vouch: Some(Vouch(Arc::new(vouch))), ..Config::new(job, secret.to_hex(), nodes) })
 }

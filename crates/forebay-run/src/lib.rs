@@ -38,3 +38,4 @@ pub use report::RunReport;
 pub use report_file::ReportFile;
 pub use route::{Via, inside};
 pub use signals::Signals;
+pub use survivors::rest;

@@ -11,6 +11,7 @@ use forebay_control::job::JobRequest;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
 use forebay_mount::{Contract, Ids, Mounted, Options, place as mounting};
 use forebay_types::{Protect, Secret};
+use rustix::fs::FileType;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -36,8 +37,7 @@ pub struct Until {
 impl Until {
     /// From now on.
     pub fn signalled() -> Result<Until> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = signal_hook::iterator::Signals::new(forebay_embed::ending_signals())?;
         let (end, ended) = channel();
         let told = end.clone();
         std::thread::spawn(move || {
@@ -173,18 +173,27 @@ pub enum Background {
 }
 
 /// Starts this program with other arguments as a process of its own that goes on when this one has ended,
-/// and waits until it has mounted everything.
-pub fn in_background(args: impl Iterator<Item = std::ffi::OsString>) -> Result<Background> {
+/// and waits until it has mounted everything. What it says until then is told.
+pub fn in_background(
+    args: impl Iterator<Item = std::ffi::OsString>,
+    tell: impl Fn(&str),
+) -> Result<Background> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+    // Whoever reads what this command says waits for the end of it.
+    let read = rustix::fs::fstat(std::io::stderr())
+        .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::Socket));
+    if read {
+        command.stderr(Stdio::null());
+    }
     own_session(&mut command);
     let mut child = command.spawn().context("cannot start")?;
-    let mut said = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut said).context("cannot hear from the background")?;
-    }
-    if said.trim() == MOUNTED {
-        return Ok(Background::Serves(child.id()));
+    let said = child.stdout.take().map(|out| BufReader::new(out).lines());
+    for line in said.into_iter().flatten() {
+        match line.context("cannot hear from the background")? {
+            line if line == MOUNTED => return Ok(Background::Serves(child.id())),
+            line => tell(&line),
+        }
     }
     Ok(Background::Failed(child.wait()?))
 }

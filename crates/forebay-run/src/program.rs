@@ -5,7 +5,7 @@ use crate::join;
 use crate::launch::{self, Account, ClientsByNode, Plan, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
-use crate::survivors::survivors;
+use crate::survivors::{keep, survivors};
 use crate::watch::{Watched, Watcher};
 use crate::{ReportFile, RunReport, Signals, darshan};
 use anyhow::{Context, Result, bail};
@@ -29,6 +29,10 @@ const TRY_EXPORTS_MS: u64 = 5000;
 
 /// How long a launcher may take to start a shell at every rank: it may have to wait for its hosts.
 const LOOK: Duration = Duration::from_secs(600);
+
+/// How long the rest may take once the program has ended as it was asked to: of its own I/O nodes one is stopped, or none.
+const STOPPED_LIMIT: Duration = Duration::from_millis(200);
+const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// Of a job whose name was given so many I/O nodes are asked whether they know an earlier one.
 const MOST_ASKED: usize = 32;
@@ -169,6 +173,9 @@ impl Program {
             Watcher::start(watched, say)
         });
         let status = signals.wait(&mut child)?;
+        if signals.asked_to_end() {
+            end_soon(&layer, exit_code(status));
+        }
         drop(watcher);
         let changed = mounts.as_ref().map(Mounts::notes).unwrap_or_default();
         drop(mounts);
@@ -194,6 +201,9 @@ impl Program {
             false => survivors(&layer.client_config(), registered.is_some()),
         };
         nodes.extend(layer.stop());
+        if !survivors.is_empty() {
+            keep(&mut layer);
+        }
         match registered {
             Some(registered) if !survivors.is_empty() => registered.leave(),
             registered => drop(registered),
@@ -428,6 +438,15 @@ impl Program {
         }
         command
     }
+}
+
+/// Whoever asked for the end does not wait for I/O nodes that do not answer.
+fn end_soon(layer: &Layer, code: u8) {
+    let limit = if layer.any_stopped() { STOPPED_LIMIT } else { END_LIMIT };
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        forebay_embed::tidy_and_exit(code.into());
+    });
 }
 
 /// Whether the I/O nodes serve the directories under the names that were given: a mistake there must

@@ -281,7 +281,11 @@ impl fmt::Display for RunReport {
             write_ranks(f, ranks)?;
         }
         for n in &self.io_nodes {
-            write!(f, "  I/O node {}  ", n.node)?;
+            // One that did not answer did not say its number either.
+            match n.stats.is_none() && n.problem.is_some() {
+                true => write!(f, "  I/O node at {}  ", n.address)?,
+                false => write!(f, "  I/O node {}  ", n.node)?,
+            }
             match n.totals() {
                 Some(t) => {
                     write!(

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// closed, further ones for signals (by number, from bit 3) that are ignored.
 static GIVEN: AtomicU64 = AtomicU64::new(0);
 const FIRST_SIGNAL: i32 = 3;
+/// Numbered ones beyond it are left alone.
+const LAST_SIGNAL: i32 = 60;
 
 extern "C" fn look() {
     let mut given = 0;
@@ -17,7 +19,7 @@ extern "C" fn look() {
             given |= 1 << fd;
         }
     }
-    for signal in 1..32 {
+    for signal in 1..=LAST_SIGNAL {
         // SAFETY: sigaction is plain data, for which zeros are a value; without a new action, only asks.
         let ignored = unsafe {
             let mut now: libc::sigaction = std::mem::zeroed();
@@ -37,7 +39,13 @@ static LOOK: extern "C" fn() = look;
 
 /// Whoever started this process wanted its signal to be ignored, as `nohup` does.
 pub(crate) fn was_ignored(signal: i32) -> bool {
-    GIVEN.load(Relaxed) & (1 << (FIRST_SIGNAL + signal)) != 0
+    signal <= LAST_SIGNAL && GIVEN.load(Relaxed) & (1 << (FIRST_SIGNAL + signal)) != 0
+}
+
+/// Sends a signal to a process, also one that has only a number.
+pub(crate) fn send(to: rustix::process::Pid, signal: i32) {
+    // SAFETY: kill(2) of one process that this one started and has not reaped.
+    unsafe { libc::kill(to.as_raw_nonzero().get(), signal) };
 }
 
 /// The program begins with the standard descriptors and the broken pipes that this process was given.

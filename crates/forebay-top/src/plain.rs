@@ -28,15 +28,19 @@ pub fn line(picture: &Picture, job: Option<&str>) -> String {
         busiest.iter().take(NAMED).map(|j| format!("{} {:.1}", j.id, j.bandwidth_mbs)).collect();
     let busiest = if busiest.is_empty() { String::new() } else { format!("; {}", busiest.join(", ")) };
     format!(
-        "{} (term {}): {} jobs on {} of {} I/O nodes, {:.1} MB/s, {} waiting{busiest}",
+        "{} (term {}): {}, {} of {} I/O nodes admitted, {:.1} MB/s, {} waiting{busiest}",
         h.state,
         h.term,
-        h.jobs,
+        count(h.jobs),
         h.admitted,
         h.nodes,
         picture.total(),
         picture.waiting(),
     )
+}
+
+fn count(jobs: usize) -> String {
+    if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") }
 }
 
 /// What a job has moved, or at least so much where it was not all counted.

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,10 @@ pub enum WatchError {
     Arbiter(#[from] Unanswered),
     /// The terminal does not work.
     #[error("the terminal: {0}")]
-    Terminal(#[from] std::io::Error),
+    Terminal(std::io::Error),
+    /// Nobody can be told.
+    #[error("cannot write to standard output: {0}")]
+    Output(std::io::Error),
 }
 
 /// Watches until the user has seen enough, `count` is reached, or `stop` is set.
@@ -54,7 +57,7 @@ pub fn watch(
 ) -> Result<(), WatchError> {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if options.lines || !terminal || !can_draw() {
-        return lines(&arbiter, options, stop);
+        return lines(arbiter, options, stop);
     }
     full_screen(arbiter, ranks, options, stop)
 }
@@ -65,10 +68,15 @@ pub fn can_draw() -> bool {
 }
 
 /// A line per interval. What does not answer at first is an error; later it may be back.
-fn lines(arbiter: &Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
+fn lines(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
     let mut looks = 0;
+    let (between, heard) = asking(arbiter, None, options)?;
     while !stop.load(Relaxed) {
-        let picture = Picture::take(arbiter, None, None);
+        let picture = match heard.recv_timeout(TICK) {
+            Ok(picture) => picture,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         let line = match picture {
             Ok(picture) => plain::line(&picture, options.job.as_deref()),
             Err(e) if looks == 0 => return Err(e.into()),
@@ -78,15 +86,15 @@ fn lines(arbiter: &Client, options: &Options, stop: &AtomicBool) -> Result<(), W
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             // Whoever reads has seen enough.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => break,
-            written => written?,
+            written => written.map_err(WatchError::Output)?,
         }
         drop(out);
         looks += 1;
         if options.count.is_some_and(|n| looks >= n) {
             break;
         }
-        nap(options.interval, stop);
     }
+    between.end.store(true, Relaxed);
     Ok(())
 }
 
@@ -108,28 +116,37 @@ struct Between {
     end: AtomicBool,
 }
 
+/// Asks the arbiter in a thread of its own. It ends with the first message that nobody takes; it is not waited for, since
+/// an arbiter that does not answer may take seconds.
+fn asking(
+    arbiter: Client,
+    ranks: Option<Box<AskRanks>>,
+    options: &Options,
+) -> Result<(Arc<Between>, Receiver<News>), WatchError> {
+    let between = Arc::new(Between { job: Mutex::new(options.job.clone()), ..Between::default() });
+    let (news, heard) = sync_channel::<News>(0);
+    let (shared, interval) = (Arc::clone(&between), options.interval);
+    std::thread::Builder::new()
+        .name("arbiter".into())
+        .spawn(move || ask(&arbiter, ranks.as_deref(), &shared, interval, &news))
+        .map_err(WatchError::Terminal)?;
+    Ok((between, heard))
+}
+
 fn full_screen(
     arbiter: Client,
     ranks: Option<Box<AskRanks>>,
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<(), WatchError> {
-    let between = Arc::new(Between { job: Mutex::new(options.job.clone()), ..Between::default() });
-    let (news, heard) = sync_channel::<News>(1);
-    let (shared, interval) = (Arc::clone(&between), options.interval);
-    // It ends with the first message that nobody takes; it is not waited for, since an arbiter that does
-    // not answer may take seconds.
-    std::thread::Builder::new()
-        .name("arbiter".into())
-        .spawn(move || ask(&arbiter, ranks.as_deref(), &shared, interval, &news))
-        .map_err(WatchError::Terminal)?;
-    let mut terminal = ratatui::try_init()?;
+    let (between, heard) = asking(arbiter, ranks, options)?;
+    let mut terminal = ratatui::try_init().map_err(WatchError::Terminal)?;
     let mut screen = Screen::new(options.job.as_deref());
     let theme = Theme::new(options.colours);
     let mut looks = 0;
     let result = loop {
         if let Err(e) = terminal.draw(|frame| draw(frame, &screen, &theme)) {
-            break Err(e.into());
+            break Err(WatchError::Terminal(e));
         }
         match heard.try_recv() {
             Ok(Ok(picture)) => {
@@ -146,7 +163,7 @@ fn full_screen(
         match quits(&mut screen) {
             Ok(false) if !stop.load(Relaxed) => {}
             Ok(_) => break Ok(()),
-            Err(e) => break Err(e.into()),
+            Err(e) => break Err(WatchError::Terminal(e)),
         }
         let mut job = between.job.lock().unwrap_or_else(PoisonError::into_inner);
         if job.as_deref() != screen.job() {

@@ -231,7 +231,7 @@ fn no_number_is_cut() {
 fn a_line_says_it_all() {
     assert_eq!(
         plain::line(&picture(), None),
-        "leading (term 7): 3 jobs on 3 of 4 I/O nodes, 812.0 MB/s, 42 waiting; viz 501.8, climate 310.2"
+        "leading (term 7): 3 jobs, 3 of 4 I/O nodes admitted, 812.0 MB/s, 42 waiting; viz 501.8, climate 310.2"
     );
     assert_eq!(
         plain::line(&picture(), Some("viz")),

@@ -117,13 +117,16 @@ fn signals(pid: u32, kind: &str) -> Vec<i32> {
 #[test]
 fn what_is_ignored_stays_so() {
     let ignored = [Signal::HUP, Signal::INT];
+    // Who listens and does not answer.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", silent.local_addr().expect("an address"));
     for args in [
         &["profile", "."][..],
         &["bench", "sched"],
         &["experiment", "twins"],
         &["train", "--small", "--at", "."],
         &["explore", "scenario.toml", "--io-nodes", "1", "--repeat", "1"],
-        &["top", "--lines", "--arbiter", "http://127.0.0.1:9"],
+        &["top", "--lines", "--arbiter", &url],
     ] {
         let home = tempfile::tempdir().expect("a directory");
         let thinks = "phase = [{ operation = \"think\", think = \"600 s\" }]\n";

@@ -217,7 +217,7 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     let out = top(&["--count", "3"]);
     let text = String::from_utf8(out.stdout).expect("UTF-8");
     assert!(out.status.success() && text.lines().count() == 3, "{text}");
-    assert!(text.lines().all(|l| l.contains("0 jobs on 0 of 0 I/O nodes")), "{text}");
+    assert!(text.lines().all(|l| l.contains("0 jobs, 0 of 0 I/O nodes admitted")), "{text}");
     let out = top(&["--count", "1", "--job", "x"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), "job x does not run\n");
     // A secret that was named has to be there.
@@ -252,7 +252,7 @@ fn a_dumb_terminal_gets_lines() {
     let script = format!("TERM=dumb {top}; env -u TERM {top}; echo ended; sleep 600");
     let terminal = Terminal::open(&site, &script);
     let screen = terminal.shows(&["ended"]);
-    assert_eq!(screen.matches("0 jobs on 0 of 0 I/O nodes").count(), 4, "{screen}");
+    assert_eq!(screen.matches("0 jobs, 0 of 0 I/O nodes admitted").count(), 4, "{screen}");
 }
 
 /// What a program asks and what somebody types stays together, whatever is drawn below, and though the size of the

@@ -46,7 +46,7 @@ impl SqliteStore {
         let private = |name| private_file(dir, name);
         let lock = private("lock").map_err(|e| failed("cannot open the lock file in", &e))?;
         if let Err(e) = lock.try_lock() {
-            return Err(failed("another arbiter uses", &e));
+            return Err(StoreError::Begin(format!("another arbiter uses {}: {e}", dir.display())));
         }
         private("control.db").map_err(|e| failed("cannot open the state in", &e))?;
         let db = Connection::open(dir.join("control.db"))?;

@@ -149,7 +149,8 @@ impl Plan {
             return Ok(None);
         }
         let share = match &asked.share {
-            Some(dir) => std::path::absolute(dir)?,
+            Some(dir) if dir.is_dir() => std::path::absolute(dir)?,
+            Some(dir) => bail!("--share {}: there is no such directory", dir.display()),
             None => {
                 let home = std::env::var_os("HOME").filter(|h| !h.is_empty());
                 PathBuf::from(

@@ -23,6 +23,7 @@ Examples:
   forebay blame lammps-17 --what-if sfq-d-plus --secret-file secret")]
 pub(crate) struct BlameArgs {
     /// The job.
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     job: String,
     /// Another scheduler and its parameters.
     #[arg(long, value_name = "SPEC")]

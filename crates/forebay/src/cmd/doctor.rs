@@ -24,7 +24,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "ADDRESS")]
     node: Vec<Address>,
     /// The program to look at.
-    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "CMD", trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

@@ -59,6 +59,8 @@ pub(crate) enum Command {
     MountWatch(mount::MountWatch),
     #[command(hide = true)]
     MountInside(run::Inside),
+    #[command(hide = true)]
+    RunRest(run::Rest),
     Node(Box<node::NodeArgs>),
     #[cfg(feature = "arbiter")]
     Arbiter(Box<arbiter::ArbiterArgs>),
@@ -87,6 +89,7 @@ impl Command {
             Command::Doctor(c) => c.run(),
             Command::MountWatch(c) => c.run(),
             Command::MountInside(c) => c.run(),
+            Command::RunRest(c) => c.run(),
             Command::Node(c) => c.run(),
             #[cfg(feature = "arbiter")]
             Command::Arbiter(c) => c.run(),

@@ -97,7 +97,8 @@ impl Mount {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if self.background {
             let same = std::env::args_os().skip(1).filter(|a| a != "--background");
-            return Ok(match mount::in_background(same.chain(["--announce".into()]))? {
+            let tell = |line: &str| eprintln!("{line}");
+            return Ok(match mount::in_background(same.chain(["--announce".into()]), tell)? {
                 Background::Serves(pid) => {
                     eprintln!("process {pid} serves it; end it to unmount");
                     ExitCode::SUCCESS
@@ -109,6 +110,18 @@ impl Mount {
             });
         }
         super::service::begin(false)?;
+        let announce = self.announce;
+        match self.serve() {
+            // Whoever started it in the background tells.
+            Err(e) if announce => {
+                println!("forebay: {e:#}");
+                Ok(ExitCode::FAILURE)
+            }
+            other => other,
+        }
+    }
+
+    fn serve(self) -> Result<ExitCode> {
         let until = Until::signalled()?;
         let (nodes, secret) = (self.io_nodes.unwrap_or(1).into(), self.secret_file.as_deref());
         let by = match &self.arbiter {
@@ -119,7 +132,8 @@ impl Mount {
         let served = Served::by(&by, &self.at, self.job.as_deref(), self.deadline)?;
         mount::serve(&served, self.contract.into(), until, |dirs| {
             for dir in dirs {
-                eprintln!("mounted on {}", dir.display());
+                let said = format!("mounted on {}", dir.display());
+                if self.announce { println!("{said}") } else { eprintln!("{said}") }
             }
             if self.announce {
                 println!("{MOUNTED}");

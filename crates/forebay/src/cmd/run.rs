@@ -291,6 +291,19 @@ pub(crate) struct Inside {
     command: Vec<OsString>,
 }
 
+/// Keeps what processes of a run that has ended go on with, as long as they do.
+#[derive(Args)]
+pub(crate) struct Rest {
+    config: PathBuf,
+}
+
+impl Rest {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        forebay_run::rest(&self.config)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 impl Inside {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (code, why) =

@@ -7,7 +7,7 @@ use clap::Args;
 use forebay_node::blame::ask_ranks;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Watch the jobs and I/O nodes of an arbiter.
@@ -45,7 +45,9 @@ pub(crate) struct Top {
 impl Top {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let stop = Arc::new(AtomicBool::new(false));
+        let by = Arc::new(AtomicUsize::new(0));
         for signal in forebay_embed::ending_signals() {
+            signal_hook::flag::register_usize(signal, Arc::clone(&by), signal as usize)?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let options = forebay_top::Options {
@@ -63,6 +65,9 @@ impl Top {
             })
         });
         forebay_top::watch(self.at.client()?, ranks, &options, &stop)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(match by.load(Relaxed) as u8 {
+            0 => ExitCode::SUCCESS,
+            signal => ExitCode::from(128 + signal),
+        })
     }
 }

@@ -49,7 +49,7 @@ pub(crate) enum Action {
 /// Which node.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// Its address: `tcp:HOST:PORT` with a numeric host, or `unix:PATH`.
+    /// Its address: `tcp:HOST:PORT` or `unix:PATH`.
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]

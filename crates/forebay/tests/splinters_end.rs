@@ -1,0 +1,206 @@
+//! What a new user stumbles over when something ends, is stopped, or lives on.
+
+mod user;
+
+use forebay_testkit::{ArbiterSpec, Site, ends_within_a_second, skipped};
+use rustix::process::{Pid, Signal};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use user::{asked_to_end, ended, forebay, outcome, refused, run, run_directories, secret, signal, until};
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The children of a process whose command line has this word.
+fn children(pid: u32, word: &str) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let line = |p: &u32| std::fs::read_to_string(format!("/proc/{p}/cmdline")).unwrap_or_default();
+    let with = |p: &u32| line(p).split('\0').any(|w| w == word);
+    list.split_whitespace().filter_map(|p| p.parse().ok()).filter(with).collect()
+}
+
+/// What a process that outlives the run starts is not forwarded any more, and does not write elsewhere instead.
+#[test]
+fn who_is_left_behind_writes_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (seen, export, said) = (dir.path().join("seen"), dir.path().join("export"), dir.path().join("said"));
+    std::fs::create_dir(&seen).unwrap();
+    std::fs::create_dir(&export).unwrap();
+    let go = dir.path().join("go");
+    let script = format!(
+        "(until [ -e {go} ]; do sleep 0.05; done; /bin/cp /etc/hostname {seen}/late; echo $? > {said}) \
+         </dev/null >/dev/null 2>&1 & echo y > {seen}/early",
+        go = go.display(),
+        seen = seen.display(),
+        said = said.display()
+    );
+    let at = format!("{}={}", seen.display(), export.display());
+    let child = forebay(&[
+        "run",
+        "--quiet",
+        "--via",
+        "preload",
+        "--deadline",
+        "2",
+        "--at",
+        &at,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let child = { child }.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    assert_eq!(ended(child).code(), Some(0));
+    std::fs::write(&go, "").unwrap();
+    until("it has tried", || std::fs::read_to_string(&said).is_ok_and(|s| s.ends_with('\n')));
+    assert_ne!(std::fs::read_to_string(&said).unwrap(), "0\n", "it was told that all is well");
+    assert!(!seen.join("late").exists() && !export.join("late").exists());
+    assert!(export.join("early").exists());
+    until("what was kept for it goes with it", || run_directories(pid).is_empty());
+}
+
+/// An I/O node that answers nobody does not keep whoever wants the program to end.
+#[test]
+fn a_run_ends_though_its_node_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = text(&dir.path().join("f"));
+    let vias: &[&str] = match run(&["doctor"]).1.contains("no  namespaces") {
+        true => &["preload"],
+        false => &["preload", "mount"],
+    };
+    for via in vias {
+        ends_within_a_second(via, || {
+            let script = format!("while :; do echo x >> {file}; done");
+            let args = ["run", "--quiet", "--via", via, "--at", &text(dir.path()), "--", "sh", "-c", &script];
+            let child = forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let pid = child.id();
+            until("it writes", || std::fs::metadata(&file).is_ok_and(|m| m.len() > 100));
+            let node = children(pid, "node")[0];
+            rustix::process::kill_process(Pid::from_raw(node as i32).unwrap(), Signal::STOP).unwrap();
+            let length = || std::fs::metadata(&file).unwrap().len();
+            until("it waits", || {
+                let before = length();
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                length() == before
+            });
+            let (status, took) = asked_to_end(child, Signal::TERM);
+            assert_eq!(status.code(), Some(143), "{via}");
+            assert!(run_directories(pid).is_empty(), "{via} left its directory behind");
+            std::fs::remove_file(&file).unwrap();
+            took
+        });
+    }
+}
+
+#[test]
+fn signals_that_have_only_a_number_are_the_programs_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ready) = (text(dir.path()), dir.path().join("ready"));
+    for (name, number) in [("RTMIN+6", 40), ("IO", 29), ("PWR", 30), ("XFSZ", 25)] {
+        let script =
+            format!("trap 'exit 77' {name}; touch {}; while :; do sleep 0.05; done", ready.display());
+        let child = forebay(&["run", "--quiet", "--at", &at, "--", "bash", "-c", &script]);
+        let child = { child }.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        until("it runs", || ready.exists());
+        // SAFETY: kill(2) of our own child.
+        assert_eq!(unsafe { libc::kill(pid as i32, number) }, 0);
+        assert_eq!(ended(child).code(), Some(77), "{name}");
+        assert!(run_directories(pid).is_empty(), "{name} left its directory behind");
+        std::fs::remove_file(&ready).unwrap();
+    }
+    // A run that may write no file says so, and leaves none.
+    let script = "ulimit -f 0; exec \"$0\" run --quiet --at \"$1\" -- true";
+    let mut child = Command::new("sh");
+    child.args(["-c", script, env!("CARGO_BIN_EXE_forebay"), &at]);
+    let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let (status, _, said) = outcome(&child.wait_with_output().unwrap());
+    assert!(status == Some(125) && said.contains("File too large"), "{status:?}: {said}");
+    assert!(run_directories(pid).is_empty());
+}
+
+#[test]
+fn top_ends_though_its_arbiter_is_stopped() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let url = arbiter.url().to_owned();
+    ends_within_a_second("top", || {
+        let log = site.path().join("top.log");
+        let out = std::fs::File::create(&log).unwrap();
+        let child = forebay(&["top", "--interval", "0.1", "--arbiter", &url]).stdout(out).spawn().unwrap();
+        until("it looks", || std::fs::read_to_string(&log).is_ok_and(|s| s.lines().count() > 2));
+        arbiter.process.freeze().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let (status, took) = asked_to_end(child, Signal::TERM);
+        arbiter.process.thaw().unwrap();
+        assert_eq!(status.code(), Some(143));
+        took
+    });
+}
+
+#[test]
+fn what_is_mistyped_is_said_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    refused(
+        &["doctor", "--nod", "tcp:127.0.0.1:1", "--", "/bin/true"],
+        2,
+        &["unexpected argument '--nod'", "'--node'"],
+    );
+    let (status, said, _) = run(&["doctor", "--", "/etc/passwd"]);
+    assert!(status == Some(1) && said.contains("may not be executed"), "{said}");
+    let none = text(&dir.path().join("none/deep"));
+    refused(&["run", "--share", &none, "--at", &at, "--", "true"], 125, &["--share", "no such directory"]);
+    assert!(!dir.path().join("none").exists());
+}
+
+/// A node without descriptors says so once, and that it has some again.
+#[test]
+fn a_node_that_can_accept_nobody_says_so_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, ready, log) = (secret(dir.path()), dir.path().join("ready"), dir.path().join("log"));
+    let script = "ulimit -n 64; exec \"$0\" node --listen tcp:127.0.0.1:0 --export \"$1\" --secret-file \"$2\" --ready-file \"$3\" --as self";
+    let mut node = Command::new("sh");
+    node.args(["-c", script, env!("CARGO_BIN_EXE_forebay"), &text(dir.path()), &secret, &text(&ready)]);
+    let node = node.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("it listens", || ready.exists());
+    let told: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+    let address = told["addresses"][0].as_str().unwrap().trim_start_matches("tcp:").to_owned();
+    let idle: Vec<_> = (0..80).map(|_| std::net::TcpStream::connect(&address)).collect();
+    let said = || std::fs::read_to_string(&log).unwrap().matches("cannot accept").count();
+    until("it says that it cannot", || said() > 0);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let times = said();
+    drop(idle);
+    signal(&node, Signal::TERM);
+    ended(node);
+    assert!(times <= 3, "it says so {times} times");
+}
+
+/// Whoever reads what a mount in the background says is not kept waiting by it.
+#[test]
+fn a_mount_in_the_background_lets_go_of_its_output() {
+    if !rustix::process::geteuid().is_root() || run(&["doctor"]).1.contains("no  FUSE") {
+        return skipped("a_mount_in_the_background_lets_go_of_its_output", "needs root and FUSE");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (at, export) = (dir.path().join("at"), dir.path().join("export"));
+    std::fs::create_dir(&at).unwrap();
+    std::fs::create_dir(&export).unwrap();
+    let place = format!("{}={}", at.display(), export.display());
+    // Its output ends when nobody has it any more.
+    let out = forebay(&["mount", "--background", "--at", &place]).output().unwrap();
+    let (status, _, said) = outcome(&out);
+    assert!(status == Some(0) && said.contains("mounted on"), "{said}");
+    let pid = said.split("process ").nth(1).and_then(|s| s.split(' ').next()).unwrap().parse().unwrap();
+    std::fs::write(at.join("f"), "through").unwrap();
+    assert_eq!(std::fs::read_to_string(export.join("f")).unwrap(), "through");
+    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    until("it is unmounted", || !std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&text(&at)));
+    // What fails is told.
+    let (status, _, said) = run(&["mount", "--background", "--at", "/nonexist/x=/nonexist/y"]);
+    assert!(status != Some(0) && said.contains("nonexist"), "{status:?} {said}");
+}
