@@ -82,6 +82,7 @@ function ask(title, text, input, fields = []) {
     return row;
   }));
   $("ask").showModal();
+  if (input === null && !fields.length) $("ask-ok").focus();
   return new Promise((done) => {
     $("ask").onclose = () => {
       if ($("ask").returnValue !== "ok") return done(null);
