@@ -17,7 +17,6 @@ mod doctor;
 mod experiment;
 #[cfg(feature = "lab")]
 mod explore;
-#[cfg(feature = "lab")]
 mod jobs;
 mod join;
 #[cfg(feature = "lab")]
