@@ -130,7 +130,7 @@ fn a_cluster_at_work_is_seen() {
     std::thread::scope(|s| {
         let known = s.spawn(|| known_since(&site, url, NodeState::Draining));
         answer(&mut page, "Log in", site.secret());
-        let draining = format!("/draining|lost/.test({})", row(2));
+        let draining = format!("/draining|drained|lost/.test({})", row(2));
         let seen = page.shows("the drained node", &draining);
         told("a node drained", known.join().expect("it is known"), seen);
     });
