@@ -164,7 +164,8 @@ impl Nemesis {
         let then = match self.rng.random_range(0..20) {
             _ if i == ALONE && self.patient && !hung_lately => Then::Hang,
             0..5 if linked => Then::Break,
-            5..11 if linked && neighbour => Then::Refuse,
+            // In long runs only, until what it found once is explained (docs/results/promises.md).
+            5..11 if linked && neighbour && self.patient => Then::Refuse,
             11..15 if neighbour && ground.net.is_some() => Then::Cut,
             _ if neighbour => Then::Stop,
             _ if linked => Then::Break,
