@@ -258,8 +258,8 @@ impl Fs {
         })))
     }
 
-    /// The kernel takes a request back. Only waiting for a lock can be ended; everything else ends
-    /// within its deadline.
+    /// The kernel takes a request back. Only waiting for a lock can be ended here; everything else ends
+    /// within its deadline, unless its process is being killed.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut waiting = self.locks.waiting();
         match waiting.requests.get(&unique) {
