@@ -288,6 +288,7 @@ impl Client {
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
+        let begun = self.files.map(|_| sys::now());
         // The close itself has it done.
         let owed = self.owed(file);
         let settled = self.settle(file);
@@ -309,6 +310,7 @@ impl Client {
         if file.is_shared() && !self.passed.load(Ordering::Relaxed) {
             self.lifelines.let_go();
         }
+        self.did(file, begun, Done::Closed);
         settled.and(closed).and(done)
     }
 
@@ -501,8 +503,10 @@ impl Client {
     ) -> Result<T, Error> {
         let shape = op(0);
         if let Meta::Fsync { data_only, .. } = shape {
+            let begun = self.files.map(|_| sys::now());
             self.settle(file)?;
             self.sync(file, data_only)?;
+            self.did(file, begun, Done::Synced { data_only });
             return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
         }
         if let Some(put_off) = self.set_later(file, &shape) {

@@ -51,7 +51,12 @@ struct Slot {
     opens: AtomicU64,
     opened: AtomicU64,
     opened_last: AtomicU64,
-    open_nanos: AtomicU64,
+    closed: AtomicU64,
+    closed_last: AtomicU64,
+    /// Of opening and closing.
+    meta_nanos: AtomicU64,
+    /// With its attributes, and without.
+    syncs: [AtomicU64; 2],
     switches: AtomicU64,
     /// 1 after a read, 2 after a write.
     latest: AtomicU64,
@@ -98,7 +103,12 @@ pub struct FileTotals {
     pub opens: u64,
     /// When it was first and last opened; nanoseconds since 1970.
     pub opened: (u64, u64),
-    pub open_nanos: u64,
+    /// When a close of it began first, and ended last.
+    pub closed: (u64, u64),
+    /// Of opening and closing.
+    pub meta_nanos: u64,
+    /// With its attributes (`fsync`), and without (`fdatasync`). Their time is in that of the writes.
+    pub syncs: [u64; 2],
     /// From reading to writing and back.
     pub switches: u64,
     pub read: DirectionTotals,
@@ -110,6 +120,8 @@ pub struct FileTotals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Opened,
+    Closed,
+    Synced { data_only: bool },
     Read { offset: u64, bytes: u64 },
     Written { offset: u64, bytes: u64 },
 }
@@ -156,9 +168,20 @@ impl FileCounters {
         let (direction, offset, bytes, code) = match done {
             Done::Opened => {
                 slot.opens.fetch_add(1, Relaxed);
-                slot.open_nanos.fetch_add(nanos, Relaxed);
+                slot.meta_nanos.fetch_add(nanos, Relaxed);
                 let _ = slot.opened.compare_exchange(0, begun, Relaxed, Relaxed);
                 slot.opened_last.fetch_max(now, Relaxed);
+                return;
+            }
+            Done::Closed => {
+                slot.meta_nanos.fetch_add(nanos, Relaxed);
+                let _ = slot.closed.compare_exchange(0, begun, Relaxed, Relaxed);
+                slot.closed_last.fetch_max(now, Relaxed);
+                return;
+            }
+            Done::Synced { data_only } => {
+                slot.syncs[usize::from(data_only)].fetch_add(1, Relaxed);
+                slot.written.nanos.fetch_add(nanos, Relaxed);
                 return;
             }
             Done::Read { offset, bytes } => (&slot.read, offset, bytes, 1),
@@ -217,7 +240,9 @@ impl Slot {
                 rank: get(&self.rank),
                 opens: get(&self.opens),
                 opened: (get(&self.opened), get(&self.opened_last)),
-                open_nanos: get(&self.open_nanos),
+                closed: (get(&self.closed), get(&self.closed_last)),
+                meta_nanos: get(&self.meta_nanos),
+                syncs: [get(&self.syncs[0]), get(&self.syncs[1])],
                 switches: get(&self.switches),
                 read: self.read.totals(),
                 written: self.written.totals(),
@@ -277,12 +302,16 @@ mod tests {
             files.add(b"/data/x", rank, Done::Written { offset: step * 100, bytes: 100 }, 10);
         }
         files.add(b"/data/x", 0, Done::Opened, 5);
+        files.add(b"/data/x", 0, Done::Closed, 2);
+        files.add(b"/data/x", 0, Done::Synced { data_only: true }, 4);
         files.add(b"/data/x", 0, Done::Read { offset: 0, bytes: 2000 }, 7);
         let (all, lost) = FileCounters::totals(dir.path()).unwrap();
         assert_eq!((all.len(), lost), (2, 0));
         let w = &all[0].written;
         assert_eq!((w.count, w.bytes, w.most, w.consecutive, w.sequential), (3, 300, 399, 1, 2));
-        assert_eq!((w.classes[0], w.nanos, all[0].opens, all[0].switches), (3, 30, 1, 1));
+        assert_eq!((w.classes[0], w.nanos, all[0].opens, all[0].switches), (3, 34, 1, 1));
+        assert_eq!((all[0].syncs, all[0].meta_nanos), ([0, 1], 7));
+        assert!(all[0].closed.0 > 0 && all[0].closed.1 >= all[0].closed.0);
         assert_eq!((all[0].read.classes[2], all[1].rank, all[1].written.count), (1, 1, 1));
         assert_eq!(all[0].name, b"/data/x");
         assert_eq!(all[0].sizes[..2], [(100, 3), (2000, 1)]);

@@ -31,7 +31,7 @@ pub(crate) fn log(run: &Run<'_>, files: &[FileTotals]) -> Result<Vec<u8>> {
     let job = packed(&job(run))?;
     let mut names = Vec::new();
     let mut last: Option<&[u8]> = None;
-    for file in files.iter().filter(|f| f.opens + f.read.count + f.written.count > 0) {
+    for file in files {
         if last != Some(&file.name) {
             names.extend(id(&file.name).to_le_bytes());
             names.extend(&file.name);
@@ -97,6 +97,8 @@ fn record(run: &Run<'_>, f: &FileTotals) -> Vec<u8> {
         (0, f.opens),
         (3, r.count),
         (4, w.count),
+        (8, f.syncs[0]),
+        (9, f.syncs[1]),
         (14, r.bytes),
         (15, w.bytes),
         (16, r.most),
@@ -126,14 +128,14 @@ fn record(run: &Run<'_>, f: &FileTotals) -> Vec<u8> {
         since(f.opened.0),
         since(r.first),
         since(w.first),
-        0.0,
+        since(f.closed.0),
         since(f.opened.1),
         last(r),
         last(w),
-        0.0,
+        since(f.closed.1),
         seconds(r.nanos),
         seconds(w.nanos),
-        seconds(f.open_nanos),
+        seconds(f.meta_nanos),
         seconds(r.longest),
         seconds(w.longest),
         0.0,

@@ -4,9 +4,9 @@ use forebay_explore::darshan;
 use forebay_testkit::{RunDir, program, skipped};
 use std::process::Command;
 
-/// Writes 40 times 4 KiB and once 3 MB, reads the first file back in pieces of 16 KiB, appends.
-const SCRIPT: &str = "dd if=/dev/zero of=/seen/small bs=4k count=40 status=none && \
-                      dd if=/dev/zero of=/seen/large bs=3000000 count=1 status=none && \
+/// Writes 40 times 4 KiB (synced) and once 3 MB (its data synced), reads the first file back in pieces of 16 KiB, appends.
+const SCRIPT: &str = "dd if=/dev/zero of=/seen/small bs=4k count=40 conv=fsync status=none && \
+                      dd if=/dev/zero of=/seen/large bs=3000000 count=1 conv=fdatasync status=none && \
                       dd if=/seen/small of=/dev/null bs=16k status=none && echo more >> /seen/log";
 
 /// What PyDarshan says: a line of counters for each file.
@@ -19,8 +19,9 @@ for i in range(len(c)):
     row, t = c.iloc[i], f.iloc[i]
     n = r.name_records[int(c['id'].iloc[i])]
     print(n, *[int(row['POSIX_' + k]) for k in
-        ['OPENS', 'READS', 'WRITES', 'BYTES_READ', 'BYTES_WRITTEN', 'CONSEC_WRITES', 'SIZE_WRITE_1K_10K', 'ACCESS1_ACCESS']],
-        t['POSIX_F_WRITE_TIME'] >= 0)
+        ['OPENS', 'READS', 'WRITES', 'BYTES_READ', 'BYTES_WRITTEN', 'CONSEC_WRITES', 'SIZE_WRITE_1K_10K', 'ACCESS1_ACCESS',
+         'FSYNCS', 'FDSYNCS']],
+        t['POSIX_F_WRITE_TIME'] >= 0, t['POSIX_F_CLOSE_END_TIMESTAMP'] >= t['POSIX_F_CLOSE_START_TIMESTAMP'] > 0)
 print('processes', r.metadata['job']['nprocs'])
 ";
 
@@ -57,9 +58,9 @@ fn the_log_agrees_with_the_report() {
     println!("{said}{}", String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{out:?}");
     for line in [
-        "/seen/small 2 11 40 163840 163840 39 40 4096 True",
-        "/seen/large 1 0 1 0 3000000 0 0 3000000 True",
-        "/seen/log 1 0 1 0 5 0 0 5 True",
+        "/seen/small 2 11 40 163840 163840 39 40 4096 1 0 True True",
+        "/seen/large 1 0 1 0 3000000 0 0 3000000 0 1 True True",
+        "/seen/log 1 0 1 0 5 0 0 5 0 0 True True",
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }
