@@ -199,7 +199,7 @@ pub fn limits(limits: &[LimitView]) -> String {
     let header = ["limit", "bytes/s", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
     let mut t = table::new(&header, &["until (UTC)", "on I/O nodes"]);
     for l in limits {
-        let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| format!("{n:.0}"));
+        let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| n.to_string());
         let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
         let most = &l.limit.most;
         let places: Vec<String> = l
