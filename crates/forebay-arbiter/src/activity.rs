@@ -77,6 +77,8 @@ pub struct Activity {
     pub bandwidth: Bandwidth,
     /// Requests of data and metadata a second, then.
     pub operations: f64,
+    /// Which part of it there were requests at its busiest node.
+    pub busy: f64,
     latencies: Counts,
     /// Of the last second that had data requests.
     pub shape: Option<AccessPattern>,
@@ -142,7 +144,7 @@ impl Activity {
         let done = std::mem::replace(&mut self.open, later);
         let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes, model)).collect();
         if seconds.is_empty() && now.since(self.heard).0 >= SILENT {
-            (self.bandwidth, self.operations) = (Bandwidth(0.0), 0.0);
+            (self.bandwidth, self.operations, self.busy) = (Bandwidth(0.0), 0.0, 0.0);
             self.latencies = Counts::default();
         }
         seconds
@@ -158,7 +160,7 @@ impl Activity {
         };
         let (iops, metadata) = (total(FlowMetrics::data_requests), total(|m| m.metadata));
         let flows = nodes.values().map(|s| &s.metrics);
-        (self.bandwidth, self.operations) = (Bandwidth(rate), iops + metadata);
+        (self.bandwidth, self.operations, self.busy) = (Bandwidth(rate), iops + metadata, busy);
         self.latencies = Counts::of(nodes.values().flat_map(|s| &s.latencies).copied());
         self.peak_bandwidth = self.peak_bandwidth.max(rate);
         self.peak_iops = self.peak_iops.max(iops);

@@ -40,6 +40,9 @@ pub struct JobView {
     /// Requests in the last second, of data and of metadata.
     #[serde(default)]
     pub operations: f64,
+    /// Which part of that second it had requests at the busiest of its I/O nodes.
+    #[serde(default)]
+    pub busy: f64,
     /// Median time its I/O nodes took for a read or a write in that second.
     #[serde(default)]
     pub latency_p50: Nanos,

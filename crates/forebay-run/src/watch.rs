@@ -89,6 +89,8 @@ impl Watched {
                 shared: false,
                 bandwidth_mbs: moved(&done).saturating_sub(moved(&before)) as f64 / seconds / 1e6,
                 operations: done.operations.saturating_sub(before.operations) as f64 / seconds,
+                // Only an arbiter is told.
+                busy: 0.0,
                 latency_p50: longest(0),
                 latency_p99: longest(2),
                 predicted_mbs: None,

@@ -109,6 +109,7 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         shared: job.stored.held.as_ref().is_some_and(|h| h.shared),
         bandwidth_mbs: job.activity.bandwidth.0,
         operations: job.activity.operations,
+        busy: job.activity.busy,
         latency_p50: job.activity.latency(0.5),
         latency_p99: job.activity.latency(0.99),
         predicted_mbs: job.predicted,
