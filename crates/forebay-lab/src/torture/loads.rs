@@ -315,12 +315,15 @@ pub(super) fn replaced(hand: &mut Hand) {
 
 /// A new file with that content gets the name; whether it surely has.
 fn put(hand: &mut Hand, fresh: &Path, path: &Path, value: u64) -> bool {
-    let wrote = hand.sure("write new", || std::fs::write(fresh, value.to_le_bytes())).is_some();
+    // Where nobody knows whether it is there, it may be missing.
+    if hand.sure("write new", || std::fs::write(fresh, value.to_le_bytes())).is_none() {
+        return false;
+    }
     let called = hand.call("rename new", || std::fs::rename(fresh, path));
     if let Err(e) = &called.got {
         hand.told("rename new", called.begun, called.ended, e.raw_os_error().unwrap_or(0));
     }
-    wrote && called.got.is_ok()
+    called.got.is_ok()
 }
 
 /// Small requests one after the other: with a single node on this host they make no trip each. Every block is

@@ -23,16 +23,18 @@ const HANGS_EVERY: u64 = 60_000_000_000;
 impl Nemesis {
     /// Some of the job's processes go to that node, others to one of another host: somebody whose requests meet what
     /// comes, and somebody who writes over what is late. Who can vouch for it is one of the job's nodes, too: a process
-    /// that was started without knowing of him would have nobody to ask.
-    pub(super) fn lure(&mut self, ground: &Ground, i: usize) {
+    /// that was started without knowing of him would have nobody to ask. Whether they were sent there.
+    pub(super) fn lure(&mut self, ground: &Ground, i: usize) -> bool {
         let apart = |n: &usize| ground.members[*n].host != ground.members[i].host;
         let up = |n: &usize| self.subjects[*n].state == State::Up;
         let others: Vec<usize> = (0..NODES).filter(|n| apart(n) && up(n)).collect();
-        let Some(other) = others.choose(&mut self.rng) else { return };
+        let Some(other) = others.choose(&mut self.rng) else { return false };
         let nodes: Vec<usize> = [i, *other].into_iter().chain(ground.neighbours(i)).collect();
-        if self.pin(ground, &nodes) {
+        let moved = self.pin(ground, &nodes);
+        if moved {
             sleep(COME);
         }
+        moved
     }
 
     /// Connections to it are held back in one direction or both, break before or after that, and are refused; or its
@@ -164,8 +166,7 @@ impl Nemesis {
         let then = match self.rng.random_range(0..20) {
             _ if i == ALONE && self.patient && !hung_lately => Then::Hang,
             0..5 if linked => Then::Break,
-            // In long runs only, until what it found once is explained (docs/results/promises.md).
-            5..11 if linked && neighbour && self.patient => Then::Refuse,
+            5..11 if linked && neighbour => Then::Refuse,
             11..15 if neighbour && ground.net.is_some() => Then::Cut,
             _ if neighbour => Then::Stop,
             _ if linked => Then::Break,
@@ -183,7 +184,11 @@ impl Nemesis {
             Then::Refuse => late,
             Then::Stop | Then::Cut => self.ms(1500, 2300),
         };
-        self.lure(ground, i);
+        // Who does not know the neighbour has nobody to ask, waits for 1.5 leases, and is written over: that remains.
+        let asked = matches!(then, Then::Refuse | Then::Stop | Then::Cut);
+        if !self.lure(ground, i) && asked {
+            return Ok(());
+        }
         std::fs::write(ground.slow_file(i), late.as_millis().to_string())?;
         self.set(i, State::Filling(then, long), AT_STORAGE);
         for n in host {
