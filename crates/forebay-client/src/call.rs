@@ -188,6 +188,7 @@ impl Client {
                 (Step::Adopt(node), On::File(file)) => self.adopt_on(node, file, call)?,
                 (Step::Open(node), On::File(file)) => self.open_again(node, file, call)?,
                 (Step::Nap(until), _) => {
+                    self.look_elsewhere();
                     // A signal only shortens the nap.
                     let _ = sys::nap(until.since(sys::now()).into());
                     Ok(())
@@ -199,7 +200,10 @@ impl Client {
             match failure {
                 Ok(()) | Err(Failure::Deadline) => {}
                 Err(Failure::Fatal(e)) => return Err(e),
-                Err(Failure::Broken(why) | Failure::Silent(why)) => last = why,
+                Err(Failure::Broken(why) | Failure::Silent(why)) => {
+                    last = why;
+                    self.look_elsewhere();
+                }
             }
         }
     }

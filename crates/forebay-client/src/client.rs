@@ -60,6 +60,8 @@ pub struct Client {
     /// What is done later to files that this process makes.
     pub(crate) ring: Tried<Ring>,
     pub(crate) news: News,
+    /// When the configuration was last read again, in nanoseconds.
+    pub(crate) reread: AtomicU64,
     pub(crate) counters: Option<&'static Counters>,
     files: Option<&'static FileCounters>,
 }
@@ -125,6 +127,7 @@ impl Client {
             board: Posted::default(),
             ring: Tried::default(),
             news: News::default(),
+            reread: AtomicU64::new(0),
             counters,
             files,
             config,

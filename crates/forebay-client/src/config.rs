@@ -42,6 +42,16 @@ impl std::fmt::Debug for Vouch {
     }
 }
 
+/// What gives the configuration as a process that starts now would have it.
+#[derive(Clone)]
+pub struct Reread(pub Arc<dyn Fn() -> Option<Config> + Send + Sync>);
+
+impl std::fmt::Debug for Reread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reread(…)")
+    }
+}
+
 /// A client's configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +64,9 @@ pub struct Config {
     /// connection.
     #[serde(skip)]
     pub vouch: Option<Vouch>,
+    /// For a process that finds none of the I/O nodes that it knows: they may be others by now.
+    #[serde(skip)]
+    pub reread: Option<Reread>,
     /// The job's I/O nodes.
     pub nodes: Vec<Address>,
     /// I/O nodes that may serve the job when all of its own are gone.
@@ -124,6 +137,7 @@ impl Config {
             job: job.into(),
             secret: secret.into(),
             vouch: None,
+            reread: None,
             nodes,
             spare: Vec::new(),
             down: Vec::new(),

@@ -3,6 +3,7 @@
 
 use crate::call::{TURN, refused};
 use crate::client::Client;
+use crate::config::Reread;
 use crate::conn::{Failure, PING_AFTER};
 use crate::error::Error;
 use crate::file::File;
@@ -17,6 +18,9 @@ use forebay_wire::session::locks::Locks;
 use forebay_wire::session::place::{Adopted, Moved, Moving, Said};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// The configuration is not read again sooner.
+const REREAD_AFTER: Duration = Duration::from_millis(200);
 
 /// The end of a step: it went as it should, or its node failed. `Err` of the outer kind ends the call.
 type Stepped = Result<Result<(), Failure>, Error>;
@@ -79,6 +83,24 @@ impl Client {
                 nodes.iter().map(|address| *self.nodes.address(self.node_at(address))).collect();
             self.nodes.remap(epoch, &nodes);
         });
+    }
+
+    /// None of the nodes that are known answers: the job may be on others by now, of which nobody is left who could have
+    /// told. What new processes start with says so.
+    pub(crate) fn look_elsewhere(&self) {
+        let (now, Some(Reread(read))) = (sys::now(), &self.config.reread) else { return };
+        let last = self.reread.load(Ordering::Relaxed);
+        if !self.nodes.all_down(now)
+            || now < Nanos(last) + REREAD_AFTER.into()
+            || self.reread.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let Some(config) = read() else { return };
+        for spare in &config.spare {
+            self.node_at(spare);
+        }
+        self.moved(config.epoch, &config.nodes);
     }
 
     /// Asks `via` what became of a process that has a request of ours.

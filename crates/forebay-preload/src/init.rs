@@ -3,8 +3,9 @@
 use crate::state::{self, Export, State};
 use crate::sys::{self, sys};
 use crate::{cwd, hooks, notes, patch, path, place, table};
-use forebay_client::{Config, Counters, LONGEST_CONFIG};
+use forebay_client::{Config, Counters, LONGEST_CONFIG, Reread};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a program may look for an I/O node before it starts.
@@ -56,6 +57,9 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     let json =
         sys::read_file(config_path, LONGEST_CONFIG + 1).ok_or_else(|| format!("cannot read {shown}"))?;
     let mut config = Config::from_json(&json).map_err(|e| format!("{shown}: {e}"))?;
+    let path = config_path.to_vec();
+    let again = move || Config::from_json(&sys::read_file(&path, LONGEST_CONFIG + 1)?).ok();
+    config.reread = Some(Reread(Arc::new(again)));
     let run_dir = match elsewhere(&config) {
         None => run_dir(config_path).to_vec(),
         Some(host) => {

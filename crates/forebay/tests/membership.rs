@@ -114,6 +114,30 @@ fn new_processes_find_nodes_that_restarted_elsewhere() {
     ends_well(run, &site);
 }
 
+/// A program that was started when there was one I/O node only goes on when that dies and the job is given one that came
+/// later: nobody is left who could have told it.
+#[test]
+fn running_processes_find_a_node_that_came_later() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\n"));
+    let first = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let script = "exec 7> /seen/file; i=0
+        while [ ! -e $HERE/enough ]; do echo $i >&7 || exit 3; echo $i > $HERE/at; i=$((i + 1)); sleep 0.02; done
+        echo end >&7 && tail -n 1 /seen/file > $HERE/last";
+    let run = run(&site, arbiter.url(), script);
+    let at = || std::fs::read_to_string(site.path().join("at")).ok()?.trim().parse::<u64>().ok();
+    until(PATIENCE, "nothing is written", || at().filter(|n| *n > 3));
+    let _second = site.node(1, arbiter.url());
+    until(PATIENCE, "the other node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    drop(first);
+    let then = at().expect("it has written");
+    until(PATIENCE, "it does not go on", || at().filter(|n| *n > then + 5));
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+    assert_eq!(std::fs::read_to_string(site.path().join("last")).unwrap(), "end\n");
+}
+
 #[test]
 fn a_pin_reaches_processes_that_start_later() {
     let site = Site::new();
