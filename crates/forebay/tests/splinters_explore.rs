@@ -107,6 +107,62 @@ fn an_interrupted_study_leaves_only_results() {
 }
 
 /// What is there before a study is somebody else's: it is neither used nor removed, wherever it is.
+/// A scenario that writes so much at once.
+fn writes(name: &str, request: &str) -> String {
+    format!(
+        "name = \"{name}\"\nio_nodes = [0]\nrepetitions = 1\nphase = [{{ operation = \"write\", path = \"f\", \
+         total_size = \"256 KiB\", request_size = \"{request}\" }}]\n"
+    )
+}
+
+#[test]
+fn scenarios_are_not_taken_for_each_other() {
+    let study = Study::new(&writes("a b", "64 KiB"));
+    let other = study.dir.path().join("other.toml").display().to_string();
+    std::fs::write(&other, writes("a b", "32 KiB")).unwrap();
+    refused(&study.args(&[&other]), 1, &["two scenarios are called \"a b\""]);
+    refused(&study.args(&["--io-nodes", "1,1"]), 1, &["1 I/O nodes are named twice"]);
+    assert_eq!(std::fs::read_dir(study.out().join("runs")).map_or(0, Iterator::count), 0);
+    // Names that are alike once they are names of files.
+    std::fs::write(&other, writes("a/b", "32 KiB")).unwrap();
+    let (status, _, says) = user::run(&study.args(&[&other]));
+    assert_eq!(status, Some(0), "{says}");
+    assert_eq!(std::fs::read_dir(study.out().join("runs")).unwrap().count(), 2);
+    // Another one of that name is not what was measured.
+    std::fs::write(study.dir.path().join("scenario.toml"), writes("a b", "16 KiB")).unwrap();
+    refused(&study.args(&["--resume"]), 1, &["scenario \"a b\" was another one", "--out"]);
+    std::fs::write(study.dir.path().join("scenario.toml"), writes("a b", "64 KiB")).unwrap();
+    assert_eq!(user::run(&study.args(&["--resume", "--repeat", "2"])).0, Some(0));
+}
+
+#[test]
+fn what_a_study_had_no_time_to_remove_goes_when_it_goes_on() {
+    let study = Study::new(&writes("cut", "64 KiB"));
+    std::fs::create_dir(study.out()).unwrap();
+    // As one that was killed leaves it.
+    std::fs::write(study.out().join("unfinished"), "").unwrap();
+    std::fs::write(study.dir.path().join("f"), "left").unwrap();
+    refused(&study.args(&[]), 1, &["is there already"]);
+    let (status, _, says) = user::run(&study.args(&["--resume"]));
+    assert_eq!(status, Some(0), "{says}");
+    assert!(!study.dir.path().join("f").exists() && !study.out().join("unfinished").exists());
+    // Without that, it is somebody's.
+    std::fs::write(study.dir.path().join("f"), "mine").unwrap();
+    refused(&study.args(&["--resume", "--repeat", "2"]), 1, &["is there already"]);
+    assert_eq!(std::fs::read_to_string(study.dir.path().join("f")).unwrap(), "mine");
+}
+
+#[test]
+fn within_a_run_it_is_refused() {
+    let study = Study::new(&writes("inner", "64 KiB"));
+    let at = study.dir.path().display().to_string();
+    let explore = study.args(&[]);
+    let explore: Vec<&str> = explore.iter().map(String::as_str).collect();
+    let inner =
+        [&["run", "--quiet", "--at", &at, "--", env!("CARGO_BIN_EXE_forebay")][..], &explore].concat();
+    refused(&inner, 1, &["inside of `forebay run`"]);
+}
+
 #[test]
 fn files_that_are_there_stay() {
     let read = |path: &str| {

@@ -109,6 +109,7 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
     let via = library.as_ref().map_or(Via::Client, |l| Via::Preload(l.path().to_owned()));
 
     let mut results = Results::open(out, request.resume).map_err(StudyError::Results)?;
+    results.hold_against(&scenarios, &root)?;
     let runs = plan(&scenarios, io_nodes, repetitions, request.seed, results.done());
     let wanted = runs.iter().map(|r| r.io_nodes).max().unwrap_or(0);
     if let Some(s) = standing.as_ref().filter(|s| s.addresses.len() < wanted as usize) {
@@ -132,7 +133,18 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
         prepare::fit_machine(&scenarios, started)?;
     }
 
-    Claims::of(&scenarios, &root).refuse_existing()?;
+    let claims = Claims::of(&scenarios, &root);
+    let unfinished = results.begin().map_err(StudyError::Results)?;
+    if unfinished && request.resume {
+        // What it was interrupted with is its own.
+        claims.remove();
+    }
+    if let Err(e) = claims.refuse_existing() {
+        if !unfinished {
+            results.end();
+        }
+        return Err(e.into());
+    }
 
     let scratch = out.to_owned();
     let study = Study { root, via, standing, scratch, listener: &listener, token, stop };
@@ -142,10 +154,17 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
         watch.doing(format!("{}, {} I/O nodes, repetition {}", scenario.name, run.io_nodes, run.repetition));
         match study.run(scenario, *run, number as u64, &mut *machine) {
             Ok(record) => results.add(&record).map_err(io("cannot write the results to"))?,
-            Err(RunError::Interrupted) => return Ok(Ending::Interrupted { done: number, of: runs.len() }),
-            Err(e) => return Err(StudyError::Run(e)),
+            Err(RunError::Interrupted) => {
+                results.end();
+                return Ok(Ending::Interrupted { done: number, of: runs.len() });
+            }
+            Err(e) => {
+                results.end();
+                return Err(StudyError::Run(e));
+            }
         }
         watch.advance();
     }
+    results.end();
     Ok(Ending::Complete(Box::new(results)))
 }

@@ -4,6 +4,7 @@
 use super::plan::runs;
 use super::{MOST_LOCAL, MOST_RUNS};
 use crate::scenario::{self, Scenario, Step};
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,15 @@ pub enum CannotRun {
     /// A number of I/O nodes that no machine has.
     #[error("{0}")]
     IoNodes(String),
+    /// Two that results could not tell apart.
+    #[error("two scenarios are called {0:?}: give each a name of its own")]
+    SameName(String),
+    /// Results of other scenarios of that name are there.
+    #[error(
+        "scenario {0:?} was another one, or elsewhere, when the results that are there were made: go on with that one, \
+         or give another --out"
+    )]
+    Changed(String),
     /// The directory for the scenarios' files is none.
     #[error("{}: the directory for the scenario's files (see --at): {source}", dir.display())]
     Directory {
@@ -79,6 +89,18 @@ pub fn check(
     io_nodes: Option<&[u32]>,
     repetitions: Option<u32>,
 ) -> Result<(), CannotRun> {
+    let mut names = HashSet::new();
+    for s in scenarios {
+        if !names.insert(&s.name) {
+            return Err(CannotRun::SameName(s.name.clone()));
+        }
+        let mut counts = HashSet::new();
+        if let Some(n) = io_nodes.unwrap_or(&s.io_nodes).iter().find(|n| !counts.insert(**n)) {
+            return Err(CannotRun::IoNodes(format!(
+                "{n} I/O nodes are named twice: repetitions are --repeat"
+            )));
+        }
+    }
     scenario::check_io_nodes(io_nodes.unwrap_or_default()).map_err(CannotRun::IoNodes)?;
     match runs(scenarios, io_nodes, repetitions) {
         all if all > MOST_RUNS => Err(CannotRun::Runs(all)),

@@ -1,12 +1,34 @@
 //! The files of a study: `results.csv` with a row per repetition and step, `runs/` with JSON, and
 //! `summary.txt` in FORGE's form. Each is complete after every run, so an interrupted study can go on.
 
+use super::drive::StudyError;
+use super::prepare::CannotRun;
 use super::record::RunRecord;
-use serde::Deserialize;
-use std::collections::HashSet;
+use crate::scenario::Scenario;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+/// There while files of the scenarios may be where they are made.
+const UNFINISHED: &str = "unfinished";
+
+/// The scenarios that were run, by name.
+type Known = BTreeMap<String, Held>;
+
+/// A scenario, and where its files were.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Held {
+    root: String,
+    /// Its JSON, as it was written.
+    scenario: String,
+}
+
+/// What tells one name from others.
+fn mark(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |h: u32, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
+}
 
 /// A study's directory.
 pub struct Results {
@@ -65,6 +87,51 @@ impl Results {
         self.dir.join("results.csv")
     }
 
+    /// Holds the scenarios, with their files below `root`, against those that were run before, if any were.
+    pub(super) fn hold_against(&self, scenarios: &[Scenario], root: &Path) -> Result<(), StudyError> {
+        let path = self.dir.join("scenarios.json");
+        let read = || -> io::Result<Known> {
+            match fs::read(&path) {
+                Ok(text) => Ok(serde_json::from_slice(&text)?),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+                Err(e) => Err(e),
+            }
+        };
+        let failed = |what| {
+            let path = path.clone();
+            move |source| StudyError::Io { what, path, source }
+        };
+        let mut known = read().map_err(failed("cannot read"))?;
+        for s in scenarios {
+            // How often it is run, and with what, may change.
+            let plain = Scenario { io_nodes: Vec::new(), repetitions: None, ..s.clone() };
+            let scenario = serde_json::to_string(&plain).unwrap_or_default();
+            let now = Held { root: root.to_string_lossy().into_owned(), scenario };
+            let was = known.insert(s.name.clone(), now.clone());
+            let begun = self.done.iter().any(|(name, ..)| *name == s.name);
+            if begun && was.is_some_and(|was| was != now) {
+                return Err(CannotRun::Changed(s.name.clone()).into());
+            }
+        }
+        let text = serde_json::to_vec_pretty(&known).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&path, text)).map_err(failed("cannot write"))
+    }
+
+    /// Says that files of scenarios may be there until it is taken back: whoever goes on removes them. Whether that was
+    /// said before, and not taken back.
+    pub(super) fn begin(&self) -> io::Result<bool> {
+        let mark = File::options().write(true).create_new(true).open(self.dir.join(UNFINISHED));
+        match mark {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(true),
+            made => made.map(|_| false),
+        }
+    }
+
+    /// No file is left.
+    pub(super) fn end(&self) {
+        let _ = fs::remove_file(self.dir.join(UNFINISHED));
+    }
+
     /// Adds a run.
     pub fn add(&mut self, record: &RunRecord) -> io::Result<()> {
         let plain: String = record
@@ -73,7 +140,10 @@ impl Results {
             .map(|c| if c.is_alphanumeric() || "-_.=".contains(c) { c } else { '_' })
             .take(120)
             .collect();
-        let name = format!("{plain}-ion{}-rep{}.json", record.io_nodes, record.repetition);
+        // What had to be changed for a file's name could be another's, too.
+        let mark =
+            if plain == record.scenario { String::new() } else { format!("-{:08x}", mark(&record.scenario)) };
+        let name = format!("{plain}{mark}-ion{}-rep{}.json", record.io_nodes, record.repetition);
         fs::write(self.dir.join("runs").join(name), serde_json::to_vec_pretty(record)?)?;
         self.summary.write_all(record.forge_summary().as_bytes())?;
         self.summary.write_all(b"\n")?;

@@ -166,6 +166,11 @@ impl Explore {
         if let Some(Other::FromDarshan(c)) = self.other {
             return c.run();
         }
+        if std::env::var_os("FOREBAY_CONFIG").is_some() {
+            anyhow::bail!(
+                "this is inside of `forebay run`, through whose I/O nodes everything would go: start `forebay explore` by itself"
+            );
+        }
         let rank = Rank::detect(|name| std::env::var(name).ok());
         let results = || -> anyhow::Result<PathBuf> {
             let made = std::fs::create_dir_all(&self.out).and_then(|()| self.out.canonicalize());
@@ -203,7 +208,10 @@ impl Explore {
         let bar = Bar(ProgressBar::hidden());
         let kept = self.out.display().to_string();
         forebay_embed::before_exit("say how to go on", move || {
-            eprintln!("interrupted; what is done is kept in {kept}: go on with --resume");
+            eprintln!(
+                "interrupted; what is done is kept in {kept}: go on with --resume, which also removes the files that the \
+                 last run had no time to remove"
+            );
         });
         match drive(request, &bar)? {
             Ending::Complete(results) => {
