@@ -3,13 +3,13 @@
 
 use crate::sys;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Files, each by every process of a parallel program, that are counted; of others it is only known that
 /// there were some.
-const SLOTS: usize = 4096;
-/// So many places are looked at for one.
-const PROBES: usize = 64;
+const FILES: usize = 4096;
+/// Places for them: twice as many, so that a free one is never far.
+const SLOTS: usize = 2 * FILES;
 /// The longest name; of longer ones the end is kept.
 const NAME: usize = 256;
 /// How the name of a host's file begins.
@@ -73,6 +73,8 @@ struct Slot {
 pub struct FileCounters {
     /// What found no place.
     lost: AtomicU64,
+    /// Places that are taken.
+    taken: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
@@ -205,15 +207,25 @@ impl FileCounters {
         let all = name.iter().copied().chain(rank.to_le_bytes());
         let hash = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
         let key = all.fold(0xcbf2_9ce4_8422_2325, hash).max(1);
-        for probe in 0..PROBES {
+        for probe in 0..SLOTS {
             let slot = &self.slots[(key as usize % SLOTS + probe) % SLOTS];
-            match slot.key.compare_exchange(0, key, Relaxed, Relaxed) {
-                Ok(_) => {
+            let mut known = slot.key.load(Relaxed);
+            if known == 0 && self.taken.load(Acquire) < FILES as u64 {
+                known = slot.key.compare_exchange(0, key, Relaxed, Relaxed).unwrap_or_else(|known| known);
+                if known == 0 {
                     slot.name(&name[name.len().saturating_sub(NAME - 1)..], rank);
+                    self.taken.fetch_add(1, Release);
                     return Some(slot);
                 }
-                Err(known) if known == key => return Some(slot),
-                Err(_) => {}
+            } else if known == 0 {
+                // The last may have been taken by another process meanwhile, for this.
+                known = slot.key.load(Relaxed);
+            }
+            if known == key {
+                return Some(slot);
+            }
+            if known == 0 {
+                return None;
             }
         }
         None
@@ -233,7 +245,7 @@ impl Slot {
 
     fn totals(&self) -> Option<FileTotals> {
         let get = |n: &AtomicU64| n.load(Relaxed);
-        (self.named.load(std::sync::atomic::Ordering::Acquire) == 1).then(|| {
+        (self.named.load(Acquire) == 1).then(|| {
             let name = self.name.iter().flat_map(|w| get(w).to_le_bytes());
             FileTotals {
                 name: name.take_while(|b| *b != 0).collect(),
@@ -315,10 +327,18 @@ mod tests {
         assert_eq!((all[0].read.classes[2], all[1].rank, all[1].written.count), (1, 1, 1));
         assert_eq!(all[0].name, b"/data/x");
         assert_eq!(all[0].sizes[..2], [(100, 3), (2000, 1)]);
-        for n in 0..2 * SLOTS {
-            files.add(format!("/many/{n}").as_bytes(), 0, Done::Opened, 1);
+        // As many as are promised have a place, however they fall.
+        let many = |n: usize| format!("/many/{n}").into_bytes();
+        for n in 0..FILES - 2 {
+            files.add(&many(n), 0, Done::Opened, 1);
         }
         let (all, lost) = FileCounters::totals(dir.path()).unwrap();
-        assert!(all.len() <= SLOTS && lost > 0, "{} {lost}", all.len());
+        assert_eq!((all.len(), lost), (FILES, 0));
+        for n in 0..FILES {
+            files.add(&many(n), 0, Done::Opened, 1);
+        }
+        let (all, lost) = FileCounters::totals(dir.path()).unwrap();
+        assert_eq!((all.len(), lost), (FILES, 2), "and no more");
+        assert_eq!(all[2].opens, 2);
     }
 }

@@ -3,6 +3,9 @@
 use forebay_types::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
 
+/// As which job somebody comes who is to control an I/O node, unless it lets in only another one. No job has this name.
+pub const CONTROL_JOB: &str = "forebay-control";
+
 /// `POST /v1/jobs`: a job begins. Posting the same id again (after the arbiter was away) renews it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,6 @@
 //! Who slowed a job on this node, for whoever asks; and asking.
 
-use crate::control::{Command, Reply};
+use crate::control::{CONTROL_JOB, Command, Reply};
 use crate::node::Node;
 use forebay_client::{Address, Client, Config};
 use forebay_sched::SchedulerConfig;
@@ -11,9 +11,7 @@ use forebay_types::{ClientReport, FlowId, Nanos, Secret};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-
-/// The job under which somebody asks who has the node's secret.
-const ASKING: &str = "forebay-control";
+use std::time::{Duration, Instant};
 
 /// So many requests that were sent again are remembered.
 const REPLAYS: usize = 1024;
@@ -70,13 +68,16 @@ impl fmt::Display for Told<'_> {
 }
 
 impl Node {
-    /// Where the time of a job's last requests went here; `None` if it is not known.
-    pub(crate) fn blame(&self, job: &str, other: Option<&SchedulerConfig>) -> Option<JobBlame> {
+    /// Where the time of a job's last requests went here, of those that came since then; `None` if it is not
+    /// known.
+    pub(crate) fn blame(&self, job: &str, since: Nanos, other: Option<&SchedulerConfig>) -> Option<JobBlame> {
         let flow = self.jobs.flow(job)?;
-        let (seen, config, weights) = self.engine.with_queue(|queue| {
+        let (mut seen, config, weights) = self.engine.with_queue(|queue| {
             let weights = queue.accounts().flows().into_iter().map(|(flow, s)| (flow, s.weight));
             (queue.trace().all(), queue.config().clone(), weights.collect::<Vec<_>>())
         });
+        // Those of an earlier job of the name.
+        seen.retain(|s| s.request.flow != flow || s.request.arrival >= since);
         let found = blame(&seen, flow);
         let name = |flow| self.jobs.name(flow).unwrap_or_else(|| "(ended)".to_owned());
         let mut behind: BTreeMap<String, f64> = BTreeMap::new();
@@ -119,15 +120,27 @@ pub struct AskError {
     why: String,
 }
 
-/// Asks an I/O node where a job's time went.
-pub fn ask(
-    address: &Address,
-    secret: &Secret,
-    job: &str,
-    what_if: Option<&SchedulerConfig>,
-) -> Result<JobBlame, AskError> {
-    let command = Command::Blame { job: job.to_owned(), what_if: what_if.cloned() };
-    Ok(control(address, secret, &command)?.blame.map_or_else(JobBlame::default, |b| *b))
+/// A job that is asked about.
+pub struct Asked<'a> {
+    /// Its name.
+    pub job: &'a str,
+    /// For how long it had been there, at least, ...
+    pub age: Duration,
+    /// ... and when that was.
+    pub at: Instant,
+    /// And what would have been under this scheduler?
+    pub what_if: Option<&'a SchedulerConfig>,
+}
+
+impl Asked<'_> {
+    /// Asks an I/O node where the job's time went. Its clock need not be right.
+    pub fn of(&self, address: &Address, secret: &Secret) -> Result<JobBlame, AskError> {
+        let now = control(address, secret, &Command::Job)?.job.map_or(Nanos::ZERO, |job| job.time);
+        let since = now.since((self.age + self.at.elapsed()).into());
+        let what_if = self.what_if.cloned();
+        let command = Command::Blame { job: self.job.to_owned(), since, what_if };
+        Ok(control(address, secret, &command)?.blame.map_or_else(JobBlame::default, |b| *b))
+    }
 }
 
 /// Asks an I/O node for the ranks of a job that it has seen.
@@ -139,7 +152,8 @@ pub fn ask_ranks(address: &Address, secret: &Secret, job: &str) -> Result<Vec<Cl
 
 fn control(address: &Address, secret: &Secret, command: &Command) -> Result<Reply, AskError> {
     let failed = |why: String| AskError { address: address.clone(), why };
-    let config = Config { deadline_ms: 3000, ..Config::new(ASKING, secret.to_hex(), vec![address.clone()]) };
+    let config =
+        Config { deadline_ms: 3000, ..Config::new(CONTROL_JOB, secret.to_hex(), vec![address.clone()]) };
     let client = Client::new(config, None).map_err(|e| failed(e.to_string()))?;
     let command = serde_json::to_vec(command).map_err(|e| failed(e.to_string()))?;
     let answer = client.control(0, &command).map_err(|e| failed(e.to_string()))?;

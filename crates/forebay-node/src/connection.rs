@@ -425,7 +425,7 @@ impl Connection {
                 node.write(&self.link, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
             }
         };
-        node.complete(ticket, Some(moved.as_ref().map_or(0, |m| m.0 as u64)));
+        node.complete(ticket, &[serve::bytes(&moved)]);
         let reply = node.data_reply(session, header, opcode, &moved, received);
         let sent = match (reply.body, prepared) {
             (ReplyBody::Read(n), Some(mut work)) => {
@@ -486,7 +486,7 @@ impl Connection {
         }
         node.run_meta(&self.link, session, header, &meta, received, &mut self.frame);
         match &ticket {
-            Some(ticket) => node.complete(ticket, None),
+            Some(ticket) => node.complete(ticket, &[]),
             None => node.engine.meta_done(session),
         }
         // Clients send a close along with their next request and wait only for that.

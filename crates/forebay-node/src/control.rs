@@ -5,15 +5,13 @@ use crate::config::WEIGHT;
 use crate::node::Node;
 use crate::session::Session;
 use crate::stats::{JobStatistics, NodeStatistics};
+pub use forebay_control::job::CONTROL_JOB;
 use forebay_control::node::{JobMapping, Term};
 use forebay_sched::SchedulerConfig;
 use forebay_types::rates::KINDS;
 use forebay_types::{Address, ClientReport, Interval, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// As which job somebody comes who is to control a node, unless it lets in only another one.
-pub const CONTROL: &str = "forebay-control";
 
 /// What a node can be asked or told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +53,9 @@ pub enum Command {
     Blame {
         /// The job's name.
         job: String,
+        /// Of those that came since then, by the node's clock: earlier ones are of another job of the name.
+        #[serde(default)]
+        since: Nanos,
         /// And what would have been under this scheduler?
         #[serde(default)]
         what_if: Option<SchedulerConfig>,
@@ -139,7 +140,7 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
     };
     let harmless = match &command {
         Command::Ping | Command::Clients | Command::Job => true,
-        Command::Blame { job, what_if: None } => *job == session.job.stats.job,
+        Command::Blame { job, what_if: None, .. } => *job == session.job.stats.job,
         _ => false,
     };
     if !session.admin && !harmless {
@@ -167,7 +168,9 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
             Some(flow) => node.engine.with_queue(|queue| queue.set_weight(flow, weight)),
             None => reply.error = Some(format!("this node has not seen a job `{job}`")),
         },
-        Command::Blame { job, what_if } => reply.blame = node.blame(&job, what_if.as_ref()).map(Box::new),
+        Command::Blame { job, since, what_if } => {
+            reply.blame = node.blame(&job, since, what_if.as_ref()).map(Box::new);
+        }
         Command::Peers { set } => reply.error = node.set_peers(&set).err(),
         Command::Served { node: other, since, served } => {
             let served = served.iter().filter_map(|(job, n)| Some((node.jobs.flow(job)?, *n))).collect();

@@ -254,9 +254,9 @@ impl Engine {
         started
     }
 
-    /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told);
-    /// lets the next ones go.
-    pub(crate) fn complete(self: &Arc<Engine>, ticket: &Ticket, moved: Option<u64>) {
+    /// What a ticket asked for is done, its requests having moved so many bytes (as many as asked for, if not
+    /// told); lets the next ones go.
+    pub(crate) fn complete(self: &Arc<Engine>, ticket: &Ticket, moved: &[u64]) {
         let mut s = self.lock();
         if self.completed(&mut s, ticket, moved) {
             self.hand_over(s);
@@ -264,12 +264,13 @@ impl Engine {
     }
 
     /// Whether there is something for a dispatcher to do afterwards.
-    fn completed(&self, s: &mut State, ticket: &Ticket, moved: Option<u64>) -> bool {
+    fn completed(&self, s: &mut State, ticket: &Ticket, moved: &[u64]) -> bool {
         let now = self.now();
-        for r in ticket.batch.requests() {
-            s.collector.complete(now, r.flow, moved.unwrap_or(r.len));
+        for (i, r) in ticket.batch.requests().iter().enumerate() {
+            let moved = moved.get(i).copied().unwrap_or(r.len);
+            s.collector.complete(now, r.flow, r.op, moved);
         }
-        s.queue.complete(now, ticket);
+        s.queue.complete(now, ticket, moved);
         s.active -= 1;
         let waits = !s.queue.is_empty();
         self.busy.store(waits || s.active >= self.limit, Relaxed);
@@ -280,7 +281,7 @@ impl Engine {
     pub(crate) fn passed_by(&self, access: &Access) {
         let (mut s, now) = (self.lock(), self.now());
         s.collector.arrive(now, access);
-        s.collector.complete(now, access.flow, access.len);
+        s.collector.complete(now, access.flow, access.op, access.len);
     }
 
     /// Whether what the flow does has a limit.
@@ -295,7 +296,7 @@ impl Engine {
 
     /// And is done.
     pub(crate) fn meta_done(&self, session: &Session) {
-        self.lock().collector.complete(self.now(), session.job.flow(), 0);
+        self.lock().collector.complete(self.now(), session.job.flow(), OpKind::Metadata, 0);
     }
 
     /// Follows the machine's clock if somebody has set it: what waits for a time of the old clock is

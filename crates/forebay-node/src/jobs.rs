@@ -1,7 +1,7 @@
 //! Which jobs the node serves, and how a client proves that it belongs to one.
 
 use crate::config::NodeConfig;
-use crate::control::CONTROL;
+use crate::control::CONTROL_JOB;
 use crate::file::OpenFile;
 use crate::identity::Identities;
 use crate::job::Job;
@@ -208,7 +208,7 @@ impl Jobs {
         }
         match verify(secret, challenge, hello) {
             // A node that was just started may hear of the job any moment; others know it meanwhile.
-            Err(_) if self.follows && hello.job != CONTROL && !state.named.contains_key(hello.job) => {
+            Err(_) if self.follows && hello.job != CONTROL_JOB && !state.named.contains_key(hello.job) => {
                 Err(WireError::UnknownJob)
             }
             Err(e) => Err(e),

@@ -427,6 +427,7 @@ impl Node {
         let intervals = self.engine.intervals(Nanos::ZERO).into_iter().map(own);
         JobStatistics {
             node: self.config.id.0,
+            time: self.engine.now(),
             flows: flow_reports([(&job.stats, &job.clients)]),
             intervals: intervals.filter(|i| !i.flows.is_empty()).collect(),
         }

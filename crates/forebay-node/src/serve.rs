@@ -25,6 +25,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What a data request came to: bytes done, and where they begin.
 pub(crate) type Moved = Outcome<(usize, u64)>;
 
+/// How many bytes that are.
+pub(crate) fn bytes(moved: &Moved) -> u64 {
+    moved.as_ref().map_or(0, |m| m.0 as u64)
+}
+
 /// Whether the handle was opened for this.
 pub(crate) fn permitted(file: &OpenFile, opcode: Opcode) -> Outcome<()> {
     let needed = if opcode == Opcode::Read { OpenFlags::READ } else { OpenFlags::WRITE };
@@ -44,6 +49,15 @@ enum Done {
     Data(Work, Moved),
     /// The reply's frame.
     Meta(Work, Vec<u8>),
+}
+
+impl Done {
+    fn bytes(&self) -> u64 {
+        match self {
+            Done::Data(_, moved) => bytes(moved),
+            Done::Meta(..) => 0,
+        }
+    }
 }
 
 impl Node {
@@ -111,8 +125,9 @@ impl Node {
         Ok(done?)
     }
 
-    /// What a ticket asked for is done, having moved so many bytes (as many as asked for, if not told).
-    pub(crate) fn complete(&self, ticket: &Ticket, moved: Option<u64>) {
+    /// What a ticket asked for is done, its requests having moved so many bytes (as many as asked for, if not
+    /// told).
+    pub(crate) fn complete(&self, ticket: &Ticket, moved: &[u64]) {
         self.engine.complete(ticket, moved);
         self.peers.served(&ticket.batch);
     }
@@ -390,8 +405,11 @@ impl Carrier for Node {
                 None => self.carry_out_one(work),
             })
             .collect();
+        let moved: Vec<u64> = done.iter().map(Done::bytes).collect();
+        // Without memory for one of them it is not known which the others are.
+        let known = moved.len() == ticket.batch.requests().len();
         // Whoever has an answer finds the work booked.
-        self.complete(ticket, None);
+        self.complete(ticket, if known { &moved } else { &[] });
         for done in done {
             match done {
                 Done::Data(work, moved) => {

@@ -322,6 +322,9 @@ pub struct NodeStatistics {
 pub struct JobStatistics {
     /// The node.
     pub node: u32,
+    /// When this was so, by the node's clock (Unix epoch, in nanoseconds).
+    #[serde(default)]
+    pub time: Nanos,
     /// The job, as in [`NodeStatistics`].
     pub flows: Vec<FlowReport>,
     /// Its access pattern of late; the node's load is left out.

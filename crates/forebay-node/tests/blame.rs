@@ -58,7 +58,7 @@ fn the_aggressor_is_named() {
         end.store(true, Ordering::Relaxed);
     });
     let what_if = Some("sfq:merge=1".parse().unwrap());
-    let reply = victim.control(&Command::Blame { job: "victim".into(), what_if });
+    let reply = victim.control(&Command::Blame { job: "victim".into(), since: Nanos::ZERO, what_if });
     let found = reply.blame.expect("the node knows the job");
     println!("{found:?}");
     assert_eq!(found.requests, 60);
@@ -71,6 +71,18 @@ fn the_aggressor_is_named() {
     assert!((parts / found.total - 1.0).abs() < 1e-6, "nothing is left unexplained: {found:?}");
     let (now, then) = found.what_if.expect("it was asked for");
     assert!(then < now * 0.5, "in turns it would wait for one, not for sixteen: {found:?}");
-    let nobody = victim.control(&Command::Blame { job: "nobody".into(), what_if: None });
+    let nobody = victim.control(&Command::Blame { job: "nobody".into(), since: Nanos::ZERO, what_if: None });
     assert_eq!((nobody.blame, nobody.error), (None, None));
+    // Another job of the name begins.
+    let began = victim.control(&Command::Job).job.expect("its own").time;
+    let handle = victim.create("again");
+    for step in 0..5 {
+        assert_eq!(victim.write(handle, step * 4096, &[2; 4096]), Ok(4096));
+    }
+    for (since, requests) in [(Nanos::ZERO, 65), (began, 5)] {
+        let reply = victim.control(&Command::Blame { job: "victim".into(), since, what_if: None });
+        let found = reply.blame.expect("the node knows the job");
+        assert_eq!(found.requests, requests);
+        assert_eq!(found.behind.contains_key("aggressor"), since == Nanos::ZERO, "{found:?}");
+    }
 }

@@ -273,6 +273,43 @@ fn intervals_tell_the_pattern() {
     assert!(newer.iter().all(|i| i.end > last));
 }
 
+/// Reads that reach beyond the end of the file, alone and several as one.
+#[test]
+fn what_is_not_there_is_not_counted() {
+    for scheduler in ["fifo:merge=1", "fifo:merge=4"] {
+        let node = TestNode::with(|c| {
+            c.scheduler = scheduler.parse().unwrap();
+            c.emulated = Some(slower(1, Nanos::from_millis(1)));
+            c.dispatchers = 1;
+            c.interval = Duration::from_millis(50);
+        });
+        let mut c = node.client();
+        let handle = c.create("small");
+        c.write(handle, 0, &[1; 5000]).unwrap();
+        for _ in 0..3 {
+            for block in 0..4 {
+                let header = c.read_header(handle, block * 4096, 4096);
+                c.send(&header, &[]);
+            }
+            let read: usize = (0..4).map(|_| c.receive().body.len()).sum();
+            assert_eq!(read, 5000);
+        }
+        let service = node.report().service;
+        assert_eq!(service.values().map(|s| s.read_bytes).sum::<u64>(), 15_000, "{scheduler}");
+        let mut moved = (0, 0);
+        for _ in 0..600 {
+            let intervals = c.control(&Command::Intervals { after: Nanos::ZERO }).intervals.unwrap();
+            let flows = intervals.iter().flat_map(|i| &i.flows).map(|f| f.moved());
+            moved = flows.fold((0, 0), |sum, (read, written)| (sum.0 + read, sum.1 + written));
+            if moved.0 >= 15_000 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(moved, (15_000, 5000), "{scheduler}");
+    }
+}
+
 /// Two jobs with equal weights on one node, one of which is served much on another node.
 #[test]
 fn what_other_nodes_serve_counts() {

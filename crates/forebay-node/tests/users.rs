@@ -164,7 +164,7 @@ fn a_secret_opens_its_own_job_only() {
         Command::Stats,
         Command::Scheduler { set: None },
         Command::Weight { job: "b".into(), weight: 100 },
-        Command::Blame { job: "a".into(), what_if: None },
+        Command::Blame { job: "a".into(), since: Nanos::ZERO, what_if: None },
         mapping,
     ] {
         let said = b.control(&command).error.unwrap();

@@ -53,7 +53,7 @@ fn observe(clients: u64, shared: bool) {
             for r in &requests {
                 now += 1000;
                 collector.arrive(Nanos(now), black_box(r));
-                collector.complete(Nanos(now + 500), r.flow, r.len);
+                collector.complete(Nanos(now + 500), r.flow, r.op, r.len);
             }
         }
         let spent = start.elapsed().as_nanos() as f64 / ROUND as f64;

@@ -29,7 +29,7 @@ pub struct Access {
     pub op: OpKind,
     /// Where in the file it begins; ignored for metadata.
     pub offset: u64,
-    /// How many bytes it moves; ignored for metadata.
+    /// How many bytes it asks for; ignored for metadata.
     pub len: u64,
 }
 
@@ -152,7 +152,7 @@ struct Sums {
     bytes: [u64; 3],
     size_min: u64,
     size_max: u64,
-    served: u64,
+    served: [u64; 3],
     distance: u128,
     /// Requests that do not begin where their client's last one ended.
     astray: u64,
@@ -178,7 +178,7 @@ impl Sums {
             bytes: [0; 3],
             size_min: u64::MAX,
             size_max: 0,
-            served: 0,
+            served: [0; 3],
             distance: 0,
             astray: 0,
             forward: 0,
@@ -261,10 +261,10 @@ impl Collector {
         file.requests = file.requests.wrapping_add(1);
     }
 
-    /// A request that arrived has been answered, having moved `bytes`. Every request that arrived
+    /// A request that arrived has been answered, having moved `bytes`, which may be fewer than it asked for. Every request that arrived
     /// must be completed, also one that failed or whose client is gone.
     #[inline]
-    pub fn complete(&mut self, now: Nanos, flow: FlowId, bytes: u64) {
+    pub fn complete(&mut self, now: Nanos, flow: FlowId, op: OpKind, bytes: u64) {
         self.node.complete(now);
         let recent =
             self.recent.filter(|&(id, _)| id == flow).or_else(|| self.flows.find(flow).map(|s| (flow, s)));
@@ -273,7 +273,8 @@ impl Collector {
             let flow = self.flows.get_mut(slot);
             if flow.busy.complete(now) {
                 flow.area = flow.area.wrapping_add(now.0);
-                flow.sums.served = flow.sums.served.wrapping_add(bytes);
+                let served = &mut flow.sums.served[op as usize];
+                *served = served.wrapping_add(bytes);
             }
         }
     }
@@ -296,7 +297,7 @@ impl Collector {
         for (slot, id) in self.flows.in_use() {
             let flow = self.flows.get_mut(slot);
             let (busy, flow_area) = flow.take_busy(now);
-            if flow.touched == interval || flow.sums.served > 0 {
+            if flow.touched == interval || flow.sums.served != [0; 3] {
                 let top = tops.get(&slot).map(|&(_, file)| file);
                 let metrics = flow.take_metrics(id, busy, flow_area, top);
                 load.offered = load.offered.saturating_add(metrics.bytes());
@@ -495,7 +496,8 @@ impl Flow {
             jump_width: ratio(sums.jump_width as f64, sums.astray as f64),
             arrival_mean: arrival_mean / 1e9,
             arrival_cv: ratio(variance.max(0.0).sqrt(), arrival_mean),
-            served: sums.served,
+            served: sums.served.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)),
+            served_read: Some(sums.served[OpKind::Read as usize]),
             busy,
             outstanding: ratio(area, busy.0 as f64),
         };

@@ -43,7 +43,7 @@ pub struct Row {
 }
 
 /// The columns, in the order they are written.
-pub const COLUMNS: [&str; 35] = [
+pub const COLUMNS: [&str; 36] = [
     "run",
     "node",
     "second",
@@ -77,6 +77,7 @@ pub const COLUMNS: [&str; 35] = [
     "arrival_mean",
     "arrival_cv",
     "served",
+    "served_read",
     "busy",
     "outstanding",
 ];
@@ -161,6 +162,7 @@ mod tests {
             files: 1,
             top_file: (processes > 8).then_some(FileId(42)),
             size_mean: 32768.5,
+            served_read: (processes > 8).then_some(11),
             outstanding: 1.25,
             busy: Nanos(123),
             ..Default::default()

@@ -177,7 +177,7 @@ impl Job {
                 }
             }
             if completion {
-                collector.complete(Nanos(now), FlowId(1), self.request_size);
+                collector.complete(Nanos(now), FlowId(1), op, self.request_size);
                 let think = service * processes[i].pace * rng.random_range(0.0..1.0);
                 events.push(Reverse((now + think as u64, i, false)));
             } else {

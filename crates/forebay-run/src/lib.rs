@@ -33,7 +33,7 @@ mod watch;
 
 pub use join::{job_secret, join};
 pub use known::known_to;
-pub use program::{Ended, Forward, IoNodes, NotRun, Program, name};
+pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;
 pub use route::{Via, inside};

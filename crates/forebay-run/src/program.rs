@@ -114,6 +114,9 @@ pub struct Ended {
     pub code: u8,
 }
 
+/// The exit status of a run whose program was not started.
+pub const NOT_STARTED: u8 = 125;
+
 /// The program did not run.
 #[derive(Debug)]
 pub struct NotRun {
@@ -125,7 +128,7 @@ pub struct NotRun {
 
 impl From<anyhow::Error> for NotRun {
     fn from(why: anyhow::Error) -> NotRun {
-        NotRun { code: 125, why }
+        NotRun { code: NOT_STARTED, why }
     }
 }
 
@@ -159,7 +162,7 @@ impl Program {
         let started = Instant::now();
         let mut mounts = None;
         let mut child = signals.start(|| self.spawn(&layer, &route, &mut mounts)).map_err(|e| NotRun {
-            code: if route.mount { 125 } else { 127 },
+            code: if route.mount { NOT_STARTED } else { 127 },
             why: e.context(format!("cannot run {}", self.plan.command[0].display())),
         })?;
         let watcher = self.watch.map(|say| {
@@ -189,13 +192,13 @@ impl Program {
         let mut used = nodes_used(&layer, registered.as_ref());
         let mut nodes = Vec::new();
         if registered.is_some() {
-            nodes = launch::served(layer.config(), &used, &earlier, Nanos(began.as_nanos() as u64));
+            nodes = launch::served(layer.config(), &used, &earlier, began.into());
             // One that is gone is not waited for again.
             used.retain(|a| nodes.iter().any(|n| n.problem.is_none() && n.address == a.to_string()));
         }
         // A mount is one client, whoever uses it.
         let ranks = if route.mount { None } else { self.account(&layer, &used, &before) };
-        let blame = launch::blamed(layer.config(), &used);
+        let blame = launch::blamed(layer.config(), &used, &earlier, began.into());
         let survivors = match route.mount {
             true => Vec::new(),
             false => survivors(&layer.client_config(), registered.is_some()),

@@ -145,21 +145,28 @@ impl RunReport {
 /// What the detector that ships with the program says to the nodes' intervals.
 fn patterns(nodes: &[NodeOutcome]) -> Vec<Seen> {
     let model = Model::builtin();
-    let mut sums: BTreeMap<Pattern, (u64, u64)> = BTreeMap::new();
+    // Bytes moved, bytes asked for, requests.
+    let mut sums: BTreeMap<Pattern, (u64, u64, u64)> = BTreeMap::new();
     for stats in nodes.iter().filter_map(|n| n.stats.as_ref()) {
         let intervals: Vec<Interval> = serde_json::from_value(stats["intervals"].clone()).unwrap_or_default();
-        for flow in intervals.iter().flat_map(|i| &i.flows).filter(|f| f.bytes() > 0) {
-            let sum = sums.entry(model.detect(flow).pattern).or_default();
-            sum.0 += flow.bytes();
-            sum.1 += flow.data_requests();
+        let mut last = None;
+        for flow in intervals.iter().flat_map(|i| &i.flows) {
+            // What only ends in an interval is of the pattern it began with.
+            let began = if flow.bytes() > 0 { Some(model.detect(flow).pattern) } else { last };
+            let Some(pattern) = began else { continue };
+            last = began;
+            let ((read, written), sum) = (flow.moved(), sums.entry(pattern).or_default());
+            sum.0 += read + written;
+            sum.1 += flow.bytes();
+            sum.2 += flow.data_requests();
         }
     }
     let all: u64 = sums.values().map(|s| s.0).sum();
-    let seen = |(pattern, (bytes, requests)): (Pattern, (u64, u64))| Seen {
+    let seen = |(pattern, (bytes, asked, requests)): (Pattern, (u64, u64, u64))| Seen {
         pattern,
         bytes,
         share: bytes as f64 / all.max(1) as f64,
-        request: bytes as f64 / requests.max(1) as f64,
+        request: asked as f64 / requests.max(1) as f64,
     };
     let mut seen: Vec<Seen> = sums.into_iter().map(seen).collect();
     seen.sort_by_key(|s| std::cmp::Reverse(s.bytes));

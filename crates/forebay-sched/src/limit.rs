@@ -206,6 +206,15 @@ impl Gate {
         None
     }
 
+    /// A request is done that has moved `missing` bytes less than it asked for, and paid for.
+    pub fn give_back(&mut self, now: Nanos, r: &Request, missing: u64) {
+        let Some(limited) = self.flows.get_mut(&r.flow) else { return };
+        limited.used.amounts[0] = (limited.used.amounts[0] - missing as f64).max(0.0);
+        if let Some(bytes) = &mut limited.buckets[0] {
+            bytes.give_back(now, r.arrival, missing as f64);
+        }
+    }
+
     /// The next request that may go on by now.
     pub fn leave(&mut self, now: Nanos) -> Option<Request> {
         if self.len == 0 {
@@ -311,6 +320,41 @@ mod tests {
         gate.set(START + Nanos::from_secs(1), FlowId(1), rate(1e5), rate(1e6));
         let paid = gate.next().unwrap().since(START).as_secs_f64();
         assert!((10.5..11.1).contains(&paid), "a million is left to pay: {paid}");
+    }
+
+    #[test]
+    fn what_was_not_moved_is_not_paid_for() {
+        let mut gate = Gate::default();
+        let rates = Rates { bandwidth: Some(1e6), ..Rates::default() };
+        let at = |id, arrival| Request { arrival, ..request(id, 1, OpKind::Read, 131_072) };
+        let before = at(1, START);
+        assert_eq!(gate.enter(START, before), Some(before));
+        let limited = START + Nanos(1);
+        gate.set(limited, FlowId(1), rates, rates);
+        // A hundred reads of 4 KiB with a buffer of 128 KiB are 0.4 MB.
+        let mut now = limited;
+        for id in 2..102 {
+            let r = at(id, now);
+            let gone = gate.enter(now, r).or_else(|| {
+                now = gate.next().unwrap();
+                gate.leave(now)
+            });
+            assert_eq!(gone, Some(r));
+            gate.give_back(now, &r, 131_072 - 4096);
+        }
+        let secs = now.since(limited).as_secs_f64();
+        assert!((0.36..0.42).contains(&secs), "{secs}");
+        assert_eq!(gate.take_used()[0].1.amounts[0], 409_600.0);
+        // The first was not paid for, and nobody gets more back than could have been saved.
+        assert_eq!(gate.enter(now, at(102, now)), None);
+        let ready = gate.next();
+        gate.give_back(now, &before, 131_072);
+        assert_eq!(gate.next(), ready);
+        let r = at(102, now);
+        now = ready.unwrap();
+        assert_eq!(gate.leave(now), Some(r));
+        gate.give_back(now + Nanos::from_secs(9), &r, 1 << 40);
+        assert!(gate.take_spare(now + Nanos::from_secs(9), FlowId(1), 0) <= 40_000.0);
     }
 
     proptest! {

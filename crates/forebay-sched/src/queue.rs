@@ -174,9 +174,14 @@ impl DispatchQueue {
         (self.gate.len(), self.gate.throttled())
     }
 
-    /// What a ticket asked for is done, well or badly.
-    pub fn complete(&mut self, now: Nanos, ticket: &Ticket) {
-        for r in ticket.batch.requests() {
+    /// What a ticket asked for is done, well or badly. `moved`: how many bytes each of its requests has moved;
+    /// those that are not told of have moved what they asked for.
+    pub fn complete(&mut self, now: Nanos, ticket: &Ticket, moved: &[u64]) {
+        for (i, r) in ticket.batch.requests().iter().enumerate() {
+            let missing = moved.get(i).map_or(0, |moved| r.len.saturating_sub(*moved));
+            if missing > 0 && !self.gate.is_open() {
+                self.gate.give_back(now, r, missing);
+            }
             let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
             let admitted = let_go.unwrap_or(r.arrival);
             let wide = if self.wide.is_empty() { None } else { self.wide.remove(&r.id) };
@@ -184,7 +189,7 @@ impl DispatchQueue {
             self.trace.push(Traced { request: *r, servers, admitted, issued: ticket.issued, done: now });
         }
         if ticket.generation.is_some() {
-            self.accounts.served(now, &ticket.batch);
+            self.accounts.served(now, &ticket.batch, moved);
         }
         // Slots taken from an earlier scheduler are no longer counted by anybody.
         if ticket.generation == Some(self.generation) {
@@ -304,11 +309,12 @@ mod tests {
         assert!(queue.dispatch(Nanos(9)).is_none());
         queue.reconfigure(Nanos(9), config(2));
         let late = [queue.dispatch(Nanos(9)).unwrap(), queue.dispatch(Nanos(9)).unwrap()];
-        queue.complete(Nanos(10), &early);
+        queue.complete(Nanos(10), &early, &[]);
         assert!(queue.dispatch(Nanos(10)).is_none(), "both slots are in use");
-        queue.complete(Nanos(10), &late[0]);
+        queue.complete(Nanos(10), &late[0], &[1000]);
         assert!(queue.dispatch(Nanos(10)).is_some());
-        assert_eq!(queue.accounts().flows()[0].1.requests, 2);
+        let served = queue.accounts().flows()[0].1;
+        assert_eq!((served.requests, served.written_bytes), (2, 4096 + 1000));
         assert_eq!(queue.len(), 1);
     }
 }

@@ -18,7 +18,7 @@ pub struct FlowService {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// The cost of all of it, as schedulers count: bytes, and a constant for metadata.
+    /// The cost of all of it, as schedulers count: bytes that were asked for, and a constant for metadata.
     pub cost: u64,
     /// The cost of what other I/O nodes have told to have served it.
     #[serde(default)]
@@ -49,13 +49,15 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Books a completed batch.
-    pub fn served(&mut self, now: Nanos, batch: &Batch) {
-        for r in batch.requests() {
+    /// Books a completed batch, each request of which has moved so many bytes: those that are not told of
+    /// what they asked for.
+    pub fn served(&mut self, now: Nanos, batch: &Batch, moved: &[u64]) {
+        for (i, r) in batch.requests().iter().enumerate() {
+            let moved = moved.get(i).copied().unwrap_or(r.len);
             let f = self.flows.entry(r.flow).or_default();
             match r.op {
-                OpKind::Read => f.read_bytes += r.len,
-                OpKind::Write => f.written_bytes += r.len,
+                OpKind::Read => f.read_bytes += moved,
+                OpKind::Write => f.written_bytes += moved,
                 OpKind::Metadata => f.metadata += 1,
             }
             f.requests += u64::from(r.op != OpKind::Metadata);

@@ -167,7 +167,7 @@ pub fn replay(
             ends.pop();
             active -= 1;
             let Some(ticket) = Option::take(&mut running[ticket]) else { continue };
-            queue.complete(now, &ticket);
+            queue.complete(now, &ticket, &[]);
             for r in ticket.batch.requests() {
                 let Some(flow) = flows.get_mut(&r.flow) else { continue };
                 if (r.id.0 as usize) < seen.len() {
@@ -319,7 +319,7 @@ mod tests {
             let (done, left): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(at, _)| *at <= now);
             ends = left;
             for (_, ticket) in done {
-                queue.complete(now, &ticket);
+                queue.complete(now, &ticket, &[]);
                 for r in ticket.batch.requests() {
                     let p = whose[&r.id.0];
                     // Programs start with a look at something, and take their time then.

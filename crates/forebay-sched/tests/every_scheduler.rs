@@ -239,7 +239,7 @@ proptest! {
                 }
                 if rng.random_bool(0.5) && !running.is_empty() {
                     let ticket = running.swap_remove(rng.random_range(0..running.len()));
-                    queue.complete(now, &ticket);
+                    queue.complete(now, &ticket, &[]);
                 }
                 now = now + Nanos(rng.random_range(0..300_000));
             }
@@ -254,7 +254,7 @@ proptest! {
         }
         while !queue.is_empty() {
             for ticket in running.drain(..) {
-                queue.complete(now, &ticket);
+                queue.complete(now, &ticket, &[]);
             }
             match queue.dispatch(now) {
                 Some(ticket) => {

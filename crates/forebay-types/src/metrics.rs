@@ -100,8 +100,11 @@ pub struct FlowMetrics {
     pub arrival_mean: f64,
     /// Standard deviation of the time between arrivals over its mean: 0 regular, 1 Poisson, more in bursts.
     pub arrival_cv: f64,
-    /// Bytes moved by completed requests.
+    /// Bytes moved by completed requests: less than they asked for where a file ends.
     pub served: u64,
+    /// Of those, what was read; some I/O nodes do not tell.
+    #[serde(default)]
+    pub served_read: Option<u64>,
     /// How long at least one request was waiting or in service, in nanoseconds.
     pub busy: Nanos,
     /// Requests waiting or in service, averaged over the busy time.
@@ -112,6 +115,12 @@ impl FlowMetrics {
     /// Reads and writes.
     pub fn data_requests(&self) -> u64 {
         self.reads.saturating_add(self.writes)
+    }
+
+    /// Bytes read and written; of I/O nodes that do not tell, bytes asked for.
+    pub fn moved(&self) -> (u64, u64) {
+        let told = self.served_read.map(|read| (read, self.served.saturating_sub(read)));
+        told.unwrap_or((self.bytes_read, self.bytes_written))
     }
 
     /// Bytes asked for.

@@ -153,6 +153,18 @@ fn the_report_says_what_the_io_nodes_served() {
         let flows = nodes.iter().flat_map(|n| n["stats"]["flows"].as_array().unwrap());
         let written: u64 = flows.filter_map(|f| f["operations"]["write"]["bytes"].as_u64()).sum();
         assert_eq!(written, 6 * (8 << 20), "{told:#}");
+        // All that a node counts is of this run, and the same.
+        let mut answered = 0;
+        for flow in nodes.iter().flat_map(|n| n["stats"]["flows"].as_array().unwrap()) {
+            let operations = flow["operations"].as_object().unwrap();
+            assert!(operations.values().all(|o| o["count"] == o["latency_ns"]["count"]), "{told:#}");
+            let count: u64 = operations.values().filter_map(|o| o["count"].as_u64()).sum();
+            let clients = flow["clients"].as_array().unwrap().iter();
+            assert_eq!(clients.filter_map(|c| c["requests"].as_u64()).sum::<u64>(), count, "{told:#}");
+            answered += operations.get("write").and_then(|o| o["count"].as_u64()).unwrap_or(0);
+        }
+        let timed = told["time"]["requests"].as_u64().unwrap();
+        assert!((1..=answered).contains(&timed), "{timed} of {answered} requests: {told:#}");
         let patterns = told["patterns"].as_array().unwrap();
         assert!(!patterns.is_empty(), "{told:#}");
         // Calls, not the frames that they are sent in; and what nobody asked for is one line.

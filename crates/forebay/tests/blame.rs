@@ -162,3 +162,28 @@ fn a_planted_aggressor_is_named() {
     assert!(b.failover >= 0.25, "{b:?}");
     moving.leave();
 }
+
+/// Another job of the name is another, and a job is the same wherever it was.
+#[test]
+fn a_job_is_told_from_earlier_ones_and_followed_when_it_moves() {
+    let site = Site::new();
+    let settings = "policy = \"static\"\nlease-ms = 600000\n".into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+    let url = arbiter.url();
+    let _nodes = [0, 1].map(|n| node(&site, n, url, "fifo:merge=1"));
+    until(PATIENCE, "the nodes do not come", || site.nodes(url).filter(|n| n.len() == 2));
+    let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
+    for (moves, all) in [(&[(0, 30), (1, 10)][..], 40), (&[(1, 7)], 7)] {
+        let secret = site.register(url, "moved", None).expect("an answer").expect("a grant").secret;
+        let secret = secret.expect("a new job's secret");
+        for (on, count) in moves {
+            let grant = admin.pin("moved", vec![NodeId(*on)]).expect("it is pinned");
+            let client = site.client(&grant, &secret);
+            let file = open(&client, "moved");
+            write(&client, &file, *count);
+            client.leave();
+        }
+        assert_eq!(found(&site, url, &["moved", "--json"]).requests, all);
+        admin.end("moved").expect("it ends");
+    }
+}

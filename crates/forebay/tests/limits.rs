@@ -347,6 +347,40 @@ fn programs_that_are_held_back_wait() {
     assert_eq!(read, ["1", "2", "3"], "{}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// Small files that are read with a large buffer cost what is in them.
+#[test]
+fn what_is_not_there_is_not_paid_for() {
+    const FILES: u64 = 40;
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    for n in 0..FILES {
+        std::fs::write(site.data().join(format!("f{n}")), [b'x'; 4096]).expect("a file");
+    }
+    limit(&site, arbiter.url(), &["--job", "small", "--bandwidth", "1MB"]);
+    let report = site.path().join("report.json");
+    let mut run = Command::new(program());
+    run.args(["run", "--arbiter", arbiter.url(), "--job", "small", "--at", "/seen=data"]);
+    run.arg("--secret-file").arg(site.secret_file()).arg("--report").arg(&report);
+    // I/O nodes report every second, and of jobs that are there.
+    let script = "for f in /seen/f*; do dd if=$f of=/dev/null bs=128K status=none || exit 1; done; sleep 2.5";
+    let out = run.args(["--", "sh", "-c", script]).output().expect("forebay runs");
+    assert!(out.status.success(), "{out:?}");
+    let told: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&report).expect("a report")).expect("JSON");
+    // What they ask for would be five seconds' worth.
+    let held = told["time"]["throttled"].as_f64().expect("where its time went");
+    assert!(held < 2.0, "held back for {held} s: {told:#}");
+    assert_eq!(told["bytes_read"], FILES * 4096);
+    let admin = Arbiter::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
+    let past = until(PATIENCE, "history does not know it", || {
+        let jobs: Vec<forebay_control::view::PastJob> = admin.get("/v1/history/jobs").ok()?;
+        jobs.into_iter().find(|j| j.job == "small" && j.bytes_read >= FILES * 4096)
+    });
+    assert_eq!((past.bytes_read, past.bytes_written), (FILES * 4096, 0));
+}
+
 /// What a limit of its own keeps from one job is left to those with whom it shares another.
 #[test]
 fn overlapping_limits_waste_nothing() {

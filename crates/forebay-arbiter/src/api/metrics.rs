@@ -138,9 +138,11 @@ fn of_jobs(e: &mut Exposition, jobs: &[JobView], nodes: &[NodeView], series: &Jo
     gauges("forebay_arbiter_job_predicted_bytes_per_second", "What was predicted for its I/O nodes", &|j| {
         j.predicted_mbs.unwrap_or(0.0) * 1e6
     });
-    gauges("forebay_arbiter_job_busy_ratio", "Part of the last second with requests at its I/O nodes", &|j| {
-        j.busy
-    });
+    gauges(
+        "forebay_arbiter_job_busy_ratio",
+        "Part of the last second with requests at its I/O nodes",
+        &|j| j.busy,
+    );
     // One that is lost stays the job's until another takes its place: it is of no use to it.
     gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has, without those that are lost", &|j| {
         j.nodes.iter().filter(|n| !lost.contains(n)).count() as f64

@@ -7,7 +7,7 @@ use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
 use forebay_embed::RunDir;
 use forebay_node::control::Command as Order;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::JobBlame;
+use forebay_types::{JobBlame, Nanos};
 use serde::Serialize;
 use std::path::Path;
 
@@ -63,7 +63,7 @@ impl Ground {
     /// What the first node says of a job's time, and of another scheduler.
     pub(super) fn blame(&self, job: &str, what_if: Option<&str>) -> Result<JobBlame> {
         let what_if = what_if.map(str::parse).transpose()?;
-        let reply = self.fleet.tell(0, &Order::Blame { job: job.into(), what_if })?;
+        let reply = self.fleet.tell(0, &Order::Blame { job: job.into(), since: Nanos::ZERO, what_if })?;
         Ok(*reply.blame.context("the I/O node does not know the job")?)
     }
 

@@ -98,7 +98,7 @@ impl<'a> Call<'a> {
         let mut all = vec![0; attr.size as usize];
         let read = |s: &dyn Storage| s.read(node.target(file, 0), &mut [IoSliceMut::new(&mut all)]);
         let got = node.at_storage(self.session, read);
-        node.complete(&ticket, Some(got.as_ref().map_or(0, |n| *n as u64)));
+        node.complete(&ticket, &[got.as_ref().map_or(0, |n| *n as u64)]);
         let n = got.ok()?;
         node.stats.read(n);
         self.session.record(Op::READ, n as u64, sys::now().since(began), false);

@@ -42,8 +42,8 @@ fn busy_time_and_outstanding() {
     let mut c = Collector::new(Nanos::ZERO);
     c.arrive(Nanos(100), &write(1, 7, 0));
     c.arrive(Nanos(200), &write(2, 7, 0));
-    c.complete(Nanos(300), FlowId(1), 100);
-    c.complete(Nanos(400), FlowId(1), 50);
+    c.complete(Nanos(300), FlowId(1), OpKind::Write, 100);
+    c.complete(Nanos(400), FlowId(1), OpKind::Write, 50);
     let i = c.close(Nanos(1000));
     assert_eq!(i.load, Load { offered: 200, served: 150, busy: Nanos(300), outstanding: 400.0 / 300.0 });
     assert_eq!(i.flows[0].busy, Nanos(300));
@@ -52,6 +52,24 @@ fn busy_time_and_outstanding() {
     c.close(Nanos(2000));
     let i = c.close(Nanos(3000));
     assert_eq!((i.load.busy, i.load.outstanding), (Nanos(1000), 1.0));
+}
+
+#[test]
+fn what_was_not_there_was_not_read() {
+    let mut c = Collector::new(Nanos::ZERO);
+    let read = access(1, 7, OpKind::Read, 0, 131_072);
+    // A file of 4 KiB and its end, by a large buffer; and a write that is done in the next interval.
+    for moved in [4096, 0] {
+        c.arrive(Nanos(100), &read);
+        c.complete(Nanos(200), FlowId(1), OpKind::Read, moved);
+    }
+    c.arrive(Nanos(300), &write(1, 7, 0));
+    let i = c.close(Nanos(1000));
+    let m = &i.flows[0];
+    assert_eq!((m.moved(), m.served, i.load.served), ((4096, 0), 4096, 4096));
+    assert_eq!((m.reads, m.bytes_read, m.size_max), (2, 262_144, 131_072), "as asked for");
+    c.complete(Nanos(1100), FlowId(1), OpKind::Write, 60);
+    assert_eq!(c.close(Nanos(2000)).flows[0].moved(), (0, 60));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod account;
 mod bounded;
 mod command;
+mod earlier;
 mod hostlist;
 mod inverted;
 mod job;

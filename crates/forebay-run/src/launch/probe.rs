@@ -3,6 +3,7 @@
 
 use super::account::Missing;
 use super::command::Launch;
+use super::earlier::subtract;
 use forebay_client::{Address, Client, Config};
 use forebay_embed::NodeOutcome;
 use forebay_types::{ClientReport, JobBlame, Nanos, Starter};
@@ -137,22 +138,6 @@ pub fn served(config: &Config, nodes: &[Address], before: &[NodeOutcome], began:
     nodes.iter().enumerate().map(of).collect()
 }
 
-/// Takes what an earlier run had done from the sums of its operations.
-fn subtract(stats: &mut Value, old: &Value) {
-    let flows = stats.get_mut("flows").and_then(Value::as_array_mut).into_iter().flatten();
-    for (flow, old) in flows.zip(old["flows"].as_array().into_iter().flatten()) {
-        let operations = flow.get_mut("operations").and_then(Value::as_object_mut);
-        for (name, operation) in operations.into_iter().flatten() {
-            for field in ["count", "errors", "bytes"] {
-                let was = old["operations"][name.as_str()][field].as_u64().unwrap_or(0);
-                if let Some(sum) = operation.get_mut(field) {
-                    *sum = sum.as_u64().unwrap_or(0).saturating_sub(was).into();
-                }
-            }
-        }
-    }
-}
-
 /// By I/O node, whom it has seen.
 pub type ClientsByNode = Vec<(String, Vec<ClientReport>)>;
 
@@ -182,13 +167,26 @@ pub fn clients(config: &Config, nodes: &[Address]) -> (ClientsByNode, Vec<String
 }
 
 /// Asks each of these I/O nodes where the time of the job's last requests went; those that do not answer are
-/// left out.
-pub fn blamed(config: &Config, nodes: &[Address]) -> JobBlame {
+/// left out. `before` and `began` as in [`served`].
+pub fn blamed(config: &Config, nodes: &[Address], before: &[NodeOutcome], began: Nanos) -> JobBlame {
     let mut all = JobBlame::default();
-    let command = serde_json::json!({ "cmd": "blame", "job": config.job }).to_string();
-    let answers = nodes.iter().filter_map(|node| ask(config, node, command.as_bytes()).ok());
+    let answers = nodes.iter().filter_map(|node| {
+        let since = began_there(before, node, began);
+        let command = serde_json::json!({ "cmd": "blame", "job": config.job, "since": since }).to_string();
+        ask(config, node, command.as_bytes()).ok()
+    });
     answers.filter_map(|answer| answer.blame).for_each(|blame| all.add(&blame));
     all
+}
+
+/// When the run began by the clock of an I/O node, if that was asked then; without an earlier run of the name
+/// all is its own.
+fn began_there(before: &[NodeOutcome], node: &Address, began: Nanos) -> Nanos {
+    if before.is_empty() {
+        return Nanos::ZERO;
+    }
+    let then = before.iter().find(|o| o.address == node.to_string()).and_then(|o| o.stats.as_ref());
+    then.and_then(|stats| stats["time"].as_u64()).map_or(began, Nanos)
 }
 
 /// Asks one I/O node, as the job.
@@ -207,13 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_run_of_the_same_name_is_not_counted() {
-        let stats = |count: u64, bytes: u64| serde_json::json!({ "flows": [{ "operations": { "write": { "count": count, "errors": 0, "bytes": bytes } } }] });
-        let mut now = stats(7, 700);
-        subtract(&mut now, &stats(3, 300));
-        assert_eq!(now, stats(4, 400));
-        subtract(&mut now, &serde_json::json!({}));
-        assert_eq!(now, stats(4, 400));
+    fn a_run_begins_by_the_clock_of_each_node() {
+        let node = |n: usize| format!("tcp:127.0.0.1:{n}").parse::<Address>().unwrap();
+        let outcome =
+            |n: usize, stats| NodeOutcome { node: n, address: node(n).to_string(), problem: None, stats };
+        let before = [outcome(1, Some(serde_json::json!({ "time": 5 }))), outcome(2, None)];
+        let began = |n| began_there(&before, &node(n), Nanos(77)).0;
+        assert_eq!([began(1), began(2), began(3)], [5, 77, 77]);
+        assert_eq!(began_there(&[], &node(1), Nanos(77)), Nanos::ZERO);
     }
 
     #[test]

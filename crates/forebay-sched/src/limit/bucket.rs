@@ -17,11 +17,13 @@ pub(super) struct Bucket {
     level: f64,
     /// When that was.
     at: Nanos,
+    /// Since when it is taken from.
+    began: Nanos,
 }
 
 impl Bucket {
     pub(super) fn new(rate: f64, whole: f64, now: Nanos) -> Bucket {
-        let mut bucket = Bucket { rate: 0.0, whole: 0.0, level: 0.0, at: now };
+        let mut bucket = Bucket { rate: 0.0, whole: 0.0, level: 0.0, at: now, began: now };
         bucket.set(rate, whole, now);
         bucket
     }
@@ -53,6 +55,15 @@ impl Bucket {
         self.level -= amount;
     }
 
+    /// So much of what a request of then took was not needed: as if it had not been taken.
+    pub(super) fn give_back(&mut self, now: Nanos, taken: Nanos, amount: f64) {
+        if taken < self.began {
+            return;
+        }
+        self.fill(now);
+        self.level = (self.level + amount).min(self.level.max(self.rate * BURST.as_secs_f64()));
+    }
+
     /// From another I/O node.
     pub(super) fn put(&mut self, now: Nanos, amount: f64) {
         self.fill(now);
@@ -79,7 +90,7 @@ impl Bucket {
 
     /// Nothing is owed.
     pub(super) fn forgive(&mut self, now: Nanos) {
-        (self.level, self.at) = (0.0, now);
+        (self.level, self.at, self.began) = (0.0, now, now);
     }
 }
 

@@ -197,7 +197,7 @@ impl World {
     fn done(&mut self, n: usize, t: usize) {
         let ticket = self.tickets[t].take().expect("a ticket is done once");
         self.nodes[n].idle += 1;
-        self.nodes[n].queue.complete(self.now, &ticket);
+        self.nodes[n].queue.complete(self.now, &ticket, &[]);
         for r in ticket.batch.requests() {
             let (_, p) = self.requests[r.id.0 as usize];
             let seen = &mut self.seen[r.flow.0 as usize];

@@ -385,7 +385,7 @@ impl<'a> World<'a> {
         }
         let node = &mut self.nodes[n as usize];
         node.active -= 1;
-        node.queue.complete(now, &ticket);
+        node.queue.complete(now, &ticket, &[]);
         let mut report = None;
         if let Some(sharing) = &mut node.sharing {
             for r in ticket.batch.requests() {
@@ -404,7 +404,7 @@ impl<'a> World<'a> {
             self.outcome.served[request.flow.0 as usize] += request.len;
         }
         if let Some(node) = self.nodes.get_mut(n as usize) {
-            node.collector.complete(now, request.flow, request.len);
+            node.collector.complete(now, request.flow, request.op, request.len);
         }
         self.answer(now, n, r);
     }

@@ -6,13 +6,15 @@ use anyhow::Result;
 use clap::Args;
 use forebay_control::client::in_path;
 use forebay_control::view::{JobView, NodeView};
-use forebay_node::blame::{JobBlame, Told, ask};
+use forebay_node::blame::{Asked, JobBlame, Told};
 use forebay_sched::SchedulerConfig;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Say where the time of a job's I/O goes: at the storage, behind which other jobs, held back by limits.
 ///
-/// Every I/O node remembers its last 8,192 requests; this is about those of the job. An I/O node knows its own jobs:
+/// Every I/O node remembers its last 8,192 requests; this is about those of the job since it began, on whichever
+/// I/O nodes it was. An I/O node knows its own jobs:
 /// what others do to the storage elsewhere is time at a slow storage. With `--what-if` they go through another
 /// scheduler again, in virtual time, with programs that wait for their answers and a storage as it was seen; what a
 /// limit holds back is left out.
@@ -40,12 +42,17 @@ pub(crate) struct BlameArgs {
 impl BlameArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (arbiter, secret) = (self.at.client()?, self.secret.read()?);
+        let at = Instant::now();
         let job: JobView = arbiter.get(&format!("/v1/jobs/{}", in_path(&self.job)))?;
         let nodes: Vec<NodeView> = arbiter.get("/v1/nodes")?;
+        // An age of 7 ms may be nearly eight.
+        let age = Duration::from_millis(job.age_ms.saturating_add(1));
+        let asked = Asked { job: &self.job, age, at, what_if: self.what_if.as_ref() };
         let mut all = JobBlame::default();
-        for node in nodes.iter().filter(|n| job.nodes.contains(&n.id)) {
+        // It may have been on any of them before.
+        for node in nodes.iter().filter(|n| !n.state.is_gone() || job.nodes.contains(&n.id)) {
             let Some(address) = node.addresses.first() else { continue };
-            match ask(&address.parse()?, &secret, &self.job, self.what_if.as_ref()) {
+            match asked.of(&address.parse()?, &secret) {
                 Ok(found) => all.add(&found),
                 // What the others remember is worth as much without it.
                 Err(e) => complain(&e.to_string()),
@@ -56,7 +63,7 @@ impl BlameArgs {
             return Ok(ExitCode::SUCCESS);
         }
         if all.requests == 0 {
-            println!("the I/O nodes of job {} remember no request of it", self.job);
+            println!("no I/O node remembers a request of job {}", self.job);
             return Ok(ExitCode::SUCCESS);
         }
         print!("{}", Told { job: &self.job, blame: &all, what_if: self.what_if.as_ref() });

@@ -4,7 +4,7 @@ use crate::arbiter::SecretFile;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forebay_client::{Address, Client, Config, Error};
-use forebay_node::control::{CONTROL, Command, Reply};
+use forebay_node::control::{CONTROL_JOB, Command, Reply};
 use forebay_node::stats::{Distribution, NodeStatistics};
 use forebay_plot::table;
 use forebay_sched::SchedulerConfig;
@@ -55,7 +55,7 @@ pub(crate) struct Target {
     #[command(flatten)]
     secret: SecretFile,
     /// The job to come as, if the node lets in only one.
-    #[arg(long, value_name = "JOB", default_value = CONTROL)]
+    #[arg(long, value_name = "JOB", default_value = CONTROL_JOB)]
     as_job: String,
 }
 
