@@ -8,13 +8,15 @@
 //! |---|---|
 //! | `core/jobs.rs` | a job registers, renews its lease, ends |
 //! | `core/nodes.rs` | an I/O node says hello, reports, is screened, drains, is lost |
-//! | `core/limits.rs` | what jobs may have at most and at least, node by node |
+//! | `core/limits.rs` | what jobs may have at most, node by node |
+//! | `core/guarantees.rs` | what they have at least: the weights |
 //! | `core/screening.rs` | nodes are probed, and diagnoses carried out |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
 //! | `core/tune.rs` | the council's part |
 //! | `core/view.rs` | what is shown |
 
 mod decide;
+mod guarantees;
 mod jobs;
 mod limits;
 mod moved;
@@ -41,7 +43,7 @@ use forebay_control::view::{DecisionView, HistoryRow};
 use forebay_pattern::Model;
 use forebay_policy::{Policy, PolicyError, PolicyKind, Settings, SharingRule};
 use forebay_types::{AccessPattern, Epoch, Nanos, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the core is told once.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,8 +148,6 @@ struct Node {
     awaited: Nanos,
     /// Why it was screened out.
     screened: Option<String>,
-    /// It ends.
-    leaving: bool,
     /// It was told to end.
     drain_told: bool,
 }
@@ -214,7 +214,13 @@ impl Core {
         let policy = config.policy.build(&config.settings)?;
         curves.restore(&kept.learned);
         let tuner = Tuner::new(&config.tune, Model::builtin(), &kept.learned, now)?;
-        let awaited = now + config.start_grace;
+        let held: BTreeSet<NodeId> =
+            kept.jobs.values().flat_map(|j| &j.held).flat_map(|h| &h.nodes).copied().collect();
+        // One that was given up before is not waited for, unless that left jobs nowhere to go.
+        let awaited = |n: &StoredNode| match n.gone && (n.leaving || !held.contains(&n.id)) {
+            true => Nanos::ZERO,
+            false => now + config.start_grace,
+        };
         let moved = Moved::restore(&kept.learned);
         let node = |n: &StoredNode| Node {
             stored: n.clone(),
@@ -223,9 +229,8 @@ impl Core {
             report: None,
             heard: now,
             probed: now,
-            awaited,
+            awaited: awaited(n),
             screened: None,
-            leaving: false,
             drain_told: false,
         };
         let job = |j: &StoredJob| Job {
@@ -250,7 +255,7 @@ impl Core {
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
             jobs,
-            limits: Limits::restore(&kept.limits),
+            limits: Limits::restore(&kept.limits, &kept.learned),
             next_decision,
             started: now,
             decided: now,
@@ -294,6 +299,7 @@ impl Core {
         self.tune_tick(now);
         self.limits_tick(now);
         self.keep_moved(now);
+        self.keep_peaks(now);
         if now.since(self.saved) >= SAVE_EVERY {
             self.save_learned(now);
         }

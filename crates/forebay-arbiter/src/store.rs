@@ -50,6 +50,12 @@ pub struct StoredNode {
     pub host: String,
     /// Where clients reach it.
     pub addresses: Vec<String>,
+    /// It was told to end, or said that it would.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// Nobody counts on it any more: it has ended, or was given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
 /// A change of the control state.

@@ -81,7 +81,13 @@ fn one_leads_and_the_next_has_a_larger_term_and_the_same_state() {
     changes.push(Change::Epoch(Epoch(450)));
     changes.push(job("job-7", 1007));
     changes.push(Change::JobEnded("job-8".into()));
-    let node = StoredNode { id: NodeId(3), host: "h".into(), addresses: vec!["tcp:h:1".into()] };
+    let node = StoredNode {
+        id: NodeId(3),
+        host: "h".into(),
+        addresses: vec!["tcp:h:1".into()],
+        leaving: true,
+        gone: false,
+    };
     changes.push(Change::Node(node));
     changes.push(Change::Learned { key: "a/b".into(), value: Some(serde_json::json!({ "x": [1, 2.5] })) });
     let mut expected = Kept::default();

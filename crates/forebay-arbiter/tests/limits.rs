@@ -243,7 +243,7 @@ impl World {
         node.served = served;
         let done: Vec<(Nanos, Ticket)> = done;
         for (_, ticket) in done {
-            node.queue.complete(now, &ticket);
+            node.queue.complete(now, &ticket, &[]);
             for r in ticket.batch.requests() {
                 let client = self.whose.remove(&r.id.0).unwrap();
                 self.done.push((now, self.done.last().unwrap().1 + r.len));

@@ -1,6 +1,7 @@
 //! The arbiter's jobs, I/O nodes, decisions and limits as tables.
 
-use forebay_control::limit::{LimitView, utc};
+use forebay_control::limit::{LimitView, PlaceView, utc};
+use forebay_control::node::JobShare;
 use forebay_control::view::{DecisionView, JobView, NodeState, NodeView, RefusedView};
 use forebay_plot::{say, table};
 use forebay_types::{NodeId, size};
@@ -193,6 +194,24 @@ fn time(seconds: f64) -> String {
     }
 }
 
+/// What a limit leaves, and guarantees, to a job on an I/O node: each of its rates.
+fn place(l: &LimitView, p: &PlaceView) -> String {
+    let bytes =
+        |b: f64| if b < 1e5 { format!("{:.1} KB/s", b / 1e3) } else { format!("{:.1} MB/s", b / 1e6) };
+    let number = |n: f64| (n * 10.0).round() / 10.0;
+    let JobShare { job, limit, weight, .. } = &p.share;
+    let nodes = l.shares.iter().filter(|other| other.share.job == *job).count().max(1);
+    let rates = [
+        limit.bandwidth.map(bytes),
+        limit.iops.map(|n| format!("{} ops/s", number(n))),
+        limit.metadata.map(|n| format!("{} metadata/s", number(n))),
+        l.limit.at_least.map(|b| format!("at least {}", bytes(b / nodes as f64))),
+        weight.map(|w| format!("weight {w}")),
+    ];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    format!("{}: {job} {}", p.node, rates.join(", "))
+}
+
 /// What jobs may have at most and at least.
 pub fn limits(limits: &[LimitView]) -> String {
     let mut out = String::new();
@@ -202,14 +221,7 @@ pub fn limits(limits: &[LimitView]) -> String {
         let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| n.to_string());
         let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
         let most = &l.limit.most;
-        let places: Vec<String> = l
-            .shares
-            .iter()
-            .map(|p| match p.share.limit.bandwidth {
-                Some(b) => format!("{}: {} {:.1} MB/s", p.node, p.share.job, b / 1e6),
-                None => format!("{}: {}", p.node, p.share.job),
-            })
-            .collect();
+        let places: Vec<String> = l.shares.iter().map(|p| place(l, p)).collect();
         t.add_row([
             l.id.clone(),
             bytes(most.bandwidth),
@@ -227,4 +239,35 @@ pub fn limits(limits: &[LimitView]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_control::limit::{Limit, Rates, Subject};
+
+    #[test]
+    fn every_rate_of_a_limit_is_shown_node_by_node() {
+        let share = |node, limit, weight| PlaceView {
+            node: NodeId(node),
+            share: JobShare { job: "j".into(), limit, weight, ..JobShare::default() },
+        };
+        let shown = |most, at_least, shares| {
+            let limit = Limit { subject: Subject::Job("j".into()), most, at_least, until_unix_ms: None };
+            limits(&[LimitView { id: "job=j".into(), limit, shares, notes: Vec::new() }])
+        };
+        let part = Rates { bandwidth: Some(2.5e6), iops: Some(100.0 / 3.0), metadata: Some(25.0) };
+        let all = shown(part, None, vec![share(0, part, None)]);
+        assert!(all.contains("0: j 2.5 MB/s, 33.3 ops/s, 25 metadata/s"), "{all}");
+        let one = Rates { metadata: Some(25.0), ..Rates::default() };
+        let metadata = shown(one, None, vec![share(0, one, None), share(1, one, None)]);
+        assert!(metadata.contains("0: j 25 metadata/s") && metadata.contains("1: j 25 "), "{metadata}");
+        let none = Rates::default();
+        let least = shown(none, Some(1e6), vec![share(0, none, Some(310)), share(1, none, None)]);
+        assert!(least.contains("0: j at least 0.5 MB/s, weight 310"), "{least}");
+        assert!(least.contains("1: j at least 0.5 MB/s "), "{least}");
+        let little = Rates { bandwidth: Some(2e4), ..Rates::default() };
+        let little = shown(little, None, vec![share(0, little, None)]);
+        assert!(little.contains("0: j 20.0 KB/s"), "{little}");
+    }
 }

@@ -175,16 +175,17 @@ fn leaders_come_and_go_and_nothing_is_lost() {
     for member in 0..2 {
         let since = Instant::now();
         scene.cluster.kill(member);
-        let decided = until(SOON, "nobody decides", || {
+        until(SOON, "nobody decides", || {
             scene.arbiters.iter().find_map(|a| {
                 scene
                     .site
                     .register(&a.url, &format!("without member {member}"), Some(scene.site.secret()))?
                     .ok()
+                    // A new leader gives nothing that it has not heard of yet.
+                    .filter(|decided| !decided.nodes.is_empty())
             })
         });
         println!("without etcd member {member}: decided after {:?}", since.elapsed());
-        assert!(!decided.nodes.is_empty());
         scene.cluster.launch(member);
         std::thread::sleep(Duration::from_secs(2));
     }

@@ -124,24 +124,30 @@ impl Core {
                 placed[i] = made.pool.admitted().min_by_key(|&n| used(n)).into_iter().collect();
             }
             let mut nodes = std::mem::take(&mut placed[i]);
-            let pinned = self.pinned(&made.jobs[i].id);
+            let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
+            let pinned = self.pinned(&made.jobs[i].id, &before);
             if !pinned.is_empty() {
                 nodes = pinned.clone();
             }
-            let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
+            nodes.retain(|n| self.admits(*n, &before));
+            if nodes.is_empty() {
+                // Those it was to have may still come back: until then it stays, or shares.
+                let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
+                let there = made.pool.admitted().filter(|n| self.admits(*n, &[])).min_by_key(|&n| used(n));
+                nodes.extend(before.iter().filter(|n| self.admits(**n, &before)));
+                nodes.extend(there.filter(|_| nodes.is_empty()));
+            }
             shown.push(decided(&explained[i], &nodes, before, made.sources[i].clone()));
             if !pinned.is_empty() {
                 shown[i].why = "pinned to these I/O nodes".to_owned();
             }
-            if self.place(now, made, i, nodes.clone(), &shown[i].why) {
+            if !nodes.is_empty() && self.place(now, made, i, nodes.clone(), &shown[i].why) {
                 moved.push(made.jobs[i].id.clone());
             }
             placed[i] = nodes;
         }
         self.broadcast(&moved, &[]);
         if !moved.is_empty() {
-            // A mapping says weights, too.
-            self.limits.repeat_weights();
             self.divide_limits(now);
         }
         if moved.is_empty() && cause == REVIEW {
@@ -163,9 +169,9 @@ impl Core {
     }
 
     /// The I/O nodes an admin wants the job on, as far as they are admitted.
-    fn pinned(&self, id: &str) -> Vec<NodeId> {
+    fn pinned(&self, id: &str, held: &[NodeId]) -> Vec<NodeId> {
         let wanted = self.jobs.get(id).map_or(&[][..], |j| &j.stored.pinned);
-        wanted.iter().copied().filter(|n| self.admits(*n)).collect()
+        wanted.iter().copied().filter(|n| self.admits(*n, held)).collect()
     }
 
     /// One job gets its nodes; whether that is another mapping than it had.

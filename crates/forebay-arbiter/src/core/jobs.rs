@@ -2,7 +2,7 @@
 
 use super::{Action, Activity, Core, Job, unix_ms};
 use crate::store::{Change, StoredJob};
-use forebay_control::job::{JobGrant, JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
+use forebay_control::job::{CONTROL_JOB, JobGrant, JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
 use forebay_types::{Epoch, Identity, Nanos, NodeId};
 
 /// The longest name of a job, application or user.
@@ -131,7 +131,8 @@ impl Core {
 
     /// An admin wants a job on these I/O nodes, or (none) leaves it to the policy again.
     pub fn pin(&mut self, now: Nanos, id: &str, mut nodes: Vec<NodeId>) -> Result<JobGrant, Refusal> {
-        if let Some(n) = nodes.iter().find(|n| !self.admits(**n)) {
+        let held = self.jobs.get(id).ok_or_else(|| unknown(id))?.nodes();
+        if let Some(n) = nodes.iter().find(|n| !self.admits(**n, held)) {
             return Err(Refusal::Conflict(format!("I/O node {n} is not there, or not admitted")));
         }
         let mut seen = Vec::new();
@@ -192,7 +193,7 @@ impl Core {
         let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
         let own = job.nodes();
         let spare = |(n, node): (&NodeId, &super::Node)| {
-            (self.admits(*n) && !own.contains(n)).then(|| node.stored.addresses.first().cloned())?
+            (node.admitted() && !own.contains(n)).then(|| node.stored.addresses.first().cloned())?
         };
         Ok(JobGrant {
             id: id.to_owned(),
@@ -228,6 +229,9 @@ fn check(r: &JobRequest) -> Result<(), Refusal> {
     }
     if r.id.contains('/') {
         return invalid("id: has a slash".to_owned());
+    }
+    if r.id == CONTROL_JOB {
+        return invalid(format!("id: {} is whoever controls an I/O node", r.id));
     }
     if r.id == forebay_types::exposition::OTHERS {
         return invalid(format!("id: {} stands for all jobs that are not named in metrics", r.id));

@@ -1,7 +1,8 @@
-//! Limits and guarantees. A limit holds for all I/O nodes of its jobs together: it is divided among them by
+//! Limits. One holds for all I/O nodes of its jobs together: it is divided among them by
 //! what each uses, and each is told its part, and who has the others. Nodes enforce theirs whatever becomes
 //! of the arbiter, and give each other what they do not use: a division is never quite what clients do.
 
+use super::guarantees::Peaks;
 use super::{Action, Core, Refusal, unix_ms};
 use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
@@ -24,12 +25,6 @@ const SOON: Nanos = Nanos::from_millis(90);
 const FRESH: Nanos = Nanos::from_millis(1500);
 /// What a node used counts for so long.
 const RECENT: Nanos = Nanos::from_secs(3);
-/// A guarantee takes no more than this part of a node.
-const MOST_OF_A_NODE: f64 = 0.95;
-/// Weights are multiplied by this where there are guarantees, so that parts of one can be told apart.
-const FINE: f64 = 100.0;
-/// How much of a node's best bandwidth is remembered from one report to the next.
-const FADE: f64 = 0.995;
 /// Other nodes that a node is to share its service with, or a job's limit, at most.
 const PEERS: usize = 64;
 
@@ -40,8 +35,7 @@ type At = (String, NodeId);
 pub(super) struct Limits {
     all: BTreeMap<String, Held>,
     uses: BTreeMap<At, Use>,
-    /// The most that each node was seen to do, in bytes a second.
-    peaks: BTreeMap<NodeId, f64>,
+    pub(super) peaks: Peaks,
     told: BTreeMap<NodeId, Told>,
     due: Nanos,
     divided: Nanos,
@@ -68,9 +62,13 @@ struct Told {
 }
 
 impl Limits {
-    pub(super) fn restore(kept: &BTreeMap<String, Limit>) -> Limits {
+    pub(super) fn restore(
+        kept: &BTreeMap<String, Limit>,
+        learned: &BTreeMap<String, serde_json::Value>,
+    ) -> Limits {
         let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
-        Limits { all: kept.iter().map(|(id, l)| (id.clone(), held(l))).collect(), ..Limits::default() }
+        let all = kept.iter().map(|(id, l)| (id.clone(), held(l))).collect();
+        Limits { all, peaks: Peaks::restore(learned), ..Limits::default() }
     }
 
     pub(super) fn kept(&self) -> BTreeMap<String, Limit> {
@@ -80,11 +78,6 @@ impl Limits {
     /// The node starts afresh, or is gone: it has to be told everything.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.told.remove(&node);
-    }
-
-    /// Nodes have been told plain weights: where there are others, they have to hear them again.
-    pub(super) fn repeat_weights(&mut self) {
-        self.told.retain(|_, told| told.jobs.iter().all(|s| s.weight.is_none()));
     }
 
     /// A node reports what it did for a job.
@@ -115,10 +108,14 @@ impl Limits {
         news || now.since(self.divided) >= SOON
     }
 
-    /// How much it did in all.
-    pub(super) fn worked(&mut self, node: NodeId, bytes_a_second: f64) {
-        let peak = self.peaks.entry(node).or_default();
-        *peak = (*peak * FADE).max(bytes_a_second);
+    /// What a subject has at least.
+    pub(super) fn at_least(&self, subject: &Subject) -> Option<f64> {
+        self.all.get(&subject.to_string()).and_then(|h| h.limit.at_least)
+    }
+
+    /// Whether anybody has something at least.
+    pub(super) fn guarantee(&self) -> bool {
+        self.all.values().any(|h| h.limit.at_least.is_some())
     }
 
     /// What all limits together leave to a job on a node, and on all its nodes.
@@ -150,6 +147,7 @@ impl Core {
         }
         self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
         self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new(), inherited: false });
+        self.keep_peaks_now(now);
         self.divide_limits(now);
         self.limits()
             .into_iter()
@@ -173,7 +171,9 @@ impl Core {
     pub fn limits(&self) -> Vec<LimitView> {
         let place = |((job, node), share): (&At, &[f64; KINDS]), held: &Held| {
             let limit = held.limit.leaves(share);
-            PlaceView { node: *node, share: JobShare { job: job.clone(), limit, ..JobShare::default() } }
+            let weight = held.limit.at_least.and_then(|_| self.weights_on(*node).get(job).copied());
+            let job = job.clone();
+            PlaceView { node: *node, share: JobShare { job, limit, weight, ..JobShare::default() } }
         };
         let view = |(id, held): (&String, &Held)| LimitView {
             id: id.clone(),
@@ -239,9 +239,7 @@ impl Core {
             }
         }
         self.limits.all = all;
-        let connected: Vec<NodeId> =
-            self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id).collect();
-        for id in connected {
+        for id in self.connected() {
             let say = Told { jobs: self.shares_on(id), peers: self.peers_of(id) };
             let told = self.limits.told.get(&id);
             if say != told.cloned().unwrap_or_default() {
@@ -370,44 +368,6 @@ impl Core {
         left.fold(<(Rates, Rates)>::default(), strictest)
     }
 
-    /// The weights that make every guarantee on a node come true, if it does what it has been seen to do.
-    fn weights_on(&self, node: NodeId) -> BTreeMap<String, u32> {
-        let capacity = self.limits.peaks.get(&node).copied().unwrap_or(0.0);
-        let at_least = |subject: &str| self.limits.all.get(subject).and_then(|h| h.limit.at_least);
-        let on: Vec<(&String, &super::Job)> =
-            self.jobs.iter().filter(|(_, j)| j.nodes().contains(&node)).collect();
-        let mut parts: BTreeMap<&String, f64> = BTreeMap::new();
-        for (id, job) in &on {
-            let r = &job.stored.request;
-            let own =
-                [Subject::Job((*id).clone()), Subject::User(r.user.clone()), Subject::App(r.app.clone())];
-            let most = own.iter().filter_map(|s| at_least(&s.to_string())).fold(0.0, f64::max);
-            if most > 0.0 && capacity > 0.0 {
-                parts.insert(id, most / job.nodes().len().max(1) as f64 / capacity);
-            }
-        }
-        let wanted: f64 = parts.values().sum();
-        if parts.is_empty() || on.len() == parts.len() && on.len() == 1 {
-            return BTreeMap::new();
-        }
-        // More than there is cannot be had: everybody gets as much less.
-        let scale = (MOST_OF_A_NODE / wanted).min(1.0);
-        let free = 1.0 - wanted * scale;
-        let others: f64 = on
-            .iter()
-            .filter(|(id, _)| !parts.contains_key(id))
-            .map(|(_, j)| f64::from(j.stored.request.weight) * FINE)
-            .sum();
-        // So much weight stands for the whole node.
-        let whole = if others > 0.0 { others / free } else { FINE * FINE };
-        let weight = |id: &String, job: &super::Job| {
-            let plain = f64::from(job.stored.request.weight) * FINE;
-            let weight = parts.get(id).map_or(plain, |part| (part * scale * whole).max(plain));
-            weight.ceil().clamp(1.0, 1e9) as u32
-        };
-        on.iter().map(|(id, job)| ((*id).clone(), weight(id, job))).collect()
-    }
-
     /// The nodes that a node tells what it serves, where that changes anything: the other nodes of its jobs
     /// that have several jobs and a scheduler that shares in proportion.
     fn peers_of(&self, id: NodeId) -> Vec<String> {
@@ -466,128 +426,4 @@ fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{hello, request};
-    use super::super::{ConnectionId, CoreConfig};
-    use super::*;
-    use crate::curves::Curves;
-    use crate::store::Kept;
-    use forebay_control::node::Term;
-
-    fn secs(s: u64) -> Nanos {
-        Nanos::from_secs(1_000_000 + s)
-    }
-
-    fn core(kept: &Kept) -> Core {
-        Core::new(CoreConfig::default(), Curves::default(), Term(1), kept, 1, secs(0)).unwrap()
-    }
-
-    fn limit(subject: Subject, bandwidth: f64) -> Limit {
-        let most = Rates { bandwidth: Some(bandwidth), ..Rates::default() };
-        Limit { subject, most, at_least: None, until_unix_ms: None }
-    }
-
-    /// What each node was told last.
-    fn told(c: &mut Core, last: &mut BTreeMap<u32, Vec<JobShare>>) {
-        for action in c.actions() {
-            if let Action::Send { to, message: ToNode::Shares { jobs, .. } } = action {
-                // What they would have where they are not is no part.
-                last.insert(to.0, jobs.into_iter().filter(|s| !s.standby).collect());
-            }
-        }
-    }
-
-    fn sum(last: &BTreeMap<u32, Vec<JobShare>>) -> f64 {
-        last.values().flatten().filter_map(|s| s.limit.bandwidth).sum()
-    }
-
-    #[test]
-    fn the_parts_of_a_limit_are_the_whole_wherever_its_jobs_go() {
-        let mut c = core(&Kept::default());
-        let mut last = BTreeMap::new();
-        for n in 0..3 {
-            c.node_hello(secs(0), ConnectionId(n.into()), hello(n)).unwrap();
-        }
-        for job in ["a", "b"] {
-            c.register(secs(0), request(job, None), &"0".repeat(64)).unwrap();
-        }
-        c.pin(secs(0), "a", vec![NodeId(0), NodeId(1)]).unwrap();
-        c.pin(secs(0), "b", vec![NodeId(1)]).unwrap();
-        told(&mut c, &mut last);
-        assert!(last.is_empty(), "nothing is limited");
-        let view = c.set_limit(secs(1), limit(Subject::User("me".into()), 90.0)).unwrap();
-        assert_eq!(view.shares.len(), 3);
-        told(&mut c, &mut last);
-        assert!((sum(&last) - 90.0).abs() < 1e-6 && last[&1].len() == 2, "{last:?}");
-        c.set_limit(secs(1), limit(Subject::Job("b".into()), 10.0)).unwrap();
-        told(&mut c, &mut last);
-        assert!((sum(&last) - 90.0).abs() < 1e-6, "what b may not have is a's: {last:?}");
-        let of_b = last[&1].iter().find(|s| s.job == "b").and_then(|s| s.limit.bandwidth).unwrap();
-        assert!((of_b - 10.0).abs() < 1e-6, "the stricter one counts: {last:?}");
-        // `a` is all on one node now.
-        c.pin(secs(2), "a", vec![NodeId(2)]).unwrap();
-        c.tick(secs(10));
-        told(&mut c, &mut last);
-        assert!((sum(&last) - 90.0).abs() < 1e-6 && last[&0].is_empty(), "{last:?}");
-        let most = last[&2][0].limit.bandwidth.unwrap();
-        assert!(most > 80.0, "b does nothing: {last:?}");
-        // The next arbiter knows them, and so does a node that comes back.
-        let mut next = core(&c.kept());
-        assert_eq!(next.limits().len(), 2);
-        last.clear();
-        next.node_hello(secs(1), ConnectionId(9), hello(1)).unwrap();
-        told(&mut next, &mut last);
-        assert_eq!(last[&1].len(), 1, "{last:?}");
-        next.remove_limit(secs(2), "job=b").unwrap();
-        next.remove_limit(secs(2), "user=me").unwrap();
-        told(&mut next, &mut last);
-        assert!(last[&1].is_empty() && next.remove_limit(secs(2), "user=me").is_err());
-    }
-
-    #[test]
-    fn limits_end_and_nonsense_is_refused() {
-        let mut c = core(&Kept::default());
-        let until = |s: u64| Some(unix_ms(secs(s)));
-        let ends = Limit { until_unix_ms: until(5), ..limit(Subject::App("x".into()), 5.0) };
-        c.set_limit(secs(1), ends.clone()).unwrap();
-        c.tick(secs(4));
-        assert_eq!(c.limits().len(), 1);
-        c.tick(secs(6));
-        assert!(c.limits().is_empty() && c.kept().limits.is_empty());
-        for wrong in [
-            Limit { until_unix_ms: until(1), ..ends.clone() },
-            limit(Subject::Job(String::new()), 5.0),
-            limit(Subject::Job("x".into()), f64::NAN),
-            limit(Subject::Job("x".into()), 0.0),
-            limit(Subject::Job("x".into()), 1e16),
-            Limit { at_least: Some(6.0), ..limit(Subject::Job("x".into()), 5.0) },
-            Limit { most: Rates::default(), ..ends },
-        ] {
-            assert!(c.set_limit(secs(2), wrong.clone()).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_guarantee_becomes_weights() {
-        let mut c = core(&Kept::default());
-        let mut last = BTreeMap::new();
-        c.node_hello(secs(0), ConnectionId(1), hello(0)).unwrap();
-        for job in ["a", "b", "c"] {
-            c.register(secs(0), request(job, None), &"0".repeat(64)).unwrap();
-        }
-        c.limits.worked(NodeId(0), 100.0);
-        let at_least = Some(60.0);
-        let subject = Subject::Job("a".into());
-        c.set_limit(secs(1), Limit { subject, most: Rates::default(), at_least, until_unix_ms: None })
-            .unwrap();
-        let notes = &c.limits()[0].notes;
-        assert!(notes.iter().any(|n| n.contains("fifo, which knows no weights")), "{notes:?}");
-        told(&mut c, &mut last);
-        let weight = |job: &str| f64::from(last[&0].iter().find(|s| s.job == job).unwrap().weight.unwrap());
-        let all = weight("a") + weight("b") + weight("c");
-        assert!((weight("a") / all - 0.6).abs() < 0.01, "{last:?}");
-        c.remove_limit(secs(2), "job=a").unwrap();
-        told(&mut c, &mut last);
-        assert!(last[&0].iter().all(|s| s.weight == Some(1)), "as before: {last:?}");
-    }
-}
+mod tests;

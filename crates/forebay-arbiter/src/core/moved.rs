@@ -47,6 +47,7 @@ impl Core {
     /// The arbiter ends: keeps it now.
     pub fn stopping(&mut self, now: Nanos) {
         self.keep_moved_now(now);
+        self.keep_peaks_now(now);
     }
 
     fn keep_moved_now(&mut self, now: Nanos) {

@@ -7,6 +7,7 @@ use forebay_control::node::{JobMapping, NodeHello, NodeReport, ToArbiter, ToNode
 use forebay_control::view::HistoryRow;
 use forebay_pattern::FlowMetrics;
 use forebay_types::{Nanos, NodeId};
+use std::collections::BTreeMap;
 
 /// One connection of a node; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +29,8 @@ impl Core {
     ) -> Result<(), Refusal> {
         let id = hello.node;
         check(&hello)?;
-        let stored = StoredNode { id, host: hello.host.clone(), addresses: hello.addresses.clone() };
+        let (host, addresses) = (hello.host.clone(), hello.addresses.clone());
+        let stored = StoredNode { id, host, addresses, leaving: false, gone: false };
         let known = self.nodes.get(&id);
         if known.is_none() && self.nodes.len() >= self.config.max_nodes {
             return Err(Refusal::Full(format!(
@@ -65,7 +67,6 @@ impl Core {
             probed: now,
             awaited: now + self.config.node_grace,
             screened,
-            leaving: false,
             drain_told: false,
         };
         self.nodes.insert(id, node);
@@ -75,7 +76,7 @@ impl Core {
         self.limits.forget(id);
         self.adopt_shares(id, &shares);
         self.actions.push(Action::Send { to: id, message: ToNode::Welcome { term: self.term } });
-        let message = self.all_mappings();
+        let message = self.all_mappings(id);
         self.actions.push(Action::Send { to: id, message });
         self.tune_hello(id, interval, &scheduler);
         self.decide(now, &format!("I/O node {id} came"));
@@ -102,9 +103,8 @@ impl Core {
             ToArbiter::Probed { id: probe, took, error } => {
                 self.screening.probed(id, probe, took, error, now);
             }
-            ToArbiter::Leaving if !node.leaving => {
-                node.leaving = true;
-                self.screening.drained(id, true);
+            ToArbiter::Leaving if !node.stored.leaving => {
+                self.leaves(id);
                 self.decide(now, &format!("I/O node {id} leaves"));
             }
             // That it obeys another arbiter is for people to know; whoever serves the connection tells.
@@ -120,7 +120,7 @@ impl Core {
             node.connection = None;
             node.awaited = now + self.config.node_grace;
             // A node that ends has said so; otherwise it may be back in a moment.
-            if node.leaving {
+            if node.stored.leaving {
                 node.awaited = now;
             }
             self.unheard(id);
@@ -153,11 +153,10 @@ impl Core {
         if node.connection.is_none() {
             return Err(Refusal::Conflict(format!("I/O node {id} is not connected, so it cannot be told")));
         }
-        let first = !node.leaving;
-        node.leaving = true;
-        self.screening.drained(id, true);
+        let first = !node.stored.leaving;
         let told = std::mem::replace(&mut node.drain_told, true);
         if first {
+            self.leaves(id);
             self.decide(now, &format!("I/O node {id} is to drain"));
         }
         if !told {
@@ -166,35 +165,53 @@ impl Core {
         Ok(())
     }
 
-    /// Where the clients of all jobs belong. An arbiter that has just started, perhaps without what it
+    /// A node ends in order. That is kept: the next arbiter must not take it for lost.
+    fn leaves(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.stored.leaving = true;
+        self.screening.drained(id, true);
+        self.actions.push(Action::Persist(Change::Node(node.stored.clone())));
+    }
+
+    /// Where the clients of all jobs belong, for one node. An arbiter that has just started, perhaps without what it
     /// knew before, lets nodes keep jobs that it does not know: those will register again.
-    fn all_mappings(&self) -> ToNode {
-        let jobs = self.jobs.values().filter_map(super::Job::mapping).collect();
+    fn all_mappings(&self, to: NodeId) -> ToNode {
+        let weights = self.weights_on(to);
+        let jobs = self.jobs.values().filter_map(|j| j.mapping(&weights)).collect();
         ToNode::Mapping { term: self.term, complete: self.complete, jobs, ended: Vec::new() }
     }
 
     /// Tells all connected nodes where the clients of all jobs belong.
     pub(super) fn tell_all_mappings(&mut self) {
-        let message = self.all_mappings();
-        let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
-        self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
+        for to in self.connected() {
+            let message = self.all_mappings(to);
+            self.actions.push(Action::Send { to, message });
+        }
     }
 
-    /// Whether jobs may be put on a node.
-    pub(super) fn admits(&self, id: NodeId) -> bool {
-        self.nodes.get(&id).is_some_and(Node::admitted)
+    /// The nodes that can be told something.
+    pub(super) fn connected(&self) -> Vec<NodeId> {
+        self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a job that is on `held` may be put on a node: one that this arbiter has not heard of yet may be
+    /// dead, and is only waited for by those that are on it.
+    pub(super) fn admits(&self, id: NodeId, held: &[NodeId]) -> bool {
+        let known = |n: &Node| n.hello.is_some() || held.contains(&id);
+        self.nodes.get(&id).is_some_and(|n| n.admitted() && known(n))
     }
 
     /// Tells all connected nodes which mappings changed and which jobs ended.
     pub(super) fn broadcast(&mut self, changed: &[String], ended: &[String]) {
-        let jobs: Vec<JobMapping> =
-            changed.iter().filter_map(|id| self.jobs.get(id)).filter_map(super::Job::mapping).collect();
-        if jobs.is_empty() && ended.is_empty() {
+        if changed.is_empty() && ended.is_empty() {
             return;
         }
-        let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
-        let message = ToNode::Mapping { term: self.term, complete: false, jobs, ended: ended.to_vec() };
-        self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
+        for to in self.connected() {
+            let weights = self.weights_on(to);
+            let jobs = changed.iter().filter_map(|id| self.jobs.get(id)?.mapping(&weights)).collect();
+            let message = ToNode::Mapping { term: self.term, complete: false, jobs, ended: ended.to_vec() };
+            self.actions.push(Action::Send { to, message });
+        }
     }
 
     /// Gives up on nodes that are gone or silent, and says so.
@@ -214,6 +231,9 @@ impl Core {
             if node.connection.is_none() && node.awaited != Nanos::ZERO && node.awaited <= now {
                 node.awaited = Nanos::ZERO;
                 gone.push(*id);
+                if !std::mem::replace(&mut node.stored.gone, true) {
+                    self.actions.push(Action::Persist(Change::Node(node.stored.clone())));
+                }
             }
         }
         silenced.into_iter().for_each(|id| self.unheard(id));
@@ -254,7 +274,7 @@ impl Core {
             self.actions.push(Action::Record(row(now, id, name, flow)));
         }
         if span != Nanos::ZERO {
-            self.limits.worked(id, report.interval.load.served as f64 / span.as_secs_f64());
+            self.limits.peaks.worked(id, report.interval.load.served as f64 / span.as_secs_f64());
         }
         self.tune_report(now, id, &report);
         if let Some(node) = self.nodes.get_mut(&id) {
@@ -269,18 +289,18 @@ impl Node {
     }
 
     pub(super) fn admitted(&self) -> bool {
-        !self.lost() && !self.leaving && self.screened.is_none()
+        !self.lost() && !self.stored.leaving && self.screened.is_none()
     }
 }
 
 impl super::Job {
-    /// As nodes are told; `None` while it has no node.
-    pub(super) fn mapping(&self) -> Option<JobMapping> {
+    /// As a node is told on which jobs have these `weights`, and others their own; `None` while it has no node.
+    pub(super) fn mapping(&self, weights: &BTreeMap<String, u32>) -> Option<JobMapping> {
         let r = &self.stored.request;
         (!self.stored.addresses.is_empty()).then(|| JobMapping {
             job: r.id.clone(),
             secret: r.secret.clone().unwrap_or_default(),
-            weight: r.weight,
+            weight: weights.get(&r.id).copied().unwrap_or(r.weight),
             epoch: self.stored.epoch,
             nodes: self.stored.addresses.clone(),
             user: self.stored.owner.clone(),
@@ -307,13 +327,14 @@ fn check(hello: &NodeHello) -> Result<(), Refusal> {
 }
 
 fn row(now: Nanos, node: NodeId, job: &str, flow: &FlowMetrics) -> HistoryRow {
+    let (bytes_read, bytes_written) = flow.moved();
     HistoryRow {
         time: now.0 / 1_000_000_000,
         seconds: 1,
         job: job.to_owned(),
         node,
-        bytes_read: flow.bytes_read,
-        bytes_written: flow.bytes_written,
+        bytes_read,
+        bytes_written,
         reads: flow.reads,
         writes: flow.writes,
         metadata: flow.metadata,

@@ -1,6 +1,8 @@
 //! Laws that hold whatever happens: no job is lost, epochs only grow, every job is on an admitted
 //! node whenever there is one, dead leases end jobs, and what was stored is the whole state.
 
+mod restart;
+
 use super::*;
 use forebay_control::CONTROL_VERSION;
 use forebay_control::job::JobRequest;
@@ -323,6 +325,8 @@ struct Model {
     leases: BTreeMap<String, Nanos>,
     epochs: BTreeMap<String, Epoch>,
     pinned: BTreeMap<String, Vec<NodeId>>,
+    /// Where jobs were after the last step.
+    places: BTreeMap<String, Vec<NodeId>>,
     newest: Epoch,
     /// By node, its open connection.
     connections: BTreeMap<u32, u64>,
@@ -341,6 +345,7 @@ impl Model {
             leases: BTreeMap::new(),
             epochs: BTreeMap::new(),
             pinned: BTreeMap::new(),
+            places: BTreeMap::new(),
             newest: Epoch(0),
             connections: BTreeMap::new(),
             next: 0,
@@ -385,7 +390,8 @@ impl Model {
             Step::Pin(j, bits) => {
                 let id = format!("j{j}");
                 let wanted: Vec<NodeId> = (0..5).filter(|n| bits >> n & 1 == 1).map(NodeId).collect();
-                let may = self.leases.contains_key(&id) && wanted.iter().all(|n| self.core.admits(*n));
+                let held = self.places.get(&id).cloned().unwrap_or_default();
+                let may = self.leases.contains_key(&id) && wanted.iter().all(|n| self.core.admits(*n, &held));
                 assert_eq!(self.core.pin(now, &id, wanted.clone()).is_ok(), may);
                 if may {
                     self.pinned.insert(id, wanted);
@@ -446,18 +452,23 @@ impl Model {
             let before = self.epochs.insert(id.clone(), job.stored.epoch).unwrap_or_default();
             assert!(job.stored.epoch >= before, "the epoch of {id} went back");
             assert_eq!(job.nodes().len(), job.stored.addresses.len());
+            let held = self.places.insert(id.clone(), job.nodes().to_vec()).unwrap_or_default();
+            let unheard = |n: &NodeId| self.core.nodes.get(n).is_some_and(|n| n.hello.is_none());
+            let strange = job.nodes().iter().find(|n| unheard(n) && !held.contains(n));
+            assert_eq!(strange, None, "{id} came to a node that has not been heard of");
             // While the arbiter has just started and nobody is back, everything stays as it was.
             if admitted.iter().any(|n| self.core.nodes[n].connection.is_some()) {
                 assert!(!job.nodes().is_empty(), "{id} has no node though there is one");
                 assert!(job.nodes().iter().all(|n| admitted.contains(n)), "{id} is on {:?}", job.nodes());
                 let mut pinned = self.pinned.get(id).cloned().unwrap_or_default();
-                pinned.retain(|n| admitted.contains(n));
+                pinned.retain(|n| self.core.admits(*n, &held));
                 if !pinned.is_empty() {
                     assert_eq!(job.nodes(), pinned, "{id} is where it was pinned to");
                 }
             }
         }
         self.pinned.retain(|id, _| self.core.jobs.contains_key(id));
+        self.places.retain(|id, _| self.core.jobs.contains_key(id));
         self.epochs.retain(|id, _| self.core.jobs.contains_key(id));
         assert!(self.core.epoch >= self.newest, "epochs only grow");
         self.newest = self.core.epoch;

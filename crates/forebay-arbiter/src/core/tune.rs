@@ -81,8 +81,8 @@ impl Core {
     /// Tells all connected nodes.
     fn set_schedulers(&mut self, set: Option<SchedulerConfig>) {
         let Some(set) = set else { return };
-        let connected = self.nodes.iter().filter(|(_, n)| n.connection.is_some()).map(|(id, _)| *id);
         let message = ToNode::Scheduler { term: self.term, set: (&set).into() };
+        let connected = self.connected().into_iter();
         self.actions.extend(connected.map(|to| Action::Send { to, message: message.clone() }));
     }
 }

@@ -57,8 +57,8 @@ impl Core {
     fn node_view(&self, id: NodeId, node: &Node, now: Nanos) -> NodeView {
         let report = node.report.as_deref();
         let state = if node.lost() {
-            if node.leaving { NodeState::Drained } else { NodeState::Lost }
-        } else if node.leaving {
+            if node.stored.leaving { NodeState::Drained } else { NodeState::Lost }
+        } else if node.stored.leaving {
             NodeState::Draining
         } else if node.screened.is_some() {
             NodeState::Screened
