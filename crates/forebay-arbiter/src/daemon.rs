@@ -99,10 +99,22 @@ fn url(scheme: &str, address: SocketAddr) -> String {
 
 async fn terminated() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut term = signal(SignalKind::terminate())?;
+    if ignores(SignalKind::interrupt().as_raw_value()) {
+        term.recv().await;
+        return Ok(());
+    }
+    let mut int = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
     Ok(())
+}
+
+/// Whether whoever started this process had it ignore that signal, as shells do with interrupts of background jobs.
+fn ignores(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    set.is_some_and(|set| set >> (signal - 1) & 1 == 1)
 }

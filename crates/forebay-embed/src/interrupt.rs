@@ -1,6 +1,6 @@
 //! What goes with this program when it is interrupted: every process it started, every directory it made.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub fn before_exit(what: &'static str, act: impl FnOnce() + Send + 'static) {
 /// The signals that ask a program to end. What whoever started it had it ignore, as `nohup` does, is not among them
 /// and stays ignored. To be asked before any of them is watched.
 pub fn ending_signals() -> Vec<i32> {
-    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !crate::sys::ignores(*signal)).collect()
+    [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| !crate::sys::ignores(*signal)).collect()
 }
 
 /// From now on, whoever interrupts this program ([`ending_signals`]) finds it ended within a second

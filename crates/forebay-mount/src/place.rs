@@ -34,6 +34,14 @@ pub enum PlaceError {
         /// Why.
         why: String,
     },
+    /// There is nothing to mount on in what is served around it.
+    #[error("cannot mount on {}: {why}", dir.display())]
+    Within {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
     /// No namespaces.
     #[error("cannot make a {kind} namespace: {source}: {}", namespace_advice(kind))]
     Namespace {

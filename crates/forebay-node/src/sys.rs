@@ -373,13 +373,19 @@ pub(crate) fn ofd_get(fd: BorrowedFd<'_>, lock: RawLock) -> Result<Option<RawLoc
     Ok((kind != libc::F_UNLCK).then_some((kind, found.l_start, found.l_len)))
 }
 
+/// Without an interrupt that whoever started this process had it ignore: a shell's background jobs do not end by one that is
+/// meant for others.
 fn termination() -> libc::sigset_t {
-    // SAFETY: a signal set is plain data, and the calls fill in the one they are given.
+    // SAFETY: a signal set and an action are plain data, and the calls fill in the one they are given.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut now);
+        if now.sa_sigaction != libc::SIG_IGN {
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+        }
         set
     }
 }

@@ -1,45 +1,70 @@
-//! The files that `--report` and `--darshan` name: opened before the program starts, so that a mistake costs no run,
+//! The files that `--report` and `--darshan` name: tried before the program starts, so that a mistake costs no run,
 //! and written when it has ended.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An open file for what is said of a run.
+/// A file for what is said of a run.
 pub struct ReportFile {
+    option: &'static str,
     path: PathBuf,
-    file: File,
-    /// Whether it was made for this run: then it goes again if nothing is written.
-    made: bool,
+    /// What was there before, open; else it is made when there is something to write, so that a run that is killed leaves
+    /// no empty one.
+    there: Option<File>,
 }
 
 impl ReportFile {
-    /// Opens or makes the file that `option` names; what is in it stays until there is something to write.
-    pub fn open(option: &str, path: &Path) -> Result<ReportFile> {
-        let new = File::options().write(true).create_new(true).open(path);
-        let (file, made) = match new {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), false),
-            other => (other, true),
-        };
+    /// Opens the file that `option` names, or makes sure that it can be made; what is in it stays until there is
+    /// something to write.
+    pub fn open(option: &'static str, path: &Path) -> Result<ReportFile> {
+        let before = path.metadata().is_ok();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("{option}: cannot write to {}", path.display()))?;
-        Ok(ReportFile { path: path.to_owned(), file, made })
+        if !before {
+            // Of a link that leads to it, the link stays.
+            let made = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            let _ = std::fs::remove_file(made);
+        }
+        Ok(ReportFile { option, path: path.to_owned(), there: before.then_some(file) })
+    }
+
+    /// Refuses another one that is the same file.
+    pub fn differs_from(&self, other: &ReportFile) -> Result<()> {
+        let place = |f: &ReportFile| -> Option<(u64, u64)> {
+            let m = f.there.as_ref()?.metadata().ok().filter(|m| m.is_file())?;
+            Some((m.dev(), m.ino()))
+        };
+        // One that is not there yet is where its name or its link says.
+        let name = |f: &ReportFile| -> Option<PathBuf> {
+            let at =
+                std::fs::read_link(&f.path).map_or(f.path.clone(), |to| f.path.with_file_name("").join(to));
+            let dir = at.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(dir.canonicalize().ok()?.join(at.file_name()?))
+        };
+        let same = match (place(self), place(other)) {
+            (None, None) if self.there.is_none() && other.there.is_none() => {
+                name(self).is_some_and(|n| Some(n) == name(other))
+            }
+            (one, two) => one.is_some() && one == two,
+        };
+        if same {
+            bail!("{} and {} name the same file, {}", self.option, other.option, other.path.display());
+        }
+        Ok(())
     }
 
     /// Replaces what is in it.
-    pub fn write(mut self, json: &[u8]) -> std::io::Result<()> {
-        self.made = false;
-        if self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
+    pub fn write(self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut file = match self.there {
+            Some(file) => file,
+            None => File::options().write(true).create(true).truncate(true).open(&self.path)?,
+        };
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
         }
-        self.file.write_all(json)
-    }
-}
-
-impl Drop for ReportFile {
-    fn drop(&mut self) {
-        if self.made {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        file.write_all(bytes)
     }
 }

@@ -72,15 +72,15 @@ impl Algorithm {
         let span = |key, n: Nanos| within(key, n.0, HOUR, |n| span::show(Nanos(n)));
         match self {
             Algorithm::Noop(_) | Algorithm::Fifo(_) | Algorithm::Sfq(_) => Ok(()),
-            Algorithm::Hbrr(c) => count("quantum", c.quantum, 1 << 20),
+            Algorithm::Hbrr(c) => count("quantum", c.quantum, MOST),
             Algorithm::Aioli(c) => size("quantum", c.quantum),
-            Algorithm::Sjf(c) => count("patience", c.patience, 1 << 20),
+            Algorithm::Sjf(c) => count("patience", c.patience, MOST),
             Algorithm::Mlf(c) => size("quantum", c.quantum),
             Algorithm::Sw(c) => span("window", c.window),
             Algorithm::Wfq(c) => size("quantum", c.quantum),
             Algorithm::Twins(c) => span("window", c.window),
-            Algorithm::SfqD(c) => count("depth", c.depth, 1 << 20),
-            Algorithm::SfqDPlus(c) => count("depth", c.depth, 1 << 20),
+            Algorithm::SfqD(c) => count("depth", c.depth, MOST),
+            Algorithm::SfqDPlus(c) => count("depth", c.depth, MOST),
             Algorithm::Capped(c) => size("rate", c.rate),
         }
     }
@@ -202,6 +202,9 @@ impl SchedulerConfig {
     }
 }
 
+/// The most that a parameter which counts may be.
+const MOST: u64 = 1 << 20;
+
 /// Which parameter does not fit, and what it should be.
 fn unfit(map: &Map<String, Value>, error: &serde_json::Error) -> String {
     let fits = |key: &str, value: &Value| {
@@ -216,7 +219,9 @@ fn unfit(map: &Map<String, Value>, error: &serde_json::Error) -> String {
     let wanted = why.rsplit_once("expected ").map_or("", |(_, wanted)| wanted);
     let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match wanted {
-        _ if why.starts_with("invalid value: integer") => format!("`{key}={value}` is out of range"),
+        _ if why.starts_with("invalid value: integer") => {
+            format!("`{key}={value}` is out of range: 1 to {MOST}")
+        }
         "u8" | "u16" | "u32" | "u64" | "usize" => format!("`{key}={value}`: this is a whole number, from 0"),
         "f32" | "f64" => format!("`{key}={value}`: this is a number"),
         "a boolean" => format!("`{key}={value}`: this is `true` or `false`"),
@@ -259,8 +264,10 @@ impl FromStr for SchedulerConfig {
                 |reason: &str| ConfigError { given: text.to_owned(), reason: format!("`{pair}` {reason}") };
             let (key, value) = pair.split_once('=').ok_or_else(|| fail("is not of the form key=value"))?;
             let value = value.trim();
+            let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
             let value = value
                 .parse::<u64>()
+                .or_else(|e| if digits { Ok(u64::MAX) } else { Err(e) })
                 .map(Value::from)
                 .or_else(|_| value.parse::<bool>().map(Value::from))
                 .unwrap_or_else(|_| Value::from(value));
@@ -396,7 +403,8 @@ mod tests {
             ("fifo:merge=2,merge=3", "given twice"),
             ("sfq-d:depth=many", "`depth=many`: this is a whole number"),
             ("sfq-d-plus:depth=-1", "`depth=-1`: this is a whole number"),
-            ("hbrr:quantum=99999999999", "`quantum=99999999999` is out of range"),
+            ("hbrr:quantum=99999999999", "`quantum=99999999999` is out of range: 1 to 1048576"),
+            ("hbrr:quantum=18446744073709551616", "is out of range: 1 to 1048576"),
             ("twins:window=soon", "`window=soon`: "),
         ] {
             let error = text.parse::<SchedulerConfig>().unwrap_err().to_string();

@@ -120,6 +120,11 @@ pub fn study(study: &Study, pools: &[u32]) -> String {
     };
     show("Total bandwidth of a set, median, GB/s", &|c| format!("{:.2}", c.total_mbs.median / 1000.0));
     show("Against STATIC, set by set, median", &|c| percent(c.over_static.median));
+    say!(
+        out,
+        "Each job counts with what it gets alone on the I/O nodes that it is given. MCKP and FAIR hand out no more than there\n\
+         are; the others may, where jobs would share them and get less than shown: then MCKP can be below them."
+    );
     let median = |kind| study.cell(kind, pools[0]).map_or(0.0, |c| c.over_zero.median);
     say!(
         out,

@@ -39,6 +39,40 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
+/// The most bytes of a row of a table.
+const ROW: usize = 1 << 20;
+
+/// Input whose lines are rows of a table: it fails where one is longer than any row is, so that whoever wants the whole of
+/// it does not take all memory for what is no table.
+#[derive(Debug)]
+pub struct Rows<R> {
+    input: R,
+    /// Since the last end of a line.
+    given: usize,
+}
+
+impl<R: Read> Rows<R> {
+    /// The rows of `input`.
+    pub fn new(input: R) -> Rows<R> {
+        Rows { input, given: 0 }
+    }
+}
+
+impl<R: Read> Read for Rows<R> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let n = self.input.read(buf)?;
+        self.given = match buf[..n].iter().rposition(|b| *b == b'\n') {
+            Some(end) => n - end - 1,
+            None => self.given + n,
+        };
+        if self.given > ROW {
+            let what = format!("a line is longer than {} MiB: this is no table", ROW >> 20);
+            return Err(Error::new(ErrorKind::InvalidData, what));
+        }
+        Ok(n)
+    }
+}
+
 /// A table, to be read by and by.
 ///
 /// # Errors
@@ -84,5 +118,7 @@ mod tests {
         assert!(refused.to_string().contains("longer than 5 MiB"), "{refused}");
         assert_eq!(all(u64::MAX, 1 << 20).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(text(std::io::repeat(0)).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        let rows = |text: &[u8]| Rows::new(text).read_to_end(&mut Vec::new()).is_ok();
+        assert!(rows(&b"a row\n".repeat(1 << 20)) && !rows(&[b'x'; (1 << 20) + 1]));
     }
 }

@@ -42,6 +42,11 @@ pub(crate) struct SecretFile {
 }
 
 impl SecretFile {
+    /// Whether the command line names one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.secret_file.is_some()
+    }
+
     /// The secret, if one was given.
     pub(crate) fn find(&self) -> Result<Option<Secret>> {
         let named = std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from);

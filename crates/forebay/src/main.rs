@@ -24,6 +24,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command.run(),
         // Help and version go to standard output, which may be full or gone, too.
         Err(e) => Ok(match e.print() {
+            // What was not run has no status of its own that could be this.
+            Ok(()) if e.exit_code() != 0 && std::env::args_os().nth(1).is_some_and(|c| c == "run") => {
+                ExitCode::from(forebay_run::NOT_STARTED)
+            }
             Ok(()) => ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2)),
             Err(cause) => output::lost(&cause),
         }),

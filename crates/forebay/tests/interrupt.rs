@@ -103,6 +103,7 @@ fn training() {
 #[test]
 fn profiles() {
     interrupt(&["profile", "."], 0, Signal::HUP);
+    interrupt(&["profile", "."], 0, Signal::QUIT);
 }
 
 /// The signals of `kind` (`SigIgn`, `SigCgt`) of a process, by number.
@@ -145,5 +146,33 @@ fn what_is_ignored_stays_so() {
         child.signal(Signal::TERM).expect("it runs");
         let status = child.wait_for(PATIENCE).expect("a child of ours").and_then(|s| s.code());
         assert!(matches!(status, Some(143 | 0)), "{args:?}: {status:?}");
+    }
+}
+
+/// A shell's background jobs do not end by an interrupt that is meant for others, daemons neither.
+#[test]
+fn daemons_in_the_background_are_not_interrupted() {
+    for args in [
+        &["node", "--export", "data", "--as", "self", "--listen", "tcp:127.0.0.1:0"][..],
+        &["arbiter", "--listen", "127.0.0.1:0"],
+    ] {
+        let home = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(home.path().join("data")).expect("a directory");
+        let mut command = Command::new("sh");
+        let script = "umask 077; printf %064d 7 > secret; trap '' INT; exec \"$@\" --secret-file secret";
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_forebay")]).args(args);
+        command.current_dir(home.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = Process::start(&mut command).expect("a shell starts");
+        until(PATIENCE, &format!("{args:?} watches for no signal"), || {
+            assert!(child.try_wait().expect("a child of ours").is_none(), "{args:?} ended by itself");
+            let watched = ["SigCgt", "SigBlk"].map(|kind| signals(child.id(), kind));
+            watched.iter().flatten().any(|s| *s == Signal::TERM.as_raw()).then_some(())
+        });
+        child.signal(Signal::INT).expect("it runs");
+        let early = child.wait_for(Duration::from_millis(300)).expect("a child of ours");
+        assert!(early.is_none(), "{args:?}: {early:?}");
+        child.signal(Signal::TERM).expect("it runs");
+        let status = child.wait_for(PATIENCE).expect("a child of ours").and_then(|s| s.code());
+        assert_eq!(status, Some(0), "{args:?}");
     }
 }

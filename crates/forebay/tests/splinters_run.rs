@@ -18,7 +18,7 @@ fn options_are_parsed_up_to_the_dashes() {
     let dir = tempfile::tempdir().unwrap();
     let at = text(dir.path());
     let mistyped = ["run", "--at", &at, "--ionodes", "2", "--", "ls"];
-    refused(&mistyped, 2, &["unexpected argument '--ionodes'", "'--io-nodes'"]);
+    refused(&mistyped, 125, &["unexpected argument '--ionodes'", "'--io-nodes'"]);
     // What follows the program is its own, with and without the dashes.
     for dashes in [&["--"][..], &[]] {
         let args = [&["run", "--quiet", "--at", &at], dashes, &["echo", "--ionodes", "-n", "--"]].concat();
@@ -40,6 +40,56 @@ fn a_report_that_cannot_be_written_is_found_before_the_job_starts() {
     let (status, ..) = run(&["run", "--at", "/forebay-not-there", "--report", &report, "--", "true"]);
     assert_eq!(status, Some(125));
     assert!(!Path::new(&report).exists());
+}
+
+#[test]
+fn a_report_goes_where_it_is_told_to_and_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    let (link, real) = (dir.path().join("link"), dir.path().join("real"));
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    let report = |path: &Path, more: &[&str]| {
+        let path = text(path);
+        run(&[&["run", "--quiet", "--at", &at, "--report", &path], more, &["--", "true"]].concat())
+    };
+    assert_eq!(report(&link, &[]).0, Some(0));
+    assert!(link.is_symlink() && serde_json::from_slice::<Value>(&std::fs::read(&real).unwrap()).is_ok());
+    for both in [&real, &link, &dir.path().join("new")] {
+        let (status, _, says) = report(both, &["--darshan", &text(both)]);
+        assert_eq!(status, Some(125), "{says}");
+        assert!(says.contains("--report and --darshan name the same file"), "{says}");
+    }
+    // Whoever is in a hurry has no report, but not an empty one.
+    let hurried = dir.path().join("hurried.json");
+    let sleep = ["run", "--quiet", "--at", &at, "--report", &text(&hurried), "--", "sleep", "60"];
+    let mut child = forebay(&sleep).stderr(Stdio::null()).spawn().unwrap();
+    until("the program does not start", || !children(child.id(), "sleep").is_empty());
+    signal(&child, Signal::TERM);
+    signal(&child, Signal::TERM);
+    child.wait().unwrap();
+    let left = std::fs::read(&hurried).ok();
+    assert!(left.is_none_or(|json| serde_json::from_slice::<Value>(&json).is_ok()), "an empty report");
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    for option in [
+        ["--pattern", "x"],
+        ["--wait", "5"],
+        ["--weight", "3"],
+        ["--app", "x"],
+        ["--processes", "4"],
+        ["--secret-file", "/no/such/file"],
+    ] {
+        let args = [&["run", "--at", &at], &option[..], &["--", "true"]].concat();
+        refused(&args, 125, &[option[0], "is for jobs of an arbiter"]);
+    }
+    for option in [["--scheduler", "wfq"], ["--transport", "tcp"]] {
+        let arbiter = ["run", "--at", &at, "--arbiter", "http://127.0.0.1:9"];
+        refused(&[&arbiter, &option[..], &["--", "true"]].concat(), 125, &[option[0], "this run starts"]);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use forebay_pattern::data::{self, Row};
-use forebay_types::input::{Bounded, TABLE};
+use forebay_types::input::{Bounded, Rows, TABLE};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
     let file = BufReader::new(file);
     let text: Box<dyn Read> = if is_gz(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
     // Unpacked: a short file may hold a long one.
-    let rows = data::read_csv(Bounded::new(text, TABLE));
+    let rows = data::read_csv(Rows::new(Bounded::new(text, TABLE)));
     rows.map_err(|e| {
         let name = path.display();
         let what = match e.is_io_error() {

@@ -97,7 +97,11 @@ fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), Plac
     make_room(stage, dirs)?;
     let mut dirs: Vec<&PathBuf> = dirs.iter().collect();
     dirs.sort_by_key(|d| d.components().count());
-    for dir in dirs {
+    for (n, dir) in dirs.iter().enumerate() {
+        if dirs[..n].iter().any(|outer| dir.starts_with(outer)) && !dir.is_dir() {
+            let why = "what the directory around it is served from has no such directory: make it there, or take --via preload";
+            return Err(PlaceError::Within { dir: dir.to_path_buf(), why });
+        }
         let device = mount(dir, root)?;
         outside.hand_over(&device).map_err(step("cannot hand over the mount on", dir))?;
         // Until it has asked, the kernel takes the mount's root for nobody's and lets no user write

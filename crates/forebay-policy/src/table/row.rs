@@ -2,6 +2,7 @@
 
 use super::{Facts, TableError};
 use crate::curve::{Point, Spread};
+use forebay_types::input::Rows;
 use forebay_types::{Bandwidth, Layout, Operation, Spatiality};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt::Display;
@@ -39,7 +40,7 @@ impl TableRow {
 /// Reads a table row by row: that of the FORGE evaluation, the explorer's, or one of means. Further columns
 /// are ignored.
 pub fn table_rows(input: impl Read) -> Result<Vec<TableRow>, TableError> {
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(Rows::new(input));
     let headers = reader.headers()?.clone();
     let mut rows = Vec::new();
     for record in reader.records() {
@@ -114,6 +115,9 @@ impl Row {
 
     fn checked(self, line: u64) -> Result<TableRow, String> {
         let facts = self.facts()?;
+        if self.scenario.chars().any(char::is_control) {
+            return Err(format!("the name {:?} has control characters", self.scenario));
+        }
         let mbs = self.bandwidth_mbs;
         let more = [self.low_mbs, self.high_mbs, self.std_dev_mbs, self.ops_per_s].into_iter().flatten();
         if let Some(v) = [mbs].into_iter().chain(more).find(|v| !v.is_finite() || *v < 0.0) {

@@ -54,6 +54,11 @@ impl Analyze {
         for out in self.html.iter().chain(&self.curves) {
             forebay_lab::can_write_beside(out, &self.files)?;
         }
+        if let (Some(html), Some(curves)) = (&self.html, &self.curves)
+            && html == curves
+        {
+            anyhow::bail!("--html and --curves name the same file, {}", html.display());
+        }
         let mut measurements = Measurements::default();
         for path in &self.files {
             let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;

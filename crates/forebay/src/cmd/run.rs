@@ -5,7 +5,7 @@ use super::args;
 use super::mount::Keep;
 use crate::arbiter::{SecretFile, from_environment};
 use crate::output::{complain, sentence};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::Fallback;
 use forebay_control::job::JobRequest;
@@ -53,7 +53,7 @@ Environment of the program:
 
 Exit status:
   that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if it was
-  not started, since the I/O nodes could not be, or something that was asked for cannot be done.
+  not started, since the I/O nodes could not be, or what was asked for is wrong or cannot be done.
 
 Bytes read and written are decimal, as rates are (1 MB = 1,000,000 bytes); sizes of requests are
 powers of two (1 KiB = 1,024 bytes).")]
@@ -98,16 +98,16 @@ pub(crate) struct Run {
     /// With an arbiter: the processes of the job [default: likewise].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     processes: Option<u32>,
-    /// With an arbiter: what a MB/s of this job counts against one of another.
-    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    weight: u32,
+    /// With an arbiter: what a MB/s of this job counts against one of another [default: 1].
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    weight: Option<u32>,
     /// With an arbiter: the access pattern, as the arbiter's table of curves names it, if you know
     /// better than the job's history.
     #[arg(long, value_name = "SCENARIO")]
     pattern: Option<String>,
-    /// With an arbiter: how long to wait for it and for an I/O node.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::seconds(0.0))]
-    wait: Duration,
+    /// With an arbiter: how long to wait for it and for an I/O node [default: 30].
+    #[arg(long, value_name = "SECONDS", value_parser = args::seconds(0.0))]
+    wait: Option<Duration>,
     /// Write the report as JSON to this file as well.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
@@ -138,9 +138,9 @@ pub(crate) struct Run {
     /// (`--via mount` or `auto`); see `forebay mount --help`.
     #[arg(long, value_enum, default_value_t = Keep::Strict)]
     contract: Keep,
-    /// How the program reaches the I/O nodes.
-    #[arg(long, value_enum, default_value_t = Over::Unix)]
-    transport: Over,
+    /// How the program reaches the I/O nodes that it starts [default: unix].
+    #[arg(long, value_enum)]
+    transport: Option<Over>,
     /// The I/O nodes' request scheduler and its parameters, for example `hbrr:quantum=8`.
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
@@ -188,6 +188,9 @@ enum CaughtBy {
     Auto,
 }
 
+/// How long an arbiter and its I/O nodes are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let signals = Signals::watch()?;
@@ -215,6 +218,10 @@ impl Run {
     fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
         let file = |option, path: Option<&Path>| path.map(|p| ReportFile::open(option, p)).transpose();
         let report_file = file("--report", self.report.as_deref())?;
+        let darshan = file("--darshan", self.darshan.as_deref())?;
+        if let (Some(report), Some(darshan)) = (&report_file, &darshan) {
+            report.differs_from(darshan)?;
+        }
         let plan = Plan::of(&self.command);
         let app = plan.app();
         let io_nodes = self.io_nodes(&plan)?;
@@ -242,7 +249,7 @@ impl Run {
             job: self.job.clone().unwrap_or(app),
             warn: complain,
             watch: self.watch.then_some(complain),
-            darshan: file("--darshan", self.darshan.as_deref())?,
+            darshan,
         };
         Ok((program.run(io_nodes, signals)?, report_file))
     }
@@ -250,12 +257,28 @@ impl Run {
     fn io_nodes(&self, plan: &Plan) -> Result<IoNodes> {
         let environment = || from_environment().filter(|_| self.io_nodes.is_none());
         let Some(urls) = self.arbiter.clone().or_else(environment) else {
+            let given = [
+                ("--app", self.app.is_some()),
+                ("--compute-nodes", self.compute_nodes.is_some()),
+                ("--processes", self.processes.is_some()),
+                ("--weight", self.weight.is_some()),
+                ("--pattern", self.pattern.is_some()),
+                ("--wait", self.wait.is_some()),
+                ("--secret-file", self.secret.is_given()),
+            ];
+            if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+                bail!("{option} is for jobs of an arbiter: give --arbiter, or leave it out");
+            }
             return Ok(IoNodes::Own {
                 number: self.io_nodes.unwrap_or(1).into(),
-                transport: self.transport.into(),
+                transport: self.transport.unwrap_or(Over::Unix).into(),
                 scheduler: self.scheduler.as_ref().map(ToString::to_string),
             });
         };
+        let given = [("--scheduler", self.scheduler.is_some()), ("--transport", self.transport.is_some())];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            bail!("{option} is for I/O nodes that this run starts: those of the arbiter have their own");
+        }
         let batch = &plan.batch;
         // Several programs of one batch job are jobs of their own.
         let id = || batch.id.as_ref().map(|id| format!("{id}.{}", std::process::id())).unwrap_or_default();
@@ -268,12 +291,12 @@ impl Run {
             app: self.app.clone().unwrap_or(told.app),
             compute_nodes: self.compute_nodes.unwrap_or(told.compute_nodes),
             processes: self.processes.unwrap_or(told.processes),
-            weight: self.weight,
+            weight: self.weight.unwrap_or(1),
             pattern: self.pattern.clone(),
             ..told
         };
         let arbiter = self.secret.client(&urls)?;
-        Ok(IoNodes::Arbiter { arbiter, request: Box::new(request), patience: self.wait })
+        Ok(IoNodes::Arbiter { arbiter, request: Box::new(request), patience: self.wait.unwrap_or(PATIENCE) })
     }
 }
 
