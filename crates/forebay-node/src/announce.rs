@@ -14,6 +14,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tungstenite::{Error, Message, WebSocket};
 
@@ -50,10 +51,10 @@ impl From<Error> for Ended {
     }
 }
 
-/// Announces the node in a thread of its own until it has drained.
-pub(crate) fn start(node: &Arc<Node>, listening: &[Address]) -> std::io::Result<()> {
+/// Announces the node in a thread of its own until it has drained, and said so.
+pub(crate) fn start(node: &Arc<Node>, listening: &[Address]) -> std::io::Result<Option<JoinHandle<()>>> {
     if node.config.arbiters.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let node = Arc::clone(node);
     let mut listening = listening.to_vec();
@@ -66,7 +67,7 @@ pub(crate) fn start(node: &Arc<Node>, listening: &[Address]) -> std::io::Result<
             let _ = rustix::process::setpriority_process(None, NICE);
             announce(&node, &listening);
         })
-        .map(drop)
+        .map(Some)
 }
 
 fn announce(node: &Arc<Node>, listening: &[Address]) {

@@ -14,7 +14,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// An arbiter that does not listen is not waited for longer.
+const SAID: Duration = Duration::from_millis(400);
 
 /// A node that listens.
 pub struct Running {
@@ -24,6 +27,7 @@ pub struct Running {
     sockets: Vec<PathBuf>,
     listeners: Vec<OwnedFd>,
     acceptors: Vec<std::thread::JoinHandle<()>>,
+    announcer: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Node {
@@ -40,6 +44,7 @@ impl Node {
             sockets: Vec::new(),
             listeners: Vec::new(),
             acceptors: Vec::new(),
+            announcer: None,
         };
         let mut acceptors: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for address in &node.config.listen {
@@ -81,7 +86,7 @@ impl Node {
             running.acceptors.push(spawn("acceptor", acceptor).map_err(StartError::Thread)?);
         }
         node.set_peers(&node.config.peers).map_err(StartError::Peers)?;
-        announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
+        running.announcer = announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
         let n = Arc::clone(&node);
         spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
         let at: Vec<String> = running.addresses.iter().map(ToString::to_string).collect();
@@ -195,6 +200,11 @@ impl Running {
         }
         for link in node.connections().iter() {
             link.cut();
+        }
+        // An arbiter that is not told takes the node for lost.
+        let since = Instant::now();
+        while self.announcer.as_ref().is_some_and(|a| !a.is_finished()) && since.elapsed() < SAID {
+            std::thread::sleep(Duration::from_millis(2));
         }
         node.engine.stop();
         node.end_sharing();

@@ -36,6 +36,6 @@ pub use known::known_to;
 pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;
-pub use route::{Via, inside};
+pub use route::{Via, WITHIN, inside};
 pub use signals::Signals;
 pub use survivors::rest;

@@ -5,7 +5,7 @@ use crate::program::{place, try_exports};
 use crate::registration::Registered;
 use crate::sys::own_session;
 use anyhow::{Context, Result, bail};
-use forebay_client::{Address, Client, Config, ExportMap, Fallback};
+use forebay_client::{Address, Client, Config, ExportMap, Fallback, Reread};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
@@ -138,13 +138,19 @@ pub fn serve(
     until: Until,
     ready: impl FnOnce(&[&Path]) -> Result<()>,
 ) -> Result<()> {
-    let client = Arc::new(Client::new(layer.config().unshared(), Some(layer.counters()))?);
+    let newest = Arc::new(Mutex::new(layer.config().unshared()));
+    let lock = |newest: &Mutex<Config>| newest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let read = Arc::clone(&newest);
+    let again = Reread(Arc::new(move || Some(lock(&read))));
+    let config = Config { reread: registered.as_ref().map(|_| again), ..lock(&newest) };
+    let client = Arc::new(Client::new(config, Some(layer.counters()))?);
     if let Some(registered) = registered {
         let told = Arc::downgrade(&client);
         registered.when_changed(move |grant, _| {
-            let nodes: Vec<Address> = grant.addresses.iter().filter_map(|a| a.parse().ok()).collect();
-            if let Some(client) = told.upgrade() {
-                client.moved(grant.epoch, &nodes);
+            let mut config = lock(&newest);
+            if let (Ok(()), Some(client)) = (place(&mut config, grant), told.upgrade()) {
+                client.moved(grant.epoch, &config.nodes);
+                *newest.lock().unwrap_or_else(PoisonError::into_inner) = config;
             }
         });
     }

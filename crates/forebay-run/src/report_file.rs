@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A file for what is said of a run.
@@ -21,7 +21,8 @@ impl ReportFile {
     /// something to write.
     pub fn open(option: &'static str, path: &Path) -> Result<ReportFile> {
         let before = path.metadata().is_ok();
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        // What somebody has open (`/dev/stdout`) goes on where it is.
+        let file = File::options().append(is_open(path)).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("{option}: cannot write to {}", path.display()))?;
         if !before {
             // Of a link that leads to it, the link stays.
@@ -34,7 +35,7 @@ impl ReportFile {
     /// Refuses another one that is the same file.
     pub fn differs_from(&self, other: &ReportFile) -> Result<()> {
         let place = |f: &ReportFile| -> Option<(u64, u64)> {
-            let m = f.there.as_ref()?.metadata().ok().filter(|m| m.is_file())?;
+            let m = f.there.as_ref()?.metadata().ok().filter(|m| m.is_file() || m.file_type().is_fifo())?;
             Some((m.dev(), m.ino()))
         };
         // One that is not there yet is where its name or its link says.
@@ -62,9 +63,14 @@ impl ReportFile {
             Some(file) => file,
             None => File::options().write(true).create(true).truncate(true).open(&self.path)?,
         };
-        if file.metadata()?.is_file() {
+        if !is_open(&self.path) && file.metadata()?.is_file() {
             file.set_len(0)?;
         }
         file.write_all(bytes)
     }
+}
+
+/// Whether a path names a descriptor rather than a file.
+fn is_open(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open))
 }

@@ -3,7 +3,7 @@
 use crate::launch::Plan;
 use crate::mount::places;
 use anyhow::{Context, Result, bail};
-use forebay_client::Client;
+use forebay_client::{Client, Config, Reread};
 use forebay_embed::{Layer, Note};
 use forebay_mount::place::doorway::Doorway;
 use forebay_mount::place::{self, namespace};
@@ -115,6 +115,9 @@ impl Drop for Mounts {
     }
 }
 
+/// Set for a program whose directories are mounted for it.
+pub const WITHIN: &str = "FOREBAY_WITHIN";
+
 /// Starts the program in a namespace in which the layer's directories are mounted.
 pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> Result<(Child, Mounts)> {
     let config = layer.config();
@@ -125,14 +128,17 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> 
     let stage = layer.dir().join("root");
     std::fs::create_dir(&stage).with_context(|| format!("cannot make {}", stage.display()))?;
     let doorway = Doorway::open(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
-    let client = Arc::new(Client::new(config.unshared(), Some(layer.counters()))?);
+    let file = layer.client_config();
+    let again = move || Config::from_json(&std::fs::read(&file).ok()?).ok();
+    let config = Config { reread: Some(Reread(Arc::new(again))), ..config.unshared() };
+    let client = Arc::new(Client::new(config, Some(layer.counters()))?);
     let mut inside = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     inside.arg("mount-inside").arg("--socket").arg(&socket).arg("--stage").arg(&stage);
     for dir in &dirs {
         inside.arg("--dir").arg(dir);
     }
     inside.arg("--").args(command);
-    inside.env_remove("FOREBAY_CONFIG");
+    inside.env_remove("FOREBAY_CONFIG").env(WITHIN, "mount");
     crate::sys::as_given(&mut inside);
     let mut child = inside.spawn().context("cannot start")?;
     let mut mounts = Mounts { mounted: Vec::new(), _made: made };

@@ -158,7 +158,11 @@ fn explain(d: &DecisionView) -> String {
         ]);
     }
     say!(out, "{t}");
-    say!(out, "{:.1} MB/s predicted in all; decided in {}\n", d.total_mbs, time(d.took_us as f64 / 1e6));
+    let predicted = match d.jobs.iter().any(|j| j.predicted_mbs.is_some()) {
+        true => format!("{:.1} MB/s predicted in all", d.total_mbs),
+        false => "nothing could be predicted".to_owned(),
+    };
+    say!(out, "{predicted}; decided in {}\n", time(d.took_us as f64 / 1e6));
     out
 }
 

@@ -2,7 +2,10 @@
 //! as long as its processes do, whoever leads and whatever becomes of `forebay run`.
 
 use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
-use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, until};
+use forebay_control::view::NodeState;
+use forebay_testkit::{
+    ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, skipped, until,
+};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -23,8 +26,23 @@ fn arbiter(settings: &str) -> ArbiterSpec {
 
 /// A program below `/seen`, which is the export; a shell with its variables.
 fn run(site: &Site, arbiters: &str, script: &str) -> Process {
+    run_via("preload", site, arbiters, script)
+}
+
+fn run_via(via: &str, site: &Site, arbiters: &str, script: &str) -> Process {
     let mut command = Command::new(program());
-    command.args(["run", "--quiet", "--job", "steps", "--at", "/seen=data", "--arbiter", arbiters]);
+    command.args([
+        "run",
+        "--quiet",
+        "--job",
+        "steps",
+        "--at",
+        "/seen=data",
+        "--arbiter",
+        arbiters,
+        "--via",
+        via,
+    ]);
     command.arg("--secret-file").arg(site.secret_file());
     command.args(["--", "sh", "-c", script]).env("HERE", site.path()).stdin(Stdio::null());
     Process::start(&mut command).expect("forebay starts")
@@ -118,6 +136,14 @@ fn new_processes_find_nodes_that_restarted_elsewhere() {
 /// later: nobody is left who could have told it.
 #[test]
 fn running_processes_find_a_node_that_came_later() {
+    finds_a_node_that_came_later("preload");
+    match Path::new("/dev/fuse").exists() {
+        true => finds_a_node_that_came_later("mount"),
+        false => skipped("a node that came later, through the mount", "there is no /dev/fuse"),
+    }
+}
+
+fn finds_a_node_that_came_later(via: &str) {
     let site = Site::new();
     let arbiter = site.arbiter(&arbiter("policy = \"static\"\n"));
     let first = site.node(0, arbiter.url());
@@ -125,7 +151,7 @@ fn running_processes_find_a_node_that_came_later() {
     let script = "exec 7> /seen/file; i=0
         while [ ! -e $HERE/enough ]; do echo $i >&7 || exit 3; echo $i > $HERE/at; i=$((i + 1)); sleep 0.02; done
         echo end >&7 && tail -n 1 /seen/file > $HERE/last";
-    let run = run(&site, arbiter.url(), script);
+    let run = run_via(via, &site, arbiter.url(), script);
     let at = || std::fs::read_to_string(site.path().join("at")).ok()?.trim().parse::<u64>().ok();
     until(PATIENCE, "nothing is written", || at().filter(|n| *n > 3));
     let _second = site.node(1, arbiter.url());
@@ -136,6 +162,25 @@ fn running_processes_find_a_node_that_came_later() {
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
     assert_eq!(std::fs::read_to_string(site.path().join("last")).unwrap(), "end\n");
+}
+
+/// One that has nothing to do ends at once, and the arbiter hears of it all the same.
+#[test]
+fn an_idle_node_that_is_ended_is_drained_and_not_lost() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\n"));
+    for _ in 0..3 {
+        let mut node = site.node(0, arbiter.url());
+        let state = || site.nodes(arbiter.url()).and_then(|n| n.first().map(|n| n.state));
+        until(PATIENCE, "the node does not come", || state().filter(|s| *s == NodeState::Admitted));
+        node.process.signal(forebay_testkit::Signal::TERM).expect("it runs");
+        assert!(node.process.wait_for(PATIENCE).expect("our child").expect("it ends").success());
+        until(PATIENCE, "it is not drained", || {
+            let now = state();
+            assert_ne!(now, Some(NodeState::Lost));
+            now.filter(|s| *s == NodeState::Drained)
+        });
+    }
 }
 
 #[test]

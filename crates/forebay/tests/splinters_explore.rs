@@ -142,14 +142,25 @@ fn what_a_study_had_no_time_to_remove_goes_when_it_goes_on() {
     // As one that was killed leaves it.
     std::fs::write(study.out().join("unfinished"), "").unwrap();
     std::fs::write(study.dir.path().join("f"), "left").unwrap();
-    refused(&study.args(&[]), 1, &["is there already"]);
-    let (status, _, says) = user::run(&study.args(&["--resume"]));
+    // Or somebody has made it since.
+    refused(&study.args(&["--resume"]), 1, &["is there already: most likely", "--resume --clean"]);
+    assert_eq!(std::fs::read_to_string(study.dir.path().join("f")).unwrap(), "left");
+    let (status, _, says) = user::run(&study.args(&["--resume", "--clean"]));
     assert_eq!(status, Some(0), "{says}");
     assert!(!study.dir.path().join("f").exists() && !study.out().join("unfinished").exists());
     // Without that, it is somebody's.
     std::fs::write(study.dir.path().join("f"), "mine").unwrap();
-    refused(&study.args(&["--resume", "--repeat", "2"]), 1, &["is there already"]);
+    refused(&study.args(&["--resume", "--clean", "--repeat", "2"]), 1, &["is there already"]);
     assert_eq!(std::fs::read_to_string(study.dir.path().join("f")).unwrap(), "mine");
+}
+
+#[test]
+fn two_do_not_work_on_one_study() {
+    let study = Study::new(THINKS);
+    let first = forebay(&study.args(&["--io-nodes", "0"])).stderr(Stdio::null()).spawn().unwrap();
+    until("it does not begin", || study.out().join("unfinished").exists());
+    refused(&study.args(&["--resume", "--io-nodes", "0"]), 1, &["another forebay explore is at work on"]);
+    assert!(asked_to_end(first, Signal::TERM).0.code().is_some());
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Request<'a> {
     pub out: &'a Path,
     /// Whether to go on with the results that are there.
     pub resume: bool,
+    /// Whether what a study that was interrupted has left is removed first.
+    pub clean: bool,
     /// Client processes of scenarios that leave it to the launcher.
     pub processes: Option<u32>,
     /// I/O nodes that run already.
@@ -135,16 +137,17 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
 
     let claims = Claims::of(&scenarios, &root);
     let unfinished = results.begin().map_err(StudyError::Results)?;
-    if unfinished && request.resume {
-        // What it was interrupted with is its own.
+    if unfinished && request.clean {
         claims.remove();
     }
-    if let Err(e) = claims.refuse_existing() {
-        if !unfinished {
+    claims.refuse_existing().map_err(|e| match e {
+        // Only whoever looks can tell whether somebody else has made it since.
+        CannotRun::Exists(path) if unfinished => CannotRun::Left(path),
+        e => {
             results.end();
+            e
         }
-        return Err(e.into());
-    }
+    })?;
 
     let scratch = out.to_owned();
     let study = Study { root, via, standing, scratch, listener: &listener, token, stop };

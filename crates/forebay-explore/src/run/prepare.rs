@@ -40,6 +40,12 @@ pub enum CannotRun {
          another directory with --at", _0.display()
     )]
     Exists(PathBuf),
+    /// A file of a scenario is there, and the study has not removed all of its own.
+    #[error(
+        "{} is there already: most likely a study that was interrupted has left it. --resume --clean removes the files of \
+         that name, whoever made them", _0.display()
+    )]
+    Left(PathBuf),
     /// A file of a scenario that would be elsewhere.
     #[error("{path} is not below {}: say where files go with --at", root.display())]
     Elsewhere {
@@ -91,6 +97,10 @@ pub fn check(
 ) -> Result<(), CannotRun> {
     let mut names = HashSet::new();
     for s in scenarios {
+        if s.name.chars().any(char::is_control) {
+            let why = "its name has control characters".to_owned();
+            return Err(CannotRun::Scenario { scenario: s.name.escape_debug().to_string(), why });
+        }
         if !names.insert(&s.name) {
             return Err(CannotRun::SameName(s.name.clone()));
         }

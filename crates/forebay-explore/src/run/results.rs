@@ -7,7 +7,7 @@ use super::record::RunRecord;
 use crate::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -49,8 +49,20 @@ impl Results {
     /// Opens the directory. With `resume`, what is there is kept and counts as done; without, results
     /// that are there are not touched but refused.
     pub fn open(dir: &Path, resume: bool) -> io::Result<Results> {
-        fs::create_dir_all(dir.join("runs"))?;
+        let named = |path: PathBuf| {
+            move |e: io::Error| io::Error::new(e.kind(), format!("cannot make {}: {e}", path.display()))
+        };
+        fs::create_dir_all(dir.join("runs")).map_err(named(dir.join("runs")))?;
         let csv_path = dir.join("results.csv");
+        let append = |name: &str| {
+            let path = dir.join(name);
+            OpenOptions::new().create(true).append(true).open(&path).map_err(named(path))
+        };
+        let table = append("results.csv")?;
+        if let Err(TryLockError::WouldBlock) = table.try_lock() {
+            let what = format!("another forebay explore is at work on {}", dir.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
         let mut done = HashSet::new();
         let exists = fs::metadata(&csv_path).is_ok_and(|m| m.len() > 0);
         if exists {
@@ -72,8 +84,7 @@ impl Results {
             }
             OpenOptions::new().write(true).open(&csv_path)?.set_len(whole as u64)?;
         }
-        let append = |name: &str| OpenOptions::new().create(true).append(true).open(dir.join(name));
-        let csv = csv::WriterBuilder::new().has_headers(!exists).from_writer(append("results.csv")?);
+        let csv = csv::WriterBuilder::new().has_headers(!exists).from_writer(table);
         Ok(Results { dir: dir.to_owned(), csv, summary: append("summary.txt")?, done })
     }
 
@@ -117,8 +128,8 @@ impl Results {
         text.and_then(|text| fs::write(&path, text)).map_err(failed("cannot write"))
     }
 
-    /// Says that files of scenarios may be there until it is taken back: whoever goes on removes them. Whether that was
-    /// said before, and not taken back.
+    /// Says that files of scenarios may be there, until it is taken back. Whether that was said before, and not taken
+    /// back.
     pub(super) fn begin(&self) -> io::Result<bool> {
         let mark = File::options().write(true).create_new(true).open(self.dir.join(UNFINISHED));
         match mark {

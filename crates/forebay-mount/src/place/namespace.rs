@@ -8,6 +8,7 @@ use crate::sys;
 use rustix::fs::{Access, Mode};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,15 +16,28 @@ use std::path::{Path, PathBuf};
 /// A directory that has to be rebuilt may have so many entries.
 const MOST_ENTRIES: usize = 4096;
 
-/// Directories that were made on the machine for the time of a run. Dropping this removes them.
+/// Directories that were made on the machine for the time of a run. Dropping this removes them, unless another run has
+/// mounted there since: a mount goes with its directory.
 #[derive(Debug, Default)]
-pub struct TemporaryDirs(Vec<PathBuf>);
+pub struct TemporaryDirs {
+    made: Vec<PathBuf>,
+    /// Of every directory that is mounted on, as long as it is: locked by all who do so.
+    used: Vec<File>,
+}
 
 impl Drop for TemporaryDirs {
     fn drop(&mut self) {
-        for dir in self.0.iter().rev() {
-            // Whatever somebody put there is theirs.
-            let _ = std::fs::remove_dir(dir);
+        // Who cannot have it alone is not the only one.
+        let _ = self.used.iter().try_for_each(|dir| dir.unlock());
+        let alone = |dir: &Path| match File::open(dir) {
+            Ok(dir) => !matches!(dir.try_lock(), Err(TryLockError::WouldBlock)),
+            Err(_) => true,
+        };
+        for dir in self.made.iter().rev() {
+            if alone(dir) {
+                // Whatever somebody put there is theirs.
+                let _ = std::fs::remove_dir(dir);
+            }
         }
     }
 }
@@ -41,9 +55,12 @@ pub fn make_dirs(dirs: &[PathBuf]) -> Result<TemporaryDirs, PlaceError> {
         for name in missing {
             at.push(name);
             std::fs::create_dir(&at).map_err(step("cannot make the directory", &at))?;
-            made.0.push(at.clone());
+            made.made.push(at.clone());
         }
     }
+    // Where locks are not known, nobody else's are seen either.
+    let lock = |dir: &PathBuf| File::open(dir).ok().filter(|dir| dir.try_lock_shared().is_ok());
+    made.used = dirs.iter().filter_map(lock).collect();
     Ok(made)
 }
 
@@ -227,5 +244,10 @@ mod tests {
             assert!(dir.is_dir());
         }
         assert!(!top.path().join("a").exists() && top.path().exists());
+        let first = make_dirs(std::slice::from_ref(&dir)).unwrap();
+        let second = make_dirs(std::slice::from_ref(&dir)).unwrap();
+        drop(first);
+        assert!(dir.is_dir(), "another one is mounted there");
+        drop(second);
     }
 }

@@ -70,6 +70,10 @@ pub(crate) struct Explore {
     #[arg(long)]
     resume: bool,
 
+    /// With --resume, where the study was interrupted and could not remove its files: remove whatever has their names.
+    #[arg(long, requires = "resume")]
+    clean: bool,
+
     /// Client processes for FORGE's files, which leave it to mpirun. Default: one per I/O node, or
     /// all client ranks of the launcher.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(scenario::MAX_PROCESSES)))]
@@ -166,7 +170,7 @@ impl Explore {
         if let Some(Other::FromDarshan(c)) = self.other {
             return c.run();
         }
-        if std::env::var_os("FOREBAY_CONFIG").is_some() {
+        if ["FOREBAY_CONFIG", forebay_run::WITHIN].iter().any(|name| std::env::var_os(name).is_some()) {
             anyhow::bail!(
                 "this is inside of `forebay run`, through whose I/O nodes everything would go: start `forebay explore` by itself"
             );
@@ -195,6 +199,7 @@ impl Explore {
             at: self.at.as_deref(),
             out: &out,
             resume: self.resume,
+            clean: self.clean,
             processes: self.processes,
             standing: self.standing()?,
             preload: match self.via {
@@ -209,8 +214,8 @@ impl Explore {
         let kept = self.out.display().to_string();
         forebay_embed::before_exit("say how to go on", move || {
             eprintln!(
-                "interrupted; what is done is kept in {kept}: go on with --resume, which also removes the files that the \
-                 last run had no time to remove"
+                "interrupted; what is done is kept in {kept}: go on with --resume (and --clean, if the last run had no time to \
+                 remove its files)"
             );
         });
         match drive(request, &bar)? {
@@ -244,7 +249,8 @@ impl Explore {
         let page = self.out.join("report.html");
         let names: Vec<_> =
             self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
-        std::fs::write(&page, html(&report, &format!("I/O nodes: {}", names.join(", "))))?;
+        std::fs::write(&page, html(&report, &format!("I/O nodes: {}", names.join(", "))))
+            .with_context(|| format!("cannot write {}", page.display()))?;
         print!("{}", text(&report));
         println!("\nresults: {}\nreport:  {}", self.out.join("results.csv").display(), page.display());
         Ok(())

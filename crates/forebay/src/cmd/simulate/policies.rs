@@ -2,6 +2,7 @@
 
 use super::progress;
 use crate::cmd::args;
+use crate::output::complain;
 use anyhow::Context;
 use clap::Args;
 use forebay_policy::{CurveTable, FairConfig, PolicyKind, Settings};
@@ -86,14 +87,14 @@ impl Policies {
         let took = started.elapsed();
         bar.finish_and_clear();
         if self.timings {
-            eprintln!(
+            complain(&format!(
                 "{} sets × {} pool sizes × {} policies in {:.2} s on {} threads",
                 study.sets,
                 self.io_nodes.len(),
                 PolicyKind::ALL.len(),
                 took.as_secs_f64(),
                 rayon::current_num_threads()
-            );
+            ));
         }
         if let Some(path) = &self.plot {
             std::fs::write(path, charts::study(&study))
