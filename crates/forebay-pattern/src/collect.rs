@@ -261,8 +261,8 @@ impl Collector {
         file.requests = file.requests.wrapping_add(1);
     }
 
-    /// A request that arrived has been answered, having moved `bytes`, which may be fewer than it asked for. Every request that arrived
-    /// must be completed, also one that failed or whose client is gone.
+    /// A request that arrived has been answered, having moved `bytes`, which may be fewer than it asked for. Every
+    /// request that arrived must be completed, also one that failed or whose client is gone.
     #[inline]
     pub fn complete(&mut self, now: Nanos, flow: FlowId, op: OpKind, bytes: u64) {
         self.node.complete(now);

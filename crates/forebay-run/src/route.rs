@@ -2,6 +2,7 @@
 
 use crate::launch::Plan;
 use crate::mount::places;
+use crate::program::NOT_STARTED;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Client, Config, Reread};
 use forebay_embed::{Layer, Note};
@@ -189,7 +190,7 @@ pub fn inside(
     };
     if namespace::enter(socket, stage, dirs).is_err() {
         // It was told to whoever started this process.
-        return Ok((125, None));
+        return Ok((NOT_STARTED, None));
     }
     let mut becomes = Command::new(program);
     crate::sys::as_given(&mut becomes);

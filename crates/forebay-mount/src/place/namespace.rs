@@ -27,8 +27,8 @@ pub struct TemporaryDirs {
 
 impl Drop for TemporaryDirs {
     fn drop(&mut self) {
-        // Who cannot have it alone is not the only one.
-        let _ = self.used.iter().try_for_each(|dir| dir.unlock());
+        // Who cannot have it alone, once his own are let go, is not the only one.
+        self.used.clear();
         let alone = |dir: &Path| match File::open(dir) {
             Ok(dir) => !matches!(dir.try_lock(), Err(TryLockError::WouldBlock)),
             Err(_) => true,
