@@ -177,6 +177,8 @@ pub struct Core {
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Node>,
     jobs: BTreeMap<String, Job>,
+    /// Jobs that have ended of late, and when: nodes may still report what they did last.
+    ended: BTreeMap<String, Nanos>,
     limits: Limits,
     next_order: u64,
     next_decision: u64,
@@ -194,6 +196,9 @@ pub struct Core {
     complete: bool,
     actions: Vec<Action>,
 }
+
+/// By then all nodes have reported what a job that has ended did last.
+const LAST_WORD: Nanos = Nanos::from_secs(5);
 
 /// How often what was learned is stored while jobs run.
 const SAVE_EVERY: Nanos = Nanos::from_secs(30);
@@ -255,6 +260,7 @@ impl Core {
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
             jobs,
+            ended: BTreeMap::new(),
             limits: Limits::restore(&kept.limits, &kept.learned),
             next_decision,
             started: now,
@@ -288,6 +294,7 @@ impl Core {
             self.tell_all_mappings();
         }
         let lost = self.expire_nodes(now);
+        self.ended.retain(|_, at| now.since(*at) < LAST_WORD);
         let ended = self.expire_jobs(now);
         if let Some(cause) = ended.or(lost) {
             self.decide(now, &cause);

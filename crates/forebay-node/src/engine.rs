@@ -269,6 +269,9 @@ impl Engine {
         for (i, r) in ticket.batch.requests().iter().enumerate() {
             let moved = moved.get(i).copied().unwrap_or(r.len);
             s.collector.complete(now, r.flow, r.op, moved);
+            if moved < r.len && r.op == OpKind::Read {
+                s.collector.ended(r.flow, r.file, r.offset.saturating_add(moved));
+            }
         }
         s.queue.complete(now, ticket, moved);
         s.active -= 1;

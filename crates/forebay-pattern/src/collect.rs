@@ -75,6 +75,8 @@ struct File {
     requests: u32,
     /// Where the last request began; at first, where the first one begins.
     last: u64,
+    /// Where a read found its end, if one did.
+    end: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -245,7 +247,8 @@ impl Collector {
         flow.arrive(now, access);
         let sums = &mut flow.sums;
 
-        if access.offset != stream.end {
+        // Whoever has read less than asked for goes on where that ended.
+        if access.offset != stream.end && file.end != Some(access.offset) {
             let jump = access.offset.wrapping_sub(stream.end);
             sums.astray += 1;
             sums.jump_width += u128::from(access.offset.abs_diff(stream.end));
@@ -276,6 +279,14 @@ impl Collector {
                 let served = &mut flow.sums.served[op as usize];
                 *served = served.wrapping_add(bytes);
             }
+        }
+    }
+
+    /// A read has found the end of its file there: it moved fewer bytes than it asked for.
+    #[cold]
+    pub fn ended(&mut self, flow: FlowId, file: FileId, end: u64) {
+        if let Some(slot) = self.files.find((flow, file)) {
+            self.files.get_mut(slot).end = Some(end);
         }
     }
 
@@ -362,7 +373,7 @@ impl Collector {
         let (mut new_files, mut new_streams) = (0, 0);
         let file = self.files.find_or_add((access.flow, id), || {
             new_files = 1;
-            File { id, flow, touched: 0, requests: 0, last: offset }
+            File { id, flow, touched: 0, requests: 0, last: offset, end: None }
         })?;
         let stream = self.streams.find_or_add(StreamKey { flow: access.flow, client, file: id }, || {
             new_streams = 1;

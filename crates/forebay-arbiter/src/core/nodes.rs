@@ -267,10 +267,13 @@ impl Core {
         }
         for flow in &report.interval.flows {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
-            let Some(job) = self.jobs.get_mut(name) else { continue };
-            job.activity.add(now, id, span, flow);
-            job.activity.took(now, id, report.job_latencies.get(name).map_or(&[], Vec::as_slice));
-            self.limits.used(now, id, name, span, flow);
+            if let Some(job) = self.jobs.get_mut(name) {
+                job.activity.add(now, id, span, flow);
+                job.activity.took(now, id, report.job_latencies.get(name).map_or(&[], Vec::as_slice));
+                self.limits.used(now, id, name, span, flow);
+            } else if !self.ended.contains_key(name) {
+                continue;
+            }
             self.actions.push(Action::Record(row(now, id, name, flow)));
         }
         if span != Nanos::ZERO {

@@ -1,6 +1,7 @@
 //! Laws that hold whatever happens: no job is lost, epochs only grow, every job is on an admitted
 //! node whenever there is one, dead leases end jobs, and what was stored is the whole state.
 
+mod ended;
 mod restart;
 
 use super::*;

@@ -73,6 +73,23 @@ fn what_was_not_there_was_not_read() {
 }
 
 #[test]
+fn small_files_read_with_a_large_buffer_are_read_from_one_end_to_the_other() {
+    let mut c = Collector::new(Nanos::ZERO);
+    for file in 1..=20 {
+        for (offset, moved) in [(0, 4096), (4096, 0)] {
+            c.arrive(Nanos(100), &access(1, file, OpKind::Read, offset, 131_072));
+            c.complete(Nanos(200), FlowId(1), OpKind::Read, moved);
+            c.ended(FlowId(1), FileId(file), offset + moved);
+        }
+    }
+    let m = &c.close(Nanos(1000)).flows[0];
+    assert_eq!((m.judged, m.sequential, m.files), (20, 20, 20));
+    // Elsewhere is elsewhere.
+    c.arrive(Nanos(1100), &access(1, 1, OpKind::Read, 100, 131_072));
+    assert_eq!(c.close(Nanos(2000)).flows[0].sequential, 0);
+}
+
+#[test]
 fn time_between_arrivals() {
     let mut c = Collector::new(Nanos::ZERO);
     for now in [100, 200, 500] {
