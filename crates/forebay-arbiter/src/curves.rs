@@ -162,6 +162,18 @@ impl Curves {
         changes
     }
 
+    /// What is to be said to whoever names a scenario that the table does not have.
+    pub fn misses(&self, name: &str) -> Option<String> {
+        let all = &self.table.scenarios;
+        (!all.iter().any(|c| c.name == name)).then(|| match all.is_empty() {
+            true => format!("the arbiter has no table of curves, so the pattern {name:?} tells it nothing"),
+            false => format!(
+                "none of the {} patterns in the arbiter's table of curves is called {name:?}: it tells it nothing",
+                all.len()
+            ),
+        })
+    }
+
     /// What the table says.
     fn table(&self, asked: Asked<'_>) -> Option<(BTreeMap<u32, f64>, String)> {
         if let Some(name) = asked.scenario
@@ -291,6 +303,9 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         assert_eq!(at(&c, asked(&s, None, Some(&near)), 1), 50.0);
         assert_eq!(c.of(asked(&s, None, None)), None);
         assert_eq!(c.of(asked(&s, Some("no such"), None)), None);
+        assert!(c.misses("no such").unwrap().contains("none of the 2 patterns"));
+        assert_eq!(c.misses("a"), None);
+        assert!(Curves::default().misses("a").unwrap().contains("no table"));
     }
 
     #[test]

@@ -1,10 +1,48 @@
 //! Between a job and the arbiter, as JSON over HTTP.
 
+use forebay_types::exposition::OTHERS;
 use forebay_types::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// As which job somebody comes who is to control an I/O node, unless it lets in only another one. No job has this name.
 pub const CONTROL_JOB: &str = "forebay-control";
+
+/// The longest name of a job, application or user, in bytes.
+pub const LONGEST: usize = 255;
+
+/// Refuses what cannot be printed, or is too long.
+pub fn printable(name: &str) -> Result<(), String> {
+    if name.len() > LONGEST {
+        return Err(format!("longer than {LONGEST} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("has control characters".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses what no job can be called.
+pub fn check_name(id: &str) -> Result<(), String> {
+    printable(id)?;
+    match id {
+        _ if id.contains('/') => Err("has a slash".to_owned()),
+        CONTROL_JOB => Err(format!("{id} is whoever controls an I/O node")),
+        OTHERS => Err(format!("{id} stands for all jobs that are not named in metrics")),
+        _ => Ok(()),
+    }
+}
+
+/// What a job or an application can be called that comes nearest to the name of a file.
+pub fn fitting(name: &str) -> String {
+    let mut fit: String = name.chars().map(|c| if c.is_control() || c == '/' { '-' } else { c }).collect();
+    if fit.is_empty() || matches!(&*fit, CONTROL_JOB | OTHERS) {
+        fit.insert_str(0, "job-");
+    }
+    while fit.len() > LONGEST {
+        fit.pop();
+    }
+    fit
+}
 
 /// `POST /v1/jobs`: a job begins. Posting the same id again (after the arbiter was away) renews it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +137,9 @@ pub struct JobGrant {
     pub spare: Vec<String>,
     /// Why it got those, in one sentence.
     pub reason: String,
+    /// What is not as whoever began the job may think.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `PUT /v1/jobs/ID/nodes`: an admin wants the job on these I/O nodes, whatever the policy says; the
@@ -118,4 +159,18 @@ pub struct Problem {
     /// Where the arbiter that leads is, from one that does not and knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_to_fit_is_taken() {
+        let long = "ü".repeat(200);
+        for name in ["app", "a\nb", "(others)", "forebay-control", "", "a b 🦀", &long] {
+            assert_eq!(check_name(&fitting(name)), Ok(()), "{name:?}");
+        }
+        assert_eq!((fitting("app").as_str(), fitting("a\n/b").as_str()), ("app", "a--b"));
+    }
 }

@@ -39,6 +39,20 @@ impl RunDir {
         )))
     }
 
+    /// Removes what programs that were killed have left below `base`, where whoever asks is alone.
+    pub fn sweep(base: &Path) {
+        let made = |name: &str| {
+            let numbers = name.strip_prefix("forebay-").and_then(|rest| rest.split_once('-'));
+            numbers.is_some_and(|(pid, n)| [pid, n].iter().all(|n| n.parse::<u32>().is_ok()))
+        };
+        for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+            let directory = entry.file_type().is_ok_and(|t| t.is_dir());
+            if directory && entry.file_name().to_str().is_some_and(made) {
+                remove(&entry.path(), Instant::now() + REMOVAL);
+            }
+        }
+    }
+
     /// One in memory if there is a memory file system, so that nothing but what is measured takes time.
     pub fn in_memory() -> Result<RunDir, EmbedError> {
         RunDir::create(&memory())

@@ -39,3 +39,4 @@ pub use report_file::ReportFile;
 pub use route::{Via, WITHIN, inside};
 pub use signals::Signals;
 pub use survivors::rest;
+pub use sys::output_was_closed;

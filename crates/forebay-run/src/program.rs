@@ -257,6 +257,7 @@ impl Program {
         let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {
                 let registered = Registered::new(arbiter, *request, patience)?;
+                registered.grant.notes.iter().for_each(|note| (self.warn)(note));
                 let config = self.client_config(&registered.grant)?;
                 try_exports(&config, self.warn)?;
                 let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;

@@ -19,6 +19,18 @@ extern "C" fn look() {
             given |= 1 << fd;
         }
     }
+    if given & 1 << libc::STDOUT_FILENO != 0 {
+        // The runtime would put there what takes everything, and a command whose output is lost would say that all
+        // went well. Programs that this one starts do not get it.
+        // SAFETY: a name that ends in a zero; the numbers are this process's own, and nobody else has any yet.
+        unsafe {
+            let full = libc::open(c"/dev/full".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if full != -1 && full != libc::STDOUT_FILENO {
+                libc::dup3(full, libc::STDOUT_FILENO, libc::O_CLOEXEC);
+                libc::close(full);
+            }
+        }
+    }
     for signal in 1..=LAST_SIGNAL {
         // SAFETY: sigaction is plain data, for which zeros are a value; without a new action, only asks.
         let ignored = unsafe {
@@ -32,7 +44,8 @@ extern "C" fn look() {
     GIVEN.store(given, Relaxed);
 }
 
-// SAFETY: the loader calls it once, before main and before other threads; it only asks the kernel.
+// SAFETY: the loader calls it once, before main and before other threads; it only asks the kernel, and fills a
+// descriptor that nobody has.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
@@ -40,6 +53,11 @@ static LOOK: extern "C" fn() = look;
 /// Whoever started this process wanted its signal to be ignored, as `nohup` does.
 pub(crate) fn was_ignored(signal: i32) -> bool {
     signal <= LAST_SIGNAL && GIVEN.load(Relaxed) & (1 << (FIRST_SIGNAL + signal)) != 0
+}
+
+/// Whoever started this process closed its standard output.
+pub fn output_was_closed() -> bool {
+    GIVEN.load(Relaxed) & (1 << libc::STDOUT_FILENO) != 0
 }
 
 /// Sends a signal to a process, also one that has only a number.

@@ -222,7 +222,9 @@ fn unfit(map: &Map<String, Value>, error: &serde_json::Error) -> String {
         _ if why.starts_with("invalid value: integer") => {
             format!("`{key}={value}` is out of range: 1 to {MOST}")
         }
-        "u8" | "u16" | "u32" | "u64" | "usize" => format!("`{key}={value}`: this is a whole number, from 0"),
+        "u8" | "u16" | "u32" | "u64" | "usize" => {
+            format!("`{key}={value}`: give a whole number from 1 to {MOST}")
+        }
         "f32" | "f64" => format!("`{key}={value}`: this is a number"),
         "a boolean" => format!("`{key}={value}`: this is `true` or `false`"),
         _ if why.starts_with("unknown field") => why,
@@ -401,8 +403,8 @@ mod tests {
             ("sfq-d-plus:depth=0", "out of range"),
             ("capped:rate=0", "out of range"),
             ("fifo:merge=2,merge=3", "given twice"),
-            ("sfq-d:depth=many", "`depth=many`: this is a whole number"),
-            ("sfq-d-plus:depth=-1", "`depth=-1`: this is a whole number"),
+            ("sfq-d:depth=many", "`depth=many`: give a whole number from 1 to 1048576"),
+            ("sfq-d-plus:depth=-1", "`depth=-1`: give a whole number from 1 to 1048576"),
             ("hbrr:quantum=99999999999", "`quantum=99999999999` is out of range: 1 to 1048576"),
             ("hbrr:quantum=18446744073709551616", "is out of range: 1 to 1048576"),
             ("twins:window=soon", "`window=soon`: "),

@@ -2,12 +2,11 @@
 //! compute nodes, 240 I/O nodes, one for 512 compute nodes by default, jobs in the proportions of
 //! the DFRA paper's Table 4.
 
-use crate::stats::Summary;
+use crate::stats::{Summary, Tally};
 use forebay_policy::dfra::{Conclusion, DfraConfig, IoProfile, Refusal};
 use forebay_policy::{Dfra, Job, Policy, PolicyError, Pool, Reason};
 use forebay_types::IoMode;
 use forebay_types::Nanos;
-use forebay_types::stats::quantile;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -88,7 +87,7 @@ struct Past {
 }
 
 /// Draws `jobs` jobs in the proportions of Table 4, in random order.
-fn history(jobs: u32, seed: u64) -> Vec<Past> {
+fn history(jobs: u32, seed: u64) -> impl Iterator<Item = Past> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let part = |n: u32| (f64::from(n) * f64::from(jobs) / f64::from(TABLE_4.jobs)).round() as u32;
     let (volume, parallelism) = (part(TABLE_4.volume), part(TABLE_4.parallelism));
@@ -97,7 +96,7 @@ fn history(jobs: u32, seed: u64) -> Vec<Past> {
     let mut drawn: Vec<Kind> = kinds.iter().flat_map(|&(k, n)| std::iter::repeat_n(k, n as usize)).collect();
     drawn.truncate(jobs as usize);
     drawn.shuffle(&mut rng);
-    drawn.into_iter().enumerate().map(|(i, kind)| kind.draw(i, &mut rng)).collect()
+    drawn.into_iter().enumerate().map(move |(i, kind)| kind.draw(i, &mut rng))
 }
 
 #[derive(Clone, Copy)]
@@ -192,7 +191,7 @@ pub fn replay(
         benefit_node_hours: 0.0,
     };
     let mut hours = (0.0, 0.0);
-    let (mut times, mut in_use, mut at_once) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut times, mut in_use, mut at_once) = (Tally::default(), Tally::default(), Tally::default());
     let mut running: Vec<Job> = Vec::new();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     // Another stream than the one the jobs are drawn from.
@@ -217,7 +216,7 @@ pub fn replay(
 
         let before = clock();
         let decision = dfra.decide(&running, &pool)?;
-        times.push(clock().since(before).0 as f64 / 1e3);
+        times.add(clock().since(before).0);
 
         let last = running.len() - 1;
         let node_hours = f64::from(running[last].compute_nodes) * past.duration / 3600.0;
@@ -239,17 +238,15 @@ pub fn replay(
         for node in decision.jobs.iter().filter_map(|j| j.nodes.as_ref()).flatten() {
             used[node.0 as usize] = true;
         }
-        in_use.push(used.iter().filter(|&&u| u).count() as f64);
-        at_once.push(running.len() as f64);
+        in_use.add(used.iter().filter(|&&u| u).count() as u64);
+        at_once.add(running.len() as u64);
         ends.push(Reverse((((now + past.duration) * 1e3) as u64, id)));
         done();
     }
-    counts.io_nodes_in_use = Summary::of(in_use);
-    counts.running = Summary::of(at_once);
+    counts.io_nodes_in_use = in_use.summary(1.0);
+    counts.running = at_once.summary(1.0);
     counts.benefit_node_hours = hours.0 / hours.1;
-    if !times.is_empty() {
-        counts.decision_us_p99 = quantile(&times, 0.99);
-    }
-    counts.decision_us = Summary::of(times);
+    counts.decision_us_p99 = times.quantile(0.99) / 1e3;
+    counts.decision_us = times.summary(1e3);
     Ok(counts)
 }

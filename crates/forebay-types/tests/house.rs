@@ -182,3 +182,24 @@ fn nothing_is_written_twice() {
     assert!(seen.len() > 10_000, "the sources were read");
     assert!(repeats.is_empty(), "one piece of code can serve both: {repeats:#?}");
 }
+
+/// Whoever meets a variable of ours finds out what it is.
+#[test]
+fn variables_of_the_environment_are_in_the_table() {
+    let table = read("docs/INSTALL.md");
+    // Of the build, of tests and of the tools that make both.
+    let own = ["FOREBAY_VERSION", "FOREBAY_PRELOAD_LIBRARY"];
+    let mut seen = std::collections::BTreeSet::new();
+    for file in product_sources("crates").iter().filter(|f| !f.to_string_lossy().contains("forebay-testkit"))
+    {
+        for (_, line) in product_lines(file) {
+            for rest in line.split("\"FOREBAY_").skip(1) {
+                let name: String = rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
+                seen.insert(format!("FOREBAY_{name}"));
+            }
+        }
+    }
+    let told = |name: &String| table.contains(&format!("`{name}`")) || own.contains(&name.as_str());
+    let missing: Vec<&String> = seen.iter().filter(|name| !told(name)).collect();
+    assert!(seen.len() > 10 && missing.is_empty(), "docs/INSTALL.md does not tell of {missing:?}");
+}

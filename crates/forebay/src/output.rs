@@ -48,6 +48,7 @@ pub(crate) fn lost(error: &std::io::Error) -> ExitCode {
 }
 
 fn full(why: &str) -> ExitCode {
+    let why = if forebay_run::output_was_closed() { "it is closed" } else { why };
     complain(&format!("cannot write to standard output: {why}"));
     ExitCode::from(1)
 }
@@ -55,6 +56,11 @@ fn full(why: &str) -> ExitCode {
 /// An error for a person, on standard error; if nobody reads that, the exit status has to do.
 pub(crate) fn complain(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {what}");
+}
+
+/// That a service is ready, to whoever may be listening: it serves all the same.
+pub(crate) fn announce(to: impl std::os::fd::AsFd, what: &str) {
+    let _ = rustix::io::write(to, format!("{what}\n").as_bytes());
 }
 
 /// Why printing failed, if that is what the panic is about.

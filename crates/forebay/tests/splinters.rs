@@ -5,9 +5,14 @@ mod user;
 
 use forebay_testkit::{ArbiterSpec, Process, Signal, Site, ends_within_a_second};
 use std::fs::File;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use user::{asked_to_end, forebay, outcome, refused, repository, run, secret};
+use user::{asked_to_end, forebay, outcome, refused, repository, run, secret, until};
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
 
 /// Commands that print more than a line, each with what it needs.
 fn printers() -> Vec<Vec<String>> {
@@ -52,6 +57,54 @@ fn the_disk_is_full() {
     }
 }
 
+/// As other tools have it; without anything to print, all is well.
+#[test]
+fn the_output_is_closed() {
+    let closed = |args: &[String]| {
+        let mut sh = Command::new("sh");
+        sh.args(["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_forebay")]).args(args);
+        outcome(&sh.output().unwrap())
+    };
+    for args in printers() {
+        let (status, _, says) = closed(&args);
+        assert_eq!(status, Some(1), "{args:?}");
+        assert_eq!(says, "forebay: cannot write to standard output: it is closed\n", "{args:?}");
+    }
+    // The program finds it as it was given.
+    let dir = tempfile::tempdir().unwrap();
+    let at = text(dir.path());
+    let run = |script: &str| {
+        let args = ["run", "--quiet", "--at", &at, "--", "sh", "-c", script];
+        closed(&args.map(str::to_owned))
+    };
+    assert_eq!(run("test ! -e /proc/self/fd/1; exit 3").0, Some(3));
+    let (status, _, says) = run("ls /proc/$$/fd/1 >&2");
+    assert!(status != Some(0) && says.contains("No such file"), "{says}");
+}
+
+/// Services serve, though nobody hears that they are ready.
+#[test]
+fn a_service_does_not_need_a_listener() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (text(dir.path()), secret(dir.path()));
+    let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &at];
+    let state = text(&dir.path().join("state"));
+    let arbiter = ["arbiter", "--listen", "127.0.0.1:0", "--secret-file", &secret, "--state", &state];
+    for args in [&node[..], &arbiter[..]] {
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let mut child = forebay(args).stdout(full()).stderr(full()).spawn().unwrap();
+        let listens = || {
+            let sockets = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
+            sockets.filter_map(|e| std::fs::read_link(e.path()).ok()).any(|l| text(&l).starts_with("socket:"))
+        };
+        until("it listens", listens);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(child.try_wait().unwrap(), None, "{args:?} has ended");
+        let (status, _) = asked_to_end(child, Signal::TERM);
+        assert_eq!(status.code(), Some(0), "{args:?}");
+    }
+}
+
 #[test]
 fn values_that_make_no_sense_are_refused_with_the_range() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,6 +115,20 @@ fn values_that_make_no_sense_are_refused_with_the_range() {
         refused(&["run", "--at", &at, &deadline, "--", "true"], 125, &["--deadline", "0.1 to 86400 seconds"]);
     }
     refused(&["run", "--at", &at, "--io-nodes", "0", "--", "true"], 125, &["1..=256"]);
+    let long = "n".repeat(256);
+    for (name, why) in [
+        ("a/b", "has a slash"),
+        ("a\nb", "has control characters"),
+        ("", "a job has a name"),
+        ("(others)", "stands for all jobs"),
+        ("forebay-control", "controls an I/O node"),
+        (&long, "longer than 255 bytes"),
+    ] {
+        refused(&["run", "--at", &at, "--job", name, "--", "true"], 125, &["--job", why]);
+    }
+    for (scheduler, range) in [("sfq-d:depth=many", "1 to 1048576"), ("hbrr:quantum=-3", "1 to 1048576")] {
+        refused(&["run", "--at", &at, "--scheduler", scheduler, "--", "true"], 125, &[range]);
+    }
     let quantum = ["hbrr:quantum=0", "wfq:quantum=0", "aioli:quantum=0KiB", "mlf:quantum=0"];
     for scheduler in quantum.into_iter().chain(["sfq-d:depth=0", "sfq-d-plus:depth=0"]) {
         let args = ["run", "--at", &at, "--scheduler", scheduler, "--", "true"];

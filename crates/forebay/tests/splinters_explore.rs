@@ -102,7 +102,9 @@ fn an_interrupted_study_leaves_only_results() {
         assert!(!file.exists(), "the study's file is left");
         assert_eq!(std::fs::read_to_string(other).unwrap(), "mine");
         let hidden = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("forebay-");
-        assert_eq!(std::fs::read_dir(study.out()).unwrap().flatten().filter(hidden).count(), 0);
+        for dir in [study.out(), study.out().join("runs")] {
+            assert_eq!(std::fs::read_dir(dir).unwrap().flatten().filter(hidden).count(), 0);
+        }
     }
 }
 
@@ -142,12 +144,16 @@ fn what_a_study_had_no_time_to_remove_goes_when_it_goes_on() {
     // As one that was killed leaves it.
     std::fs::write(study.out().join("unfinished"), "").unwrap();
     std::fs::write(study.dir.path().join("f"), "left").unwrap();
+    let [left, mine] = ["runs/forebay-4711-0", "runs/forebay-mine"].map(|name| study.out().join(name));
+    std::fs::create_dir_all(&mine).unwrap();
+    std::fs::create_dir_all(left.join("deep")).unwrap();
     // Or somebody has made it since.
     refused(&study.args(&["--resume"]), 1, &["is there already: most likely", "--resume --clean"]);
     assert_eq!(std::fs::read_to_string(study.dir.path().join("f")).unwrap(), "left");
     let (status, _, says) = user::run(&study.args(&["--resume", "--clean"]));
     assert_eq!(status, Some(0), "{says}");
     assert!(!study.dir.path().join("f").exists() && !study.out().join("unfinished").exists());
+    assert!(!left.exists() && mine.exists());
     // Without that, it is somebody's.
     std::fs::write(study.dir.path().join("f"), "mine").unwrap();
     refused(&study.args(&["--resume", "--clean", "--repeat", "2"]), 1, &["is there already"]);

@@ -379,3 +379,18 @@ fn names_that_the_nodes_do_not_export_are_refused_before_the_job_starts() {
     assert_eq!(output.status.code(), Some(0), "{:?}", outcome(&output));
     assert!(ran.exists());
 }
+
+/// A pattern that the arbiter's table does not have tells it nothing, which is said.
+#[test]
+fn a_pattern_that_nobody_knows_is_told() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _node = site.node(0, arbiter.url());
+    let (at, secret) = ("/seen=data", text(&site.secret_file()));
+    let with = ["run", "--quiet", "--at", at, "--arbiter", arbiter.url(), "--secret-file", &secret];
+    let (status, _, says) = run(&[&with[..], &["--pattern", "no-such", "--", "true"]].concat());
+    assert_eq!(status, Some(0), "{says}");
+    assert!(says.contains("no table of curves") && says.contains("no-such"), "{says}");
+    let (status, _, says) = run(&[&with[..], &["--", "true"]].concat());
+    assert_eq!((status, says.as_str()), (Some(0), ""));
+}

@@ -2,11 +2,10 @@
 
 use super::{Action, Activity, Core, Job, unix_ms};
 use crate::store::{Change, StoredJob};
-use forebay_control::job::{CONTROL_JOB, JobGrant, JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
+use forebay_control::job::{
+    JobGrant, JobRequest, LONGEST, MOST_HOSTS, MOST_HOSTS_BYTES, check_name, printable,
+};
 use forebay_types::{Epoch, Identity, Nanos, NodeId};
-
-/// The longest name of a job, application or user.
-const LONGEST: usize = 255;
 
 /// Why the arbiter says no.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -175,6 +174,9 @@ impl Core {
 
     fn forget_job(&mut self, now: Nanos, id: &str) {
         let Some(job) = self.jobs.remove(id) else { return };
+        if self.ended.len() < self.config.max_jobs {
+            self.ended.insert(id.to_owned(), now);
+        }
         let run = self.runs.record(unix_ms(now), job.scale(), &job.activity);
         self.actions.push(Action::Persist(Change::JobEnded(id.to_owned())));
         self.actions.extend(run.into_iter().map(Action::Persist));
@@ -204,6 +206,7 @@ impl Core {
             addresses: job.stored.addresses.clone(),
             spare: self.nodes.iter().filter_map(spare).take(64).collect(),
             reason: job.reason.clone(),
+            notes: job.stored.request.pattern.iter().filter_map(|name| self.curves.misses(name)).collect(),
         })
     }
 }
@@ -214,27 +217,14 @@ fn unknown(id: &str) -> Refusal {
 
 fn check(r: &JobRequest) -> Result<(), Refusal> {
     let invalid = |what: String| Err(Refusal::Invalid(what));
-    let named = [("id", &r.id), ("app", &r.app), ("user", &r.user), ("account", &r.account)];
+    check_name(&r.id).map_err(|why| Refusal::Invalid(format!("id: {why}")))?;
+    let named = [("app", &r.app), ("user", &r.user), ("account", &r.account)];
     for (name, text) in named.into_iter().chain(r.hosts.iter().map(|host| ("hosts", host))) {
-        if text.len() > LONGEST {
-            return invalid(format!("{name}: longer than {LONGEST} bytes"));
-        }
-        if text.chars().any(char::is_control) {
-            return invalid(format!("{name}: has control characters"));
-        }
+        printable(text).map_err(|why| Refusal::Invalid(format!("{name}: {why}")))?;
     }
     let bytes = r.hosts.iter().map(String::len).sum::<usize>();
     if r.hosts.len() > MOST_HOSTS || bytes > MOST_HOSTS_BYTES {
         return invalid(format!("hosts: more than {MOST_HOSTS}, or of more than {MOST_HOSTS_BYTES} bytes"));
-    }
-    if r.id.contains('/') {
-        return invalid("id: has a slash".to_owned());
-    }
-    if r.id == CONTROL_JOB {
-        return invalid(format!("id: {} is whoever controls an I/O node", r.id));
-    }
-    if r.id == forebay_types::exposition::OTHERS {
-        return invalid(format!("id: {} stands for all jobs that are not named in metrics", r.id));
     }
     for (name, n) in [("compute_nodes", r.compute_nodes), ("processes", r.processes), ("weight", r.weight)] {
         if n == 0 || n > 10_000_000 {

@@ -6,6 +6,7 @@ use super::machine::{Launched, Local, Machine};
 use super::prepare::{self, CannotRun, Library};
 use super::{Results, RunError, Standing, Study, Via, plan};
 use crate::scenario::Scenario;
+use forebay_embed::RunDir;
 use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -137,6 +138,9 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
 
     let claims = Claims::of(&scenarios, &root);
     let unfinished = results.begin().map_err(StudyError::Results)?;
+    // Nobody else has anything there.
+    let scratch = results.runs();
+    RunDir::sweep(&scratch);
     if unfinished && request.clean {
         claims.remove();
     }
@@ -149,7 +153,6 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
         }
     })?;
 
-    let scratch = out.to_owned();
     let study = Study { root, via, standing, scratch, listener: &listener, token, stop };
     watch.begin(runs.len(), results.done().len());
     for (number, run) in runs.iter().enumerate() {

@@ -93,6 +93,11 @@ impl Results {
         &self.done
     }
 
+    /// Where each run's record is.
+    pub(super) fn runs(&self) -> PathBuf {
+        self.dir.join("runs")
+    }
+
     /// The CSV file.
     pub fn csv_path(&self) -> PathBuf {
         self.dir.join("results.csv")
@@ -155,7 +160,7 @@ impl Results {
         let mark =
             if plain == record.scenario { String::new() } else { format!("-{:08x}", mark(&record.scenario)) };
         let name = format!("{plain}{mark}-ion{}-rep{}.json", record.io_nodes, record.repetition);
-        fs::write(self.dir.join("runs").join(name), serde_json::to_vec_pretty(record)?)?;
+        fs::write(self.runs().join(name), serde_json::to_vec_pretty(record)?)?;
         self.summary.write_all(record.forge_summary().as_bytes())?;
         self.summary.write_all(b"\n")?;
         for row in record.rows() {

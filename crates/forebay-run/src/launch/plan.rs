@@ -95,7 +95,7 @@ impl Plan {
 
     /// The program's name.
     pub fn app(&self) -> String {
-        crate::name(self.program())
+        forebay_control::job::fitting(&crate::name(self.program()))
     }
 
     /// The hosts of the job, as far as they are known: those of the program, or, where their processes come

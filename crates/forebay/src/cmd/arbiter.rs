@@ -74,7 +74,7 @@ impl ArbiterArgs {
         let config = self.configure()?;
         let stands_alone = !self.die_with_parent;
         forebay_arbiter::daemon::run(config, self.ha, |url| {
-            println!("listening on {url}");
+            crate::output::announce(std::io::stdout(), &format!("listening on {url}"));
             if stands_alone {
                 super::service::ready();
             }

@@ -68,6 +68,12 @@ pub(crate) fn kib(text: &str) -> Result<u64, String> {
     given.ok_or_else(|| "give KiB from 1 to 1048576, or a size of whole KiB, as in 64K or 1MiB".to_owned())
 }
 
+/// The name of a job.
+pub(crate) fn job(text: &str) -> Result<String, String> {
+    let given = Some(text.to_owned()).filter(|t| !t.is_empty()).ok_or("a job has a name")?;
+    forebay_control::job::check_name(text).map(|()| given)
+}
+
 /// A share of a whole.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     number(0.0..=1.0)(text)

@@ -57,7 +57,7 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     secret_file: Option<PathBuf>,
     /// The job's name, as the I/O nodes know it [default: mount; with an arbiter, one that it makes up].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
     /// What the kernel may keep.
     #[arg(long, value_enum, default_value_t = Keep::Strict)]

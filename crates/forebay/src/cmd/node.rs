@@ -65,7 +65,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "HOW")]
     protect: Option<Protect>,
     /// Let in only this job. Without it, any job that knows the secret, each a flow of its own.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
     /// Read settings from this file; the command line goes before it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -139,7 +139,8 @@ impl NodeArgs {
         );
         daemon::run(config, &told, |ready| {
             if nobody_told {
-                eprintln!("listening on {}", ready.addresses.join(", "));
+                let at = ready.addresses.join(", ");
+                crate::output::announce(std::io::stderr(), &format!("listening on {at}"));
             }
             if stands_alone {
                 super::service::ready();

@@ -146,7 +146,7 @@ pub(crate) struct Run {
     scheduler: Option<SchedulerConfig>,
     /// The job's name in reports and shares [default: the program's name; with an arbiter, one that it
     /// makes up].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
     /// The program and its arguments, after `--`.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]

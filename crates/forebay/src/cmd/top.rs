@@ -64,7 +64,10 @@ impl Top {
                 nodes.iter().filter_map(ask).flatten().collect()
             })
         });
-        forebay_top::watch(self.at.client()?, ranks, &options, &stop)?;
+        match forebay_top::watch(self.at.client()?, ranks, &options, &stop) {
+            Err(forebay_top::WatchError::Output(e)) => return Ok(crate::output::lost(&e)),
+            watched => watched?,
+        }
         Ok(match by.load(Relaxed) as u8 {
             0 => ExitCode::SUCCESS,
             signal => ExitCode::from(128 + signal),
