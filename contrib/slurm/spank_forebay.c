@@ -37,7 +37,7 @@ static char settings[5][LONGEST];
 static int patience = 60;
 /* What was begun here: by a batch script's host, or by srun. */
 static char begun[128];
-/* For the helper, of srun: whose end is the step's, and the job. */
+/* For the helper: the process whose end is the job's; of srun, the job, too. */
 static char watched[64], owner[64];
 
 static int chosen(int value, const char *text, int remote)
@@ -138,10 +138,10 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		if (settings[i][0])
 			env[n++] = settings[i];
-	if (watched[0]) {
+	if (watched[0])
 		env[n++] = watched;
+	if (owner[0])
 		env[n++] = owner;
-	}
 	env[n] = NULL;
 	/* user_init has changed the effective ids only; the groups are the user's then. */
 	if (geteuid() != uid && geteuid() == 0 && setgroups(1, &gid))
@@ -291,8 +291,11 @@ int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 	is = name(sp, key, sizeof(key), &job, &step);
 	if (is <= 0)
 		return is;
-	if (step == SLURM_BATCH_SCRIPT)
+	if (step == SLURM_BATCH_SCRIPT) {
 		strcpy(begun, key);
+		/* If this process is killed nobody else will release the job. */
+		snprintf(watched, sizeof(watched), "FOREBAY_SLURM_WATCH=%d", (int)getpid());
+	}
 	char *call_argv[] = {helper, "start", key, step == SLURM_BATCH_SCRIPT ? "0" : "1", spec, NULL};
 	if (call(sp, call_argv, patience + 10)) {
 		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);

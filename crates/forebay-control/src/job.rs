@@ -3,6 +3,7 @@
 use forebay_types::exposition::OTHERS;
 use forebay_types::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// As which job somebody comes who is to control an I/O node, unless it lets in only another one. No job has this name.
 pub const CONTROL_JOB: &str = "forebay-control";
@@ -140,6 +141,9 @@ pub struct JobGrant {
     /// What is not as whoever began the job may think.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Where the site has a fixed map: by host, the address of the one that serves it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fixed: BTreeMap<String, String>,
 }
 
 /// `PUT /v1/jobs/ID/nodes`: an admin wants the job on these I/O nodes, whatever the policy says; the
