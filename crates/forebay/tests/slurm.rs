@@ -117,6 +117,26 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert!((0..4).all(|n| read(&format!("array-{n}")) == format!("{n}\n")));
     nothing_left(&site, "an array");
 
+    // A job that brings hardly any environment, nor do its steps.
+    let bare = "echo x > /fwd/bare; /usr/bin/srun -N 2 -n 2 /bin/sh -c 'echo x > /fwd/bare-$SLURM_PROCID'\n";
+    std::fs::write(shared.join("bare.sh"), format!("#!/bin/sh\n{bare}")).unwrap();
+    let (out, _) = site
+        .shell("sbatch --wait -N 2 --export=HOME,FOREBAY_CA --forebay=/fwd=data -o /mnt/bare /mnt/bare.sh");
+    let output = std::fs::read_to_string(shared.join("bare")).unwrap_or_default();
+    assert!(out.status.success(), "{}\n{output}", said(&out));
+    assert_eq!(["bare", "bare-0", "bare-1"].map(read), ["x\n", "x\n", "x\n"], "{output}");
+    nothing_left(&site, "a job without an environment");
+
+    // What cannot be done is said where the job's output goes; the host stays in service.
+    let (out, _) =
+        site.shell("sbatch --wait -N 1 --forebay=/fwd=nothing -o /mnt/refused --wrap 'touch /mnt/ran'");
+    let output = std::fs::read_to_string(shared.join("refused")).unwrap_or_default();
+    assert!(!out.status.success() && !shared.join("ran").exists(), "{}\n{output}", said(&out));
+    assert!(output.contains("the task is not started"), "{output}");
+    nothing_left(&site, "a job that could not be registered");
+    let (out, _) = site.shell("sinfo -h -p main -t idle,alloc,mix,comp -o %D");
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "3", "{}", said(&out));
+
     // Cancelled, and queued again, while it runs.
     let lasting = "#!/bin/sh\necho run >> /fwd/lasting\nsleep 600\n";
     std::fs::write(shared.join("lasting.sh"), lasting).unwrap();
@@ -143,7 +163,7 @@ fn sbatch_scancel_arrays_and_requeue() {
     nothing_left(&site, "scancel");
 
     // What watches over the batch script is killed, and cannot release the job any more.
-    let (out, _) = site.shell("sbatch --parsable --no-requeue -w c1 --forebay=/fwd=data -o /mnt/orphan --wrap 'echo x > /fwd/orphan; sleep 600'");
+    let (out, _) = site.shell("sbatch --parsable --no-requeue -w c1 --forebay=/fwd=data -o /mnt/orphan --wrap 'echo x > /fwd/orphan; sleep 8'");
     let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     until(PATIENCE, "it runs", || (read("orphan") == "x\n").then_some(()));
     site.hosts.ok("c1", &format!("pkill -KILL -f 'slurmstepd: [[]{id}[.]batch'"));
