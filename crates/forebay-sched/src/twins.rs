@@ -36,12 +36,40 @@ struct Server {
     served: u64,
 }
 
+/// The servers that have something waiting, a bit each: windows are short, and there may be hundreds.
+#[derive(Debug)]
+struct Waiting(Vec<u64>);
+
+impl Waiting {
+    fn of(servers: usize) -> Waiting {
+        Waiting(vec![0; servers.div_ceil(64)])
+    }
+
+    fn set(&mut self, server: usize, waits: bool) {
+        let (word, bit) = (server / 64, 1 << (server % 64));
+        if waits { self.0[word] |= bit } else { self.0[word] &= !bit }
+    }
+
+    /// The first from there on, in the order of their numbers.
+    fn from(&self, server: usize) -> Option<usize> {
+        let first = self.0.get(server / 64)? & (u64::MAX << (server % 64));
+        let later = self.0.iter().enumerate().skip(server / 64 + 1).map(|(i, w)| (i, *w));
+        let (word, bits) = std::iter::once((server / 64, first)).chain(later).find(|(_, bits)| *bits != 0)?;
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    fn all(&self) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.from(0), |at| self.from(at + 1))
+    }
+}
+
 /// Serves one data server per time window.
 #[derive(Debug)]
 pub struct Twins {
     window: Nanos,
     node: u64,
     servers: Vec<Server>,
+    waiting: Waiting,
     /// The last window that began here.
     current: u64,
     /// Names and attributes belong to no data server and wait for no window.
@@ -58,6 +86,7 @@ impl Twins {
             window: Nanos(config.window.0.max(1)),
             node: u64::from(site.node),
             servers: vec![Server::default(); site.servers.max(1) as usize],
+            waiting: Waiting::of(site.servers.max(1) as usize),
             current: 0,
             metadata: Run::default(),
             metadata_was_last: false,
@@ -74,9 +103,8 @@ impl Twins {
     /// A server passed over for too long; asked once a window.
     fn overdue(&self, window: u64) -> Option<usize> {
         let patience = PATIENCE * self.servers.len() as u64;
-        let waiting = self.servers.iter().enumerate().filter(|(_, s)| !s.requests.is_empty());
-        let late = waiting.filter(|(_, s)| window.saturating_sub(s.served) > patience);
-        late.min_by_key(|(_, s)| s.served).map(|(i, _)| i)
+        let late = |i: &usize| window.saturating_sub(self.servers[*i].served) > patience;
+        self.waiting.all().filter(late).min_by_key(|i| self.servers[*i].served)
     }
 
     fn turn(&self, window: u64) -> usize {
@@ -92,10 +120,11 @@ impl Scheduler for Twins {
             return;
         }
         // A server beyond the configured number shares a window with another.
-        let server = r.server.0 as usize % self.servers.len();
-        let server = &mut self.servers[server];
+        let number = r.server.0 as usize % self.servers.len();
+        let server = &mut self.servers[number];
         if server.requests.is_empty() {
             server.served = now.0 / self.window.0;
+            self.waiting.set(number, true);
         }
         server.requests.push(r);
     }
@@ -107,15 +136,17 @@ impl Scheduler for Twins {
         let window = now.0 / self.window.0;
         let begins = std::mem::replace(&mut self.current, window) != window;
         let overdue = if begins { self.overdue(window) } else { None };
-        let turn = self.turn(window);
-        let server = &mut self.servers[overdue.unwrap_or(turn)];
+        let number = overdue.unwrap_or_else(|| self.turn(window));
+        let server = &mut self.servers[number];
         let data_first = self.metadata_was_last && !server.requests.is_empty();
         self.metadata_was_last = !data_first && !self.metadata.is_empty();
         let batch = if self.metadata_was_last {
             self.metadata.pop(&self.merge)?
         } else {
             server.served = window;
-            server.requests.pop(&self.merge)?
+            let batch = server.requests.pop(&self.merge)?;
+            self.waiting.set(number, !server.requests.is_empty());
+            batch
         };
         self.len -= batch.requests().len();
         Some(batch)
@@ -123,10 +154,11 @@ impl Scheduler for Twins {
 
     fn next_wakeup(&self, now: Nanos) -> Option<Nanos> {
         let window = now.0 / self.window.0;
-        (1..=self.servers.len() as u64)
-            .map(|ahead| window.saturating_add(ahead))
-            .find(|w| !self.servers[self.turn(*w)].requests.is_empty())
-            .map(|w| Nanos(w.saturating_mul(self.window.0)))
+        // Around, from the one after this window's.
+        let (turn, all) = (self.turn(window), self.servers.len());
+        let next = self.waiting.from(turn + 1).or_else(|| self.waiting.from(0))?;
+        let ahead = if next > turn { next - turn } else { next + all - turn };
+        Some(Nanos(window.saturating_add(ahead as u64).saturating_mul(self.window.0)))
     }
 
     fn len(&self) -> usize {
@@ -148,6 +180,7 @@ impl Scheduler for Twins {
 
     fn drain(&mut self) -> Vec<Request> {
         self.len = 0;
+        self.waiting = Waiting::of(self.servers.len());
         let mut all = self.metadata.drain();
         all.extend(self.servers.iter_mut().flat_map(|s| s.requests.drain()));
         all.sort_by_key(|r| r.arrival);
