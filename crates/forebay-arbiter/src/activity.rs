@@ -5,7 +5,7 @@ use forebay_pattern::{FlowMetrics, Model, mode_of_job};
 use forebay_policy::dfra::IoProfile;
 use forebay_types::histogram::Counts;
 use forebay_types::{AccessPattern, Bandwidth, IoMode, Nanos, NodeId, Operation, Spatiality};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -15,6 +15,9 @@ const SILENT: u64 = 2 * SECOND + LATE;
 
 /// Reports of a second may arrive this much after it.
 const LATE: u64 = 300_000_000;
+
+/// So many compute nodes of a job are told apart.
+const HOSTS: usize = 1 << 17;
 
 /// No node tells of more buckets of latencies than this.
 const BUCKETS: usize = 512;
@@ -84,12 +87,16 @@ pub struct Activity {
     pub shape: Option<AccessPattern>,
     mode: Option<IoMode>,
     clients: u32,
+    /// The compute nodes that have moved data.
+    hosts: BTreeSet<u64>,
     peak_bandwidth: f64,
     peak_iops: f64,
     peak_metadata: f64,
     metadata_waiting: f64,
     /// When something was reported last.
     heard: Nanos,
+    /// When it was last reported that it did any I/O.
+    pub worked: Nanos,
     open: BTreeMap<u64, BTreeMap<NodeId, Seen>>,
 }
 
@@ -113,11 +120,20 @@ impl Activity {
         self.bytes = self.bytes.saturating_add(flow.served);
         self.first.get_or_insert(now.since(span));
         self.heard = now;
+        if flow.served > 0 || flow.metadata > 0 || flow.data_requests() > 0 || flow.outstanding > 0.0 {
+            self.worked = now;
+        }
         let seen = self.open.entry(now.0 / SECOND).or_default().entry(node).or_default();
         seen.span = seen.span + span;
         seen.served = seen.served.saturating_add(flow.served);
         seen.busy = seen.busy + flow.busy;
         seen.metrics = flow.clone();
+    }
+
+    /// A node tells of compute nodes of it that do I/O.
+    pub fn came(&mut self, hosts: &[u64]) {
+        let room = HOSTS - self.hosts.len().min(HOSTS);
+        self.hosts.extend(hosts.iter().take(room));
     }
 
     /// Bytes it has moved since it began, or at least so many where some are `uncounted`.
@@ -165,9 +181,11 @@ impl Activity {
         self.peak_bandwidth = self.peak_bandwidth.max(rate);
         self.peak_iops = self.peak_iops.max(iops);
         self.peak_metadata = self.peak_metadata.max(metadata);
-        let waiting: f64 = nodes.values().map(|s| s.metrics.outstanding).sum();
         if metadata + iops > 0.0 {
-            let now = waiting * metadata / (metadata + iops);
+            // At one I/O node, in the mean: of what waits there, the part that metadata has of its requests.
+            let part = |m: &FlowMetrics| m.metadata as f64 / (m.metadata + m.data_requests()).max(1) as f64;
+            let waiting = nodes.values().map(|s| s.metrics.outstanding * part(&s.metrics)).sum::<f64>();
+            let now = waiting / nodes.len().max(1) as f64;
             self.metadata_waiting += 0.1 * (now - self.metadata_waiting);
         }
         self.clients = self.clients.max(flows.clone().map(|m| m.clients).fold(0, u32::saturating_add));
@@ -186,7 +204,11 @@ impl Activity {
         self.first?;
         Some(IoProfile {
             bytes: self.moved(),
-            io_compute_nodes: self.clients.clamp(1, compute_nodes.max(1)),
+            // Where no node tells of compute nodes, each process may be one.
+            io_compute_nodes: match self.hosts.len() as u32 {
+                0 => self.clients.clamp(1, compute_nodes.max(1)),
+                hosts => hosts.min(compute_nodes.max(1)),
+            },
             mode: self.mode.unwrap_or(IoMode::NToN),
             bandwidth_mbs: self.peak_bandwidth,
             iops: self.peak_iops,

@@ -265,13 +265,22 @@ async fn pin(
     Ok(Json(shared.ask(move |core, now| core.pin(now, &id, wanted.nodes)).await??).into_response())
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndParams {
+    failed: Option<bool>,
+}
+
 async fn end(
     State(shared): App,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
+    params: Result<Params<EndParams>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Rejection> {
-    let only = caller.only();
-    shared.ask(move |core, now| core.owned(&id, only).and_then(|()| core.end(now, &id))).await??;
+    let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
+    let (only, complete) = (caller.only(), !p.failed.unwrap_or(false));
+    let end = move |core: &mut Core, now| core.owned(&id, only).and_then(|()| core.end(now, &id, complete));
+    shared.ask(end).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

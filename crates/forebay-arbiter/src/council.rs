@@ -369,6 +369,7 @@ mod tests {
             latency_p50: Nanos(0),
             latency_p99: Nanos(0),
             job_latencies: BTreeMap::new(),
+            job_hosts: BTreeMap::new(),
             errors: 0,
             scheduler: scheduler.map(Into::into),
         }

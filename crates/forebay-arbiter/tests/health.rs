@@ -159,6 +159,7 @@ impl Pool {
             latency_p50: Nanos::from_millis(4),
             latency_p99: Nanos::from_millis(20),
             job_latencies: BTreeMap::new(),
+            job_hosts: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         }

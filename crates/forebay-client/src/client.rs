@@ -96,7 +96,7 @@ impl Client {
         files: Option<&'static FileCounters>,
     ) -> Result<Client, ConfigError> {
         let secret = config.check()?;
-        let host = sys::hostname();
+        let host = config.host.clone().unwrap_or_else(sys::hostname);
         let env = |name: &str| std::env::var(name).ok().filter(|_| !config.outside);
         let task = Task::find(config.starter, env);
         let streams = env("FOREBAY_STREAMS").unwrap_or_default();

@@ -93,6 +93,9 @@ pub struct Config {
     /// This client is none of the job's processes, whatever the environment says.
     #[serde(skip)]
     pub outside: bool,
+    /// For experiments: this process is as if on a compute node of this name.
+    #[serde(skip)]
+    pub host: Option<String>,
     /// Where the job was started. On other hosts a process keeps what it shares with its neighbours in a
     /// directory of its host's name beside this file.
     #[serde(default)]
@@ -147,6 +150,7 @@ impl Config {
             fixed: BTreeMap::new(),
             starter: None,
             outside: false,
+            host: None,
             origin: None,
             stripe: false,
             share: false,

@@ -136,9 +136,10 @@ impl Client {
         read(&self.call_for(&Asked { method: "PUT", path: &path, body: None, secret: None }, wait)?)
     }
 
-    /// A job has ended.
-    pub fn end(&self, id: &str) -> Result<(), Unanswered> {
-        self.send("DELETE", &job_path(id), None::<&()>)
+    /// A job has ended. One that failed says nothing of what the next run will do.
+    pub fn end(&self, id: &str, failed: bool) -> Result<(), Unanswered> {
+        let how = if failed { "?failed=true" } else { "" };
+        self.send("DELETE", &format!("{}{how}", job_path(id)), None::<&()>)
     }
 
     /// A job is to be on these I/O nodes; none leaves it to the policy again.

@@ -141,7 +141,7 @@ pub struct JobGrant {
     /// What is not as whoever began the job may think.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Where the site has a fixed map: by host, the address of the one that serves it.
+    /// Where the site's fixed map holds: by compute node, the address of its I/O node. Else neighbours share one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fixed: BTreeMap<String, String>,
 }

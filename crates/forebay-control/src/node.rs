@@ -109,6 +109,10 @@ pub struct NodeReport {
     /// bucket of a `Histogram` and how many fell into it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub job_latencies: BTreeMap<String, Vec<(u64, u64)>>,
+    /// By job, the compute nodes that have moved data here and were not told of on this connection before, each
+    /// by its `host_number`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub job_hosts: BTreeMap<String, Vec<u64>>,
     /// Reads and writes that were answered with an error in the interval.
     pub errors: u64,
     /// The scheduler in force during the whole interval; `None` if it changed meanwhile.
@@ -248,6 +252,7 @@ mod tests {
             latency_p50: Nanos(1),
             latency_p99: Nanos(2),
             job_latencies: BTreeMap::new(),
+            job_hosts: BTreeMap::from([("a".to_owned(), vec![u64::MAX])]),
             errors: 0,
             scheduler: None,
         };

@@ -10,6 +10,7 @@ use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::socket::{SocketError, Stream};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, FlowId, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(20);
 const USES: Duration = Duration::from_millis(100);
 /// So often in a row and no more; each time that nothing was urgent makes up for one.
 const URGENT: u32 = 10;
+/// So many compute nodes of a job are told of at once; the others next time.
+const MOST_HOSTS: usize = 4096;
 /// How long the answer to a probe is waited for before anything else is done.
 const AT_ONCE: Duration = Duration::from_millis(2);
 /// The arbiter says something several times a second; one that is silent for so long hangs.
@@ -136,6 +139,7 @@ fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut b
         leaving: false,
         used: Instant::now(),
         idle: true,
+        told: BTreeMap::new(),
         held: Vec::new(),
         urgent: URGENT,
     };
@@ -193,6 +197,8 @@ struct Conversation<'a> {
     /// When it was last looked at what limited jobs use, and whether that was nothing.
     used: Instant,
     idle: bool,
+    /// By job, the compute nodes that the arbiter has heard of.
+    told: BTreeMap<String, BTreeSet<u64>>,
     /// The flows that were held back then, and how often that may be told out of turn.
     held: Vec<FlowId>,
     urgent: u32,
@@ -306,6 +312,22 @@ impl Conversation<'_> {
         self.say(&ToArbiter::Used { jobs })
     }
 
+    /// The compute nodes that do I/O and were not told of yet, by job.
+    fn new_hosts(&mut self) -> BTreeMap<String, Vec<u64>> {
+        let all = self.node.jobs.hosts();
+        self.told.retain(|job, _| all.contains_key(job));
+        let mut new = BTreeMap::new();
+        for (job, hosts) in all {
+            let told = self.told.entry(job.clone()).or_default();
+            let some: Vec<u64> = hosts.difference(told).copied().take(MOST_HOSTS).collect();
+            told.extend(&some);
+            if !some.is_empty() {
+                new.insert(job, some);
+            }
+        }
+        new
+    }
+
     fn report(&mut self) -> Result<(), Ended> {
         for interval in self.node.engine.intervals(self.reported) {
             self.reported = interval.end;
@@ -322,6 +344,7 @@ impl Conversation<'_> {
                 latency_p50: late.quantile(0.5),
                 latency_p99: late.quantile(0.99),
                 job_latencies: late.by_job(),
+                job_hosts: self.new_hosts(),
                 errors: late.errors,
                 scheduler: scheduler.as_ref().map(Into::into),
                 interval,

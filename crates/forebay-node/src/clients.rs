@@ -1,7 +1,7 @@
 //! Who came: the ranks of a job, or its hosts where processes have no rank, and what each did here.
 
-use forebay_types::{ClientReport, Nanos};
-use std::collections::BTreeMap;
+use forebay_types::{ClientReport, Nanos, host_number};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +80,12 @@ impl Clients {
         Arc::clone(client)
     }
 
+    /// The hosts that have moved data, by their numbers.
+    pub(crate) fn hosts(&self) -> BTreeSet<u64> {
+        let moved = |c: &Client| c.read.load(Relaxed) + c.written.load(Relaxed) > 0;
+        self.lock().iter().filter(|(_, c)| moved(c)).map(|((host, _), _)| host_number(host)).collect()
+    }
+
     pub(crate) fn report(&self) -> Vec<ClientReport> {
         self.lock().iter().map(|((host, rank), client)| client.report(host, *rank)).collect()
     }
@@ -105,7 +111,9 @@ mod tests {
             client.record(0, 100, Nanos(5), false);
         }
         clients.arrive("c1", None, 9).record(7, 0, Nanos(1), true);
-        let all = clients.report();
+        clients.arrive("idle", Some((5, 6)), 13);
+        assert_eq!(clients.hosts(), [host_number("C1.cluster")].into(), "compute nodes, not processes");
+        let all: Vec<_> = clients.report().into_iter().filter(|c| c.host == "c1").collect();
         let summary =
             |c: &ClientReport| (c.rank, c.ranks, c.pid, c.processes, c.requests, c.written, c.busy_ns);
         assert_eq!(

@@ -12,7 +12,7 @@ use forebay_types::{FlowId, Nanos, Secret};
 use forebay_wire::WireError;
 use forebay_wire::hello::{Hello, Side, verify};
 use forebay_wire::seal::Seed;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// More jobs than this at a time are no jobs.
@@ -291,6 +291,11 @@ impl Jobs {
 
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
         self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, &j.clients))))
+    }
+
+    /// By job, the compute nodes that have moved data.
+    pub(crate) fn hosts(&self) -> BTreeMap<String, BTreeSet<u64>> {
+        self.with_all(|jobs| jobs.map(|j| (j.stats.job.clone(), j.clients.hosts())).collect())
     }
 
     /// How long reads and writes have taken since the start.

@@ -61,6 +61,8 @@ pub struct Job {
     pub history: Option<IoProfile>,
     /// The peak of what this run has done so far. Only DFRA looks at it, to judge a neighbour.
     pub live: Option<IoProfile>,
+    /// Live reports say that it does no I/O now. Only DFRA looks at it, for the same.
+    pub quiet: bool,
 }
 
 impl Job {
@@ -79,6 +81,7 @@ impl Job {
             default_nodes: Vec::new(),
             history: None,
             live: None,
+            quiet: false,
         }
     }
 

@@ -147,10 +147,73 @@ fn no_more_is_granted_than_is_idle() {
     let jobs = [job("a", 512, Some(large(512))), job("b", 512, Some(large(512)))];
     let decision = dfra.decide(&jobs, &pool).unwrap();
     assert_eq!(conclusion(&decision.jobs[0]), Conclusion::Scale { wanted: 16, granted: 16 });
-    assert_eq!(conclusion(&decision.jobs[1]), Conclusion::Scale { wanted: 16, granted: 4 });
+    assert_eq!(
+        conclusion(&decision.jobs[1]),
+        Conclusion::Scale { wanted: 16, granted: 3 },
+        "one is left for all others"
+    );
     let all: Vec<NodeId> = decision.jobs.iter().flat_map(|j| j.nodes.clone().unwrap()).collect();
     let distinct: std::collections::HashSet<_> = all.iter().collect();
-    assert_eq!(distinct.len(), 20);
+    assert_eq!(distinct.len(), 19);
+}
+
+#[test]
+fn what_is_one_jobs_own_is_nobodys_default() {
+    // Divided or not, with however many I/O nodes and jobs, and whichever of them fail.
+    for (divided, count) in [(None, 3), (None, 6), (Some(2), 6), (Some(1), 3)] {
+        let config = DfraConfig {
+            compute_per_io_node: Some(4),
+            default_io_nodes: divided,
+            min_bytes: 1,
+            min_io_compute_nodes: Some(4),
+            ..DfraConfig::default()
+        };
+        let dfra = Dfra::new(config).unwrap();
+        for failed in 0..(1u32 << count) - 1 {
+            let mut pool = Pool { direct: false, ..Pool::of(count) };
+            let mut jobs: Vec<Job> = Vec::new();
+            for step in 0..12u32 {
+                let history = [None, Some(large(64)), Some(IoProfile { mode: IoMode::NTo1, ..QUIET })];
+                jobs.push(job(&format!("j{step}"), 4 + 4 * (step % 3), history[(step % 3) as usize]));
+                if step == 6 {
+                    for (n, node) in pool.nodes.iter_mut().enumerate() {
+                        node.admitted = failed & (1 << n) == 0;
+                    }
+                }
+                let decision = dfra.decide(&jobs, &pool).unwrap();
+                for (job, chosen) in jobs.iter_mut().zip(&decision.jobs) {
+                    job.current = Some(chosen.held(chosen.nodes.clone().unwrap()));
+                }
+                let held = |j: &Job| j.current.clone().unwrap();
+                let users = |n: NodeId| jobs.iter().filter(move |j| held(j).nodes.contains(&n)).count();
+                assert!(jobs.iter().all(|j| !held(j).nodes.is_empty()), "{divided:?} {failed:b}");
+                let owned = |n: &NodeId| jobs.iter().any(|j| held(j).dedicated && held(j).nodes.contains(n));
+                let left = pool.admitted().any(|n| !owned(&n));
+                for own in jobs.iter().filter(|j| held(j).dedicated) {
+                    for n in held(own).nodes {
+                        assert!(users(n) == 1 || !left, "{divided:?} {failed:b} {step}: {n} of {}", own.id);
+                        assert!(divided.is_none_or(|d| n.0 >= d), "{n} is of the default pool");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_is_remapped_where_that_is_switched_off_and_a_quiet_neighbour_disturbs_nobody() {
+    let (dfra, pool) = taihulight();
+    let n1 = IoProfile { mode: IoMode::NTo1, ..QUIET };
+    let mut jobs =
+        vec![job("n1", 100, Some(n1)), job("small", 100, Some(QUIET)), job("large", 1024, Some(large(1024)))];
+    let conclusions = |dfra: &Dfra, jobs: &[Job]| {
+        dfra.decide(jobs, &pool).unwrap().jobs.iter().map(conclusion).collect::<Vec<_>>()
+    };
+    assert_eq!(conclusions(&dfra, &jobs)[1], Conclusion::Isolate(Cause::SharedFile));
+    jobs[0].quiet = true;
+    assert_eq!(conclusions(&dfra, &jobs)[1], Conclusion::Default(Refusal::Volume));
+    let fixed = Dfra::new(DfraConfig { remap: false, ..*dfra.config() }).unwrap();
+    assert!(conclusions(&fixed, &jobs).iter().all(|c| *c == Conclusion::Default(Refusal::Fixed)));
 }
 
 #[test]

@@ -215,7 +215,8 @@ impl Program {
         }
         match registered {
             Some(registered) if !survivors.is_empty() => registered.leave(),
-            registered => drop(registered),
+            Some(registered) => registered.end(!status.success()),
+            None => {}
         }
         let mut notes = layer.notes();
         notes.extend(changed);

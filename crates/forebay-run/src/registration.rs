@@ -41,6 +41,8 @@ pub(crate) struct Registered {
     ended: Arc<AtomicBool>,
     /// The job goes on without this one.
     left: bool,
+    /// It did not come to its end in order.
+    failed: bool,
 }
 
 /// Told what later processes have to know: the grant, and which I/O nodes cannot be reached.
@@ -136,7 +138,7 @@ impl Registered {
         request.id.clone_from(&first.id);
         request.secret.clone_from(&first.secret);
         let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
-        let mut job = Registered { arbiter, grant: first, named, current, ended, left: false };
+        let mut job = Registered { arbiter, grant: first, named, current, ended, left: false, failed: false };
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
@@ -162,6 +164,11 @@ impl Registered {
     pub(crate) fn leave(mut self) {
         self.left = true;
     }
+
+    /// The job has ended, and whether it failed.
+    pub(crate) fn end(mut self, failed: bool) {
+        self.failed = failed;
+    }
 }
 
 impl Drop for Registered {
@@ -171,7 +178,7 @@ impl Drop for Registered {
         self.ended.store(true, Ordering::SeqCst);
         if !self.left {
             // If it cannot be told, the lease runs out.
-            let _ = self.arbiter.end(&self.grant.id);
+            let _ = self.arbiter.end(&self.grant.id, self.failed);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Screening {
             Err(Refusal::Volume) => self.volume += 1,
             Err(Refusal::Parallelism) => self.parallelism += 1,
             Err(Refusal::Metadata) => self.metadata += 1,
-            Err(Refusal::NoHistory | Refusal::DefaultSuffices) => {}
+            Err(Refusal::NoHistory | Refusal::DefaultSuffices | Refusal::Fixed) => {}
         }
     }
 }

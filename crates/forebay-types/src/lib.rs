@@ -14,6 +14,7 @@
 //! | `metrics` | what one interval of a flow looked like on one I/O node |
 //! | `scheduler` | a request scheduler as text, for messages |
 //! | `task` | which process of a parallel program, and which I/O node is its own |
+//! | [`hostlist`] | lists of hosts as launchers write them |
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`input`] | files that people name, read up to a limit |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
@@ -26,7 +27,7 @@ mod bandwidth;
 mod blame;
 pub mod exposition;
 pub mod histogram;
-mod hostlist;
+pub mod hostlist;
 mod id;
 mod identity;
 pub mod input;
@@ -46,7 +47,6 @@ pub use address::{Address, AddressError};
 pub use bandwidth::Bandwidth;
 pub use blame::JobBlame;
 pub use histogram::{FineHistogram, Histogram};
-pub use hostlist::expand_hosts;
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
 pub use identity::Identity;
 pub use metrics::{FlowMetrics, Interval, Load, mode_of_job};
@@ -54,6 +54,6 @@ pub use protect::Protect;
 pub use ready::Ready;
 pub use scheduler::SchedulerSpec;
 pub use secret::{Secret, SecretError};
-pub use task::{ClientReport, Seat, Starter, Task, same_host};
+pub use task::{ClientReport, Seat, Starter, Task, host_number, same_host};
 pub use time::Nanos;
 pub use units::{UnitError, rate, size, span};

@@ -120,9 +120,19 @@ impl Seat {
 
 /// Whether two names are of one host: with or without its domain.
 pub fn same_host(a: &str, b: &str) -> bool {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let address = |name: &str| name.parse::<std::net::IpAddr>().is_ok();
-    if address(a) || address(b) { a == b } else { short(a) == short(b) }
+    short_host(a) == short_host(b)
+}
+
+/// A host's name without its domain; an address as it is.
+fn short_host(name: &str) -> String {
+    let address = name.parse::<std::net::IpAddr>().is_ok();
+    if address { name.to_owned() } else { name.split('.').next().unwrap_or_default().to_ascii_lowercase() }
+}
+
+/// A number that stands for a host, the same wherever it is made (FNV-1a of its short name).
+pub fn host_number(name: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    short_host(name).bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// What an I/O node knows of one rank, or of the processes of a host that have none.

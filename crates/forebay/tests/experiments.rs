@@ -72,6 +72,34 @@ fn overhead() {
     positive(&rows, "us", 3 * 3 * 4);
 }
 
+/// Who shares with whom, and who is given what; not how fast anything was.
+#[test]
+fn dfra() {
+    let (_, rows) = run(&["dfra"]);
+    let find = |way: &str, job: &str, beside: &str| {
+        let row = rows.iter().find(|r| r[0] == way && (r[1] == job || job.is_empty()) && r[2] == beside);
+        row.unwrap_or_else(|| panic!("no {way} {job} {beside}: {rows:?}")).clone()
+    };
+    for way in ["shared", "sfq-d-plus"] {
+        assert!(rows.iter().filter(|r| r[0] == way).all(|r| r[4] == "0"), "{rows:?}");
+    }
+    // Whoever was there first stays by default, and the other one gets an I/O node of its own.
+    assert_eq!((&*find("dfra", "awp", "apt")[4], &*find("dfra", "apt", "awp")[4]), ("0", "1"));
+    assert_eq!(find("scaled", "shentu", "")[4], "1 2 3 4");
+    assert_eq!(find("back", "shentu", "")[3], "1.0000");
+    assert_eq!(find("strays", "", "")[3], "0.0000");
+}
+
+#[test]
+fn six_patterns_on_any_file_system() {
+    let mount = tempfile::tempdir().unwrap();
+    let (printed, rows) =
+        run(&["filesystem", "--mount", mount.path().to_str().unwrap(), "--request", "32,1M"]);
+    // Six patterns, two sizes, written and read, three ways.
+    positive(&rows, "mb_per_s", 6 * 2 * 2 * 3);
+    assert!(printed.contains("own random") && printed.contains("shared strided"), "{printed}");
+}
+
 #[test]
 fn gluster_on_any_file_system() {
     let mount = tempfile::tempdir().unwrap();

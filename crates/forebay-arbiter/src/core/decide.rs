@@ -5,6 +5,7 @@ use crate::store::Change;
 use forebay_control::view::{DecidedJob, DecisionView};
 use forebay_policy::{Decision, Explanation, IoNode, Job, PolicyKind, Pool, Progress, placement};
 use forebay_types::{Nanos, NodeId};
+use std::collections::BTreeSet;
 
 /// Jobs and pool as the policy saw them, and what it answered.
 struct PolicyRun {
@@ -106,22 +107,36 @@ impl Core {
             progress,
             history: past.map(|p| p.profile),
             live: job.activity.profile(r.compute_nodes),
+            quiet: self.quiet(now, job),
+            default_nodes: self.default_nodes(job),
             ..Job::new(r.id.clone(), r.compute_nodes, r.processes)
         };
         (job, source)
+    }
+
+    /// Whether all of a job's I/O nodes report, and have had nothing to report of it for long.
+    fn quiet(&self, now: Nanos, job: &super::Job) -> bool {
+        let heard = |n: &NodeId| self.nodes.get(n).is_some_and(|n| n.report.is_some());
+        let since = job.activity.worked.max(job.moved).max(self.started);
+        let long = now.since(since).as_secs_f64() >= self.config.settings.dfra.quiet_seconds;
+        long && !job.nodes().is_empty() && job.nodes().iter().all(heard)
     }
 
     /// Makes the decision the mapping: new epochs for the jobs that move, stored and told.
     fn adopt(&mut self, now: Nanos, cause: &str, made: &PolicyRun) {
         let mut placed = placement::place(&made.decision, &made.jobs, &made.pool);
         let explained = made.decision.explain(&made.jobs, &made.pool);
+        let own = |i: usize| made.decision.jobs[i].held(Vec::new()).dedicated;
+        let owned: BTreeSet<NodeId> =
+            (0..made.jobs.len()).filter(|i| own(*i)).flat_map(|i| placed[i].clone()).collect();
         let mut shown = Vec::with_capacity(made.jobs.len());
         let mut moved = Vec::new();
         for i in 0..made.jobs.len() {
             if placed[i].is_empty() {
                 // Whatever the policy thinks of it, a job is somewhere.
                 let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
-                placed[i] = made.pool.admitted().min_by_key(|&n| used(n)).into_iter().collect();
+                let any = made.pool.admitted().min_by_key(|n| (owned.contains(n), used(*n)));
+                placed[i] = any.into_iter().collect();
             }
             let mut nodes = std::mem::take(&mut placed[i]);
             let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
@@ -136,7 +151,8 @@ impl Core {
             if nodes.is_empty() {
                 // Those it was to have may still come back: until then it stays, or shares.
                 let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
-                let there = made.pool.admitted().filter(|n| self.admits(*n, &[])).min_by_key(|&n| used(n));
+                let there = made.pool.admitted().filter(|n| self.admits(*n, &[]));
+                let there = there.min_by_key(|n| (owned.contains(n), used(*n)));
                 nodes.extend(before.iter().filter(|n| self.admits(**n, &before)));
                 nodes.extend(there.filter(|_| nodes.is_empty()));
             }

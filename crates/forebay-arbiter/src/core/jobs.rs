@@ -148,12 +148,12 @@ impl Core {
         self.grant(id)
     }
 
-    /// A job has ended.
-    pub fn end(&mut self, now: Nanos, id: &str) -> Result<(), Refusal> {
+    /// A job has ended; whether it did all it was to do. If so it predicts the next run.
+    pub fn end(&mut self, now: Nanos, id: &str, complete: bool) -> Result<(), Refusal> {
         if !self.jobs.contains_key(id) {
             return Err(unknown(id));
         }
-        self.forget_job(now, id);
+        self.forget_job(now, id, complete);
         self.decide(now, &format!("job {id} ended"));
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Core {
         let dead: Vec<String> =
             self.jobs.iter().filter(|(_, j)| j.lease_until <= now).map(|(id, _)| id.clone()).collect();
         for id in &dead {
-            self.forget_job(now, id);
+            self.forget_job(now, id, false);
         }
         match dead.as_slice() {
             [] => None,
@@ -172,14 +172,17 @@ impl Core {
         }
     }
 
-    fn forget_job(&mut self, now: Nanos, id: &str) {
+    fn forget_job(&mut self, now: Nanos, id: &str, complete: bool) {
         let Some(job) = self.jobs.remove(id) else { return };
         if self.ended.len() < self.config.max_jobs {
             self.ended.insert(id.to_owned(), now);
         }
-        let run = self.runs.record(unix_ms(now), job.scale(), &job.activity);
         self.actions.push(Action::Persist(Change::JobEnded(id.to_owned())));
-        self.actions.extend(run.into_iter().map(Action::Persist));
+        // What an arbiter saw that was restarted meanwhile is a part of a run.
+        if complete && !job.activity.uncounted {
+            let run = self.runs.record(unix_ms(now), job.scale(), &job.activity);
+            self.actions.extend(run.into_iter().map(Action::Persist));
+        }
         self.save_learned(now);
         self.broadcast(&[], std::slice::from_ref(&id.to_owned()));
     }
@@ -191,19 +194,23 @@ impl Core {
         }
     }
 
-    /// The hosts that the site's map gives one of the job's I/O nodes, and which of these.
+    /// The hosts that a map of the site's gives one of the job's I/O nodes, and which of these.
     pub(super) fn fixed(&self, job: &super::Job) -> impl Iterator<Item = (String, usize)> {
         let (own, known) = (job.nodes().to_vec(), job.stored.addresses.len());
         let at =
             move |(host, node)| Some((host, own.iter().position(|n| *n == node).filter(|at| *at < known)?));
-        self.in_map(job).into_iter().filter_map(at)
+        let map = self.in_map(job);
+        let map = if map.is_empty() { self.places(job) } else { map };
+        map.into_iter().filter_map(at)
     }
 
     fn grant(&self, id: &str) -> Result<JobGrant, Refusal> {
         let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
         let own = job.nodes();
+        let others = self.dedicated_to_others(id);
         let spare = |(n, node): (&NodeId, &super::Node)| {
-            (node.admitted() && !own.contains(n)).then(|| node.stored.addresses.first().cloned())?
+            let free = node.admitted() && !own.contains(n) && !others.contains(n);
+            free.then(|| node.stored.addresses.first().cloned())?
         };
         Ok(JobGrant {
             id: id.to_owned(),

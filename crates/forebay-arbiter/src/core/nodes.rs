@@ -265,6 +265,11 @@ impl Core {
                 job.lease_until = job.lease_until.max(lives);
             }
         }
+        for (name, hosts) in &report.job_hosts {
+            if let Some(job) = self.jobs.get_mut(name) {
+                job.activity.came(hosts);
+            }
+        }
         for flow in &report.interval.flows {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
             if let Some(job) = self.jobs.get_mut(name) {

@@ -1,6 +1,7 @@
 //! Laws that hold whatever happens: no job is lost, epochs only grow, every job is on an admitted
 //! node whenever there is one, dead leases end jobs, and what was stored is the whole state.
 
+mod dfra;
 mod ended;
 mod restart;
 
@@ -61,6 +62,7 @@ fn report(s: u64, flows: Vec<FlowMetrics>) -> NodeReport {
         latency_p50: Nanos(0),
         latency_p99: Nanos(0),
         job_latencies: BTreeMap::new(),
+        job_hosts: BTreeMap::new(),
         errors: 0,
         scheduler: None,
     }
@@ -105,7 +107,7 @@ fn nodes_go_to_whoever_gains() {
         assert_eq!(told.len(), 1, "only what changed");
         assert_eq!((told[0].0.as_str(), told[0].1.len()), ("w", 2));
     }
-    c.end(secs(2), "n").unwrap();
+    c.end(secs(2), "n", true).unwrap();
     assert_eq!(nodes_of(&c, "w").len(), 4);
     let why = &c.job(secs(2), "w").unwrap();
     assert!(why.curve.as_ref().unwrap().contains("wide") && why.predicted_mbs == Some(400.0), "{why:?}");
@@ -430,7 +432,7 @@ impl Model {
             }
             Step::End(j) => {
                 let id = format!("j{j}");
-                assert_eq!(self.core.end(now, &id).is_ok(), self.leases.remove(&id).is_some());
+                assert_eq!(self.core.end(now, &id, true).is_ok(), self.leases.remove(&id).is_some());
             }
             Step::Pass(ms) => {
                 self.now = now + Nanos::from_millis(ms);
@@ -545,12 +547,12 @@ fn what_a_job_moved_outlives_the_arbiter_and_is_said_to_be_a_part() {
     };
     keep(&mut c, &mut kept);
     // One of the same name that begins later is another.
-    c.end(secs(7), "b").unwrap();
+    c.end(secs(7), "b", true).unwrap();
     c.register(secs(8), request("b", None), SECRET).unwrap();
     served(&mut c, 9, "b", 50);
     c.stopping(secs(9));
     keep(&mut c, &mut kept);
-    c.end(secs(10), "b").unwrap();
+    c.end(secs(10), "b", true).unwrap();
     c.register(secs(11), request("b", None), SECRET).unwrap();
     keep(&mut c, &mut kept);
     // The next one knows, and says that nobody counted meanwhile.

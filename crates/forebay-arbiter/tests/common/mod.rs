@@ -178,6 +178,7 @@ impl Node {
             latency_p50: Nanos::from_micros(100),
             latency_p99: Nanos::from_millis(2),
             job_latencies: BTreeMap::new(),
+            job_hosts: BTreeMap::new(),
             errors: 0,
             scheduler: None,
         })));

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const PROCESSES: usize = 8;
+pub(super) const PROCESSES: usize = 8;
 const REQUEST: usize = 32 << 10;
 const WAYS: [&str; 3] = ["direct", "1 I/O node", "2 I/O nodes"];
 
@@ -66,12 +66,12 @@ impl Default for Gluster {
 }
 
 /// A way to the file: directly, or through as many I/O nodes as there are layers of one.
-struct Way {
+pub(super) struct Way {
     nodes: Vec<Layer>,
 }
 
 impl Way {
-    fn start(nodes: usize, name: &std::ffi::OsStr, args: &Gluster) -> Result<Way> {
+    pub(super) fn start(nodes: usize, name: &std::ffi::OsStr, args: &Gluster) -> Result<Way> {
         let start = |n: usize| {
             let mounts = &args.node_mounts;
             let export = mounts.get(n).or(mounts.last()).unwrap_or(&args.mount).join(name);
@@ -94,7 +94,7 @@ impl Way {
     }
 
     /// Neighbours share a node: their requests are neighbours, too.
-    fn open(&self, dir: &Path, name: &str, rank: usize) -> Result<Open> {
+    pub(super) fn open(&self, dir: &Path, name: &str, rank: usize) -> Result<Open> {
         let Some(node) = self.nodes.get(rank * self.nodes.len() / PROCESSES) else {
             let mut options = std::fs::File::options();
             let file = options.read(true).write(true).create(true).truncate(false).open(dir.join(name))?;
@@ -108,14 +108,14 @@ impl Way {
 }
 
 /// What holds copies of a file: the mounts, and the directories of the bricks.
-struct Caches {
-    dirs: Vec<PathBuf>,
-    bricks: Option<PathBuf>,
+pub(super) struct Caches {
+    pub(super) dirs: Vec<PathBuf>,
+    pub(super) bricks: Option<PathBuf>,
 }
 
 impl Caches {
     /// Drops what the caches hold of the file, which everybody has closed.
-    fn drop_pages(&self, name: &str) -> Result<()> {
+    pub(super) fn drop_pages(&self, name: &str) -> Result<()> {
         for dir in &self.dirs {
             drop_pages(&dir.join(name))?;
         }
@@ -170,27 +170,27 @@ fn drop_pages(path: &Path) -> Result<()> {
 }
 
 /// The file, opened by one process.
-enum Open {
+pub(super) enum Open {
     Direct(std::fs::File),
     Forwarded(Box<(Client, File)>),
 }
 
 impl Open {
-    fn write(&self, data: &[u8], offset: u64) -> Result<usize> {
+    pub(super) fn write(&self, data: &[u8], offset: u64) -> Result<usize> {
         Ok(match self {
             Open::Direct(file) => file.write_at(data, offset)?,
             Open::Forwarded(open) => open.0.pwrite(&open.1, data, offset)?,
         })
     }
 
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize> {
+    pub(super) fn read(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         Ok(match self {
             Open::Direct(file) => file.read_at(into, offset)?,
             Open::Forwarded(open) => open.0.pread(&open.1, into, offset)?,
         })
     }
 
-    fn close(self) -> Result<()> {
+    pub(super) fn close(self) -> Result<()> {
         if let Open::Forwarded(open) = self {
             let (client, file) = *open;
             client.close(&file)?;

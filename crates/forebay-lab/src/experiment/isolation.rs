@@ -7,8 +7,8 @@ use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_plot::{Axis, BarSeries, Bars};
-use forebay_sched::emulate::{ServerModel, StorageModel};
-use forebay_types::Nanos;
+use forebay_sched::emulate::StorageModel;
+use forebay_sim::models;
 use std::time::{Duration, Instant};
 
 const SMALL: usize = 8;
@@ -68,9 +68,7 @@ impl Experiment for Isolation {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let span = Duration::from_secs(self.size.choose(1, self.seconds.max(1), self.seconds.max(1) * 3));
         // Slow servers: the machine that emulates them must not be the bottleneck.
-        let server =
-            ServerModel { bandwidth: 25_000_000, seek: Nanos::from_micros(100), ..ServerModel::default() };
-        let model = StorageModel { server, ..StorageModel::default() };
+        let model = models::named("disk-slow")?.storage;
         progress.begin(SCHEDULERS.len() + 2);
         let measure = |what: &'static str, scheduler: &'static str, small: usize, large: usize| {
             progress.doing(what);

@@ -8,7 +8,7 @@ use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_client::{Meta, Target};
 use forebay_plot::{Axis, BarSeries, Bars};
-use forebay_sched::emulate::StorageModel;
+use forebay_sim::models;
 use std::time::{Duration, Instant};
 
 const PROCESSES: usize = 32;
@@ -93,7 +93,7 @@ fn jain(a: f64, b: f64) -> f64 {
 
 /// Operations a second of both jobs.
 fn share(scheduler: &str, span: Duration) -> Result<[f64; 2]> {
-    let ground = Ground::start(1, Some(&StorageModel::default()), 8)?;
+    let ground = Ground::start(1, Some(&models::named("disk")?.storage), 8)?;
     ground.schedule(scheduler)?;
     for (job, weight) in JOBS {
         // The node learns a job's name when its first client comes.

@@ -8,7 +8,7 @@ use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_client::{Meta, Target};
 use forebay_plot::{Axis, BarSeries, Bars};
-use forebay_sched::emulate::StorageModel;
+use forebay_sim::models;
 use forebay_types::stats::{median, quantile};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
@@ -61,7 +61,7 @@ const VIEWS: [&str; 3] = ["emulated servers", "memory", "memory, processor time"
 impl Experiment for Overhead {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let repeat = self.size.choose(1, self.repeat.max(1), self.repeat.max(1) * 4);
-        let emulated = Ground::start(1, Some(&StorageModel::default()), 16)?;
+        let emulated = Ground::start(1, Some(&models::named("disk")?.storage), 16)?;
         let memory = Ground::start(1, None, 16)?;
         progress.begin(2 * CASES.len() * repeat);
         // Of every view and case: microseconds under every scheduler, in every repetition.

@@ -3,7 +3,21 @@
 //! for every pattern. Windows shorter than a request do not keep the nodes apart; windows longer than
 //! what a node's processes can ask of one server leave the server idle.
 
+use anyhow::Result;
 use forebay_sched::SchedulerConfig;
+use forebay_sched::emulate::StorageModel;
+use forebay_sim::models;
+use serde::Serialize;
+
+/// The lines of an I/O node's configuration file by which it has the emulated storage of this name.
+pub(super) fn emulated(name: &str) -> Result<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Lines {
+        emulated_storage: StorageModel,
+    }
+    Ok(toml::to_string(&Lines { emulated_storage: models::named(name)?.storage })?)
+}
 
 const SERVERS: u32 = 4;
 const STRIPE_KIB: u32 = 32;

@@ -8,9 +8,9 @@ use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Result, bail};
 use forebay_plot::{BarSeries, Bars};
-use forebay_sched::emulate::{ServerModel, StorageModel};
+use forebay_sim::models;
+use forebay_types::OpKind;
 use forebay_types::stats::median;
-use forebay_types::{Nanos, OpKind};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -74,9 +74,7 @@ impl Experiment for Twins {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let (processes, requests) = self.size.choose((4, 4), (32, 64), (128, 1024));
         let scale = Scale { processes, requests };
-        let server =
-            ServerModel { bandwidth: 100_000_000, seek: Nanos::from_millis(4), ..ServerModel::default() };
-        let model = StorageModel { server, ..StorageModel::default() };
+        let model = models::named("disk-far")?.storage;
         let ground = Ground::start(NODES, Some(&model), 16)?;
         prepare(&ground, scale)?;
         let repeat = self.size.choose(1, self.repeat.max(1), self.repeat.max(1));

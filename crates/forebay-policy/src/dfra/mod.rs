@@ -119,10 +119,12 @@ impl Dfra {
         loads: &BTreeMap<NodeId, Load>,
     ) -> (Conclusion, Vec<NodeId>) {
         let job = &jobs[i];
-        let idle = loads.iter().filter(|(_, l)| l.jobs.is_empty() && l.reserve);
-        let idle: Vec<NodeId> = idle.map(|(&n, _)| n).collect();
+        let idle = idle_reserve(loads);
         let own = |n: u32| idle.iter().copied().take(n as usize).collect::<Vec<_>>();
         let mapped = default_nodes(job, default, ratio, loads);
+        if !self.config.remap {
+            return (Conclusion::Default(Refusal::Fixed), mapped);
+        }
         let refusal = match self.config.eligible(job.history.as_ref()) {
             Ok(wanted) if wanted > default => {
                 let idle = wanted.min(idle.len() as u32);
@@ -138,8 +140,8 @@ impl Dfra {
             Err(refusal) => refusal,
         };
         let Some(history) = &job.history else { return (Conclusion::Default(refusal), mapped) };
-        let mut neighbours = mapped.iter().filter_map(|n| loads.get(n)).flat_map(|l| &l.jobs);
-        let cause = neighbours.find_map(|&n| {
+        let neighbours = mapped.iter().filter_map(|n| loads.get(n)).flat_map(|l| &l.jobs);
+        let cause = neighbours.filter(|&&n| !jobs[n].quiet).find_map(|&n| {
             self.config.interference(history, jobs[n].history.as_ref(), jobs[n].live.as_ref())
         });
         match cause {
@@ -160,11 +162,9 @@ impl Policy for Dfra {
             return Err(PolicyError::NoIoNodes { jobs: jobs.len() });
         }
         let ratio = self.config.ratio(jobs, pool);
-        let divided = self.config.default_io_nodes.map(|n| n as usize);
-        let default_pool: Vec<NodeId> =
-            pool.nodes.iter().take(divided.unwrap_or(pool.nodes.len())).map(|n| n.id).collect();
+        let divided = self.config.default_io_nodes;
         let load = |n: NodeId| {
-            let default = default_pool.contains(&n);
+            let default = divided.is_none_or(|first| n.0 < first);
             Load { default, reserve: divided.is_none() || !default, ..Load::default() }
         };
         let mut loads: BTreeMap<NodeId, Load> = pool.admitted().map(|n| (n, load(n))).collect();
@@ -190,14 +190,23 @@ impl Policy for Dfra {
             let job = &jobs[i];
             let Some(current) = &job.current else { continue };
             let missing = current.nodes.len() - nodes.len();
-            let suits = |l: &Load| if current.dedicated { l.reserve } else { l.default };
-            let mut others: Vec<_> = loads.iter().filter(|(n, l)| !nodes.contains(n) && suits(l)).collect();
-            others.sort_by_key(|(_, l)| l.jobs.len());
-            let alone = others.iter().take(missing).all(|(_, l)| l.jobs.is_empty());
-            let new: Vec<_> = others.iter().take(missing).map(|&(&n, _)| n).collect();
-            let conclusion =
-                Conclusion::Skipped { replaced: missing as u32, dedicated: current.dedicated && alone };
-            occupy(&mut loads, i, job, &new, conclusion.dedicated());
+            // A job's own are replaced by idle ones, a default by what may be one: nobody's own.
+            let mut new: Vec<NodeId> = if current.dedicated {
+                idle_reserve(&loads)
+            } else {
+                let open = |(n, l): &(&NodeId, &Load)| l.default && !l.dedicated && !nodes.contains(n);
+                let mut open: Vec<_> = loads.iter().filter(open).collect();
+                open.sort_by_key(|(_, l)| l.jobs.len());
+                open.into_iter().map(|(&n, _)| n).collect()
+            };
+            new.truncate(missing);
+            let mut dedicated = current.dedicated;
+            if nodes.is_empty() && new.is_empty() {
+                dedicated = false;
+                new = default_nodes(job, missing as u32, ratio, &loads);
+            }
+            let conclusion = Conclusion::Skipped { replaced: missing as u32, dedicated };
+            occupy(&mut loads, i, job, &new, dedicated);
             nodes.extend(&new);
             chosen[i] = Some(decided(job, conclusion, nodes));
         }
@@ -225,20 +234,30 @@ fn occupy(loads: &mut BTreeMap<NodeId, Load>, i: usize, job: &Job, nodes: &[Node
     }
 }
 
+/// What can be given to a job as its own: nobody is there, and somewhere is left for everybody else.
+fn idle_reserve(loads: &BTreeMap<NodeId, Load>) -> Vec<NodeId> {
+    let idle = |l: &Load| l.jobs.is_empty() && l.reserve;
+    let others = loads.values().any(|l| l.default && !l.dedicated && !idle(l));
+    loads.iter().filter(|(_, l)| idle(l)).skip(usize::from(!others)).map(|(&n, _)| n).collect()
+}
+
 /// The default mapping: the fixed one where there is such. Else every I/O node serves `ratio` compute
 /// nodes, so a job fills up one that has room before it opens another, and shares with whoever is there.
+/// What is one job's own is nobody's default: rather there are fewer.
 fn default_nodes(job: &Job, count: u32, ratio: f64, loads: &BTreeMap<NodeId, Load>) -> Vec<NodeId> {
-    let fixed: Vec<NodeId> = job.default_nodes.iter().copied().filter(|n| loads.contains_key(n)).collect();
+    let theirs = |n: &NodeId| loads.get(n).is_some_and(|l| !l.dedicated);
+    let fixed: Vec<NodeId> = job.default_nodes.iter().copied().filter(theirs).collect();
     if !fixed.is_empty() {
         return fixed;
     }
     let part = f64::from(job.compute_nodes) / f64::from(count.max(1));
     let mut open: Vec<_> = loads.iter().filter(|(_, l)| l.default && !l.dedicated).collect();
-    if open.len() < count as usize {
-        open = loads.iter().filter(|(_, l)| l.default).collect();
+    if open.is_empty() {
+        // None of the default pool is admitted: one of the reserve stands in.
+        open = loads.iter().filter(|(_, l)| !l.dedicated).collect();
     }
     if open.is_empty() {
-        // None of the default pool is admitted: better any than none.
+        // Every one that is left is somebody's own: better to share than not to run.
         open = loads.iter().collect();
     }
     let order = |load: &Load| {

@@ -3,7 +3,7 @@
 use super::history::IoProfile;
 use crate::job::{Job, Pool};
 use crate::policy::PolicyError;
-use forebay_types::IoMode;
+use forebay_types::{IoMode, NodeId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -29,9 +29,13 @@ pub struct DfraConfig {
     pub high_metadata_rate: f64,
     /// Compute nodes per I/O node in the default mapping; unset, it is what STATIC divides by.
     pub compute_per_io_node: Option<u32>,
-    /// The first so many I/O nodes are the default pool, all others the reserve: dedicated I/O nodes come
-    /// from the reserve only, and no job's default is there. Unset, any idle I/O node can be dedicated.
+    /// I/O nodes with a number below this are the default pool, all others the reserve: dedicated I/O nodes
+    /// come from the reserve only, and no job's default is there. Unset, any idle I/O node can be dedicated.
     pub default_io_nodes: Option<u32>,
+    /// `false`: no job is ever given other I/O nodes than by default; the baseline.
+    pub remap: bool,
+    /// A job that did no I/O for so long, by what its I/O nodes report, disturbs nobody.
+    pub quiet_seconds: f64,
 }
 
 impl Default for DfraConfig {
@@ -48,6 +52,8 @@ impl Default for DfraConfig {
             high_metadata_rate: 200.0,
             compute_per_io_node: None,
             default_io_nodes: None,
+            remap: true,
+            quiet_seconds: 60.0,
         }
     }
 }
@@ -66,6 +72,8 @@ pub enum Refusal {
     Metadata,
     /// It could use no more I/O nodes than it has by default.
     DefaultSuffices,
+    /// The default holds for everybody.
+    Fixed,
 }
 
 impl fmt::Display for Refusal {
@@ -76,6 +84,7 @@ impl fmt::Display for Refusal {
             Refusal::Parallelism => "too few of its compute nodes do I/O",
             Refusal::Metadata => "its bottleneck is the metadata server",
             Refusal::DefaultSuffices => "it could not use more",
+            Refusal::Fixed => "nobody is remapped here",
         })
     }
 }
@@ -114,11 +123,25 @@ impl DfraConfig {
             ("high_bandwidth", self.high_bandwidth),
             ("high_iops", self.high_iops),
             ("high_metadata_rate", self.high_metadata_rate),
+            ("quiet_seconds", self.quiet_seconds),
         ];
-        match positive.into_iter().find(|(_, v)| !(v.is_finite() && *v > 0.0)) {
+        let at_least_1 = [
+            ("compute_per_io_node", self.compute_per_io_node),
+            ("default_io_nodes", self.default_io_nodes),
+            ("min_io_compute_nodes", self.min_io_compute_nodes),
+        ];
+        let numbers = at_least_1.into_iter().filter_map(|(name, n)| Some((name, f64::from(n?))));
+        match positive.into_iter().chain(numbers).find(|(_, v)| !(v.is_finite() && *v > 0.0)) {
             Some((name, v)) => Err(PolicyError::Settings(format!("dfra: {name} = {v} is not above 0"))),
             None => Ok(()),
         }
+    }
+
+    /// The I/O node that a compute node belongs to, by its place among all of them, where the map is fixed.
+    pub fn default_of(&self, compute_node: usize) -> Option<NodeId> {
+        let at = compute_node / self.compute_per_io_node?.max(1) as usize;
+        let at = self.default_io_nodes.map_or(at, |n| at % n.max(1) as usize);
+        u32::try_from(at).ok().map(NodeId)
     }
 
     /// F: how many compute nodes at their peak one I/O node can serve.

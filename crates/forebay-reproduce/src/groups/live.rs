@@ -1,6 +1,6 @@
 //! Experiments on real I/O nodes, by the laboratory. Their figures come as CSV.
 
-use super::{Figures, Measured, Setup, put};
+use super::{Figures, Measured, Setup, put, validate};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -54,6 +54,7 @@ pub(super) fn twins(setup: &Setup<'_>) -> Result<Figures> {
         // Time saved by the best window, in percent.
         put(&mut figures, &name, Measured::exact(100.0 * (1.0 - of(false) / of(true))));
     }
+    validate::twins(&mut figures, setup.full, &medians)?;
     Ok(figures)
 }
 
@@ -72,6 +73,7 @@ pub(super) fn isolation(setup: &Setup<'_>) -> Result<Figures> {
     let loss = 100.0 * (1.0 - total("sfq-d-plus")? / total("sfq-d")?);
     put(&mut figures, "plus-total-loss", Measured::exact(loss));
     put(&mut figures, "plus-over-capped-total", Measured::exact(total("sfq-d-plus")? / total("capped")?));
+    validate::isolation(&mut figures, setup.full, of)?;
     Ok(figures)
 }
 
@@ -79,11 +81,34 @@ pub(super) fn isolation(setup: &Setup<'_>) -> Result<Figures> {
 pub(super) fn metadata(setup: &Setup<'_>) -> Result<Figures> {
     let mut figures = Figures::new();
     for row in rows(setup, "metadata")? {
-        let ratio = number(&row, "weight2_per_s")? / number(&row, "weight1_per_s")?;
+        let (two, one) = (number(&row, "weight2_per_s")?, number(&row, "weight1_per_s")?);
+        let ratio = two / one;
         let scheduler = row["scheduler"].clone();
         put(&mut figures, &format!("ratio-{scheduler}"), Measured::exact(ratio));
         put(&mut figures, &format!("jain-{scheduler}"), Measured::exact(number(&row, "jain")?));
+        validate::metadata(&mut figures, &scheduler, two + one)?;
     }
+    Ok(figures)
+}
+
+/// Pairs of jobs on one I/O node and as DFRA places them, under a live arbiter, and a job that is scaled.
+pub(super) fn dfra(setup: &Setup<'_>) -> Result<Figures> {
+    let mut figures = Figures::new();
+    let mut most: BTreeMap<String, f64> = BTreeMap::new();
+    for row in rows(setup, "dfra")? {
+        let (way, value) = (row["way"].clone(), number(&row, "value")?);
+        let name = match row["beside"].as_str() {
+            "" => way,
+            beside => {
+                let worst = most.entry(way.clone()).or_insert(value);
+                *worst = worst.max(value);
+                format!("{}-by-{beside}-{way}", row["job"])
+            }
+        };
+        put(&mut figures, &name, Measured::exact(value));
+    }
+    most.into_iter()
+        .for_each(|(way, worst)| put(&mut figures, &format!("most-{way}"), Measured::exact(worst)));
     Ok(figures)
 }
 

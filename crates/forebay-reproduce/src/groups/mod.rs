@@ -10,6 +10,7 @@ mod policies;
 mod queue;
 mod santos;
 mod twins;
+mod validate;
 mod vpfs;
 
 use anyhow::{Result, bail};
@@ -146,7 +147,7 @@ impl Setup<'_> {
 
 type Group = fn(&Setup<'_>) -> Result<Figures>;
 
-const GROUPS: [(&str, Group); 15] = [
+const GROUPS: [(&str, Group); 16] = [
     ("forge", forge::figures),
     ("santos", santos::figures),
     ("policies", policies::figures),
@@ -162,6 +163,7 @@ const GROUPS: [(&str, Group); 15] = [
     ("live-isolation", live::isolation),
     ("live-metadata", live::metadata),
     ("live-overhead", live::overhead),
+    ("live-dfra", live::dfra),
 ];
 
 /// Makes the figures of one group.

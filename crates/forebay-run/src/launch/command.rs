@@ -1,8 +1,7 @@
 //! A command line that starts a parallel program: which launcher it is, where the program's name stands,
 //! how many ranks on which hosts, and how the launcher is told to pass variables on.
 
-use super::hostlist;
-use forebay_types::Starter;
+use forebay_types::{Starter, hostlist};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -194,7 +193,7 @@ impl Launch {
                 self.hosts = hostlist::with_slots(text());
             }
             (Starter::Slurm, "nodelist") => {
-                self.hosts = forebay_types::expand_hosts(text()).unwrap_or_default()
+                self.hosts = hostlist::expand(text()).unwrap_or_default()
             }
             (Starter::OpenMpi, "hostfile" | "machinefile" | "default-hostfile")
             | (Starter::Hydra, "f" | "hostfile" | "machinefile") => self.host_file = value.map(PathBuf::from),

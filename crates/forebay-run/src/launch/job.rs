@@ -1,6 +1,6 @@
 //! What the batch system says of the job that this runs in.
 
-use super::hostlist;
+use forebay_types::hostlist;
 use std::path::Path;
 
 /// The job of a batch system, as its variables tell it. What they do not tell is absent.
@@ -23,7 +23,7 @@ impl BatchJob {
         let array = first(&["SLURM_ARRAY_JOB_ID"]).zip(first(&["SLURM_ARRAY_TASK_ID"]));
         let file = first(&["PBS_NODEFILE", "OAR_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE"]);
         let hosts = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"])
-            .and_then(|list| forebay_types::expand_hosts(&list));
+            .and_then(|list| hostlist::expand(&list));
         BatchJob {
             id: match array {
                 Some((job, task)) => Some(format!("{job}_{task}")),

@@ -6,7 +6,6 @@ mod bounded;
 mod command;
 mod earlier;
 mod elsewhere;
-mod hostlist;
 mod inverted;
 mod job;
 mod plan;

@@ -1,11 +1,11 @@
 //! A job's hosts and ranks, and where its I/O nodes run: what the command says goes before what the batch
 //! system says.
 
-use super::{BatchJob, Launch, hostlist, recognise};
+use super::{BatchJob, Launch, recognise};
 use anyhow::{Context, Result, bail};
 use forebay_control::job::{JobRequest, MOST_HOSTS, MOST_HOSTS_BYTES};
 use forebay_embed::{Across, Agent};
-use forebay_types::{Starter, same_host};
+use forebay_types::{Starter, hostlist, same_host};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -30,7 +30,7 @@ impl FromStr for IoHosts {
         match text {
             "dedicated" => Ok(IoHosts::Dedicated),
             "shared" => Ok(IoHosts::Shared),
-            list => match forebay_types::expand_hosts(list).filter(|all| !all.is_empty()) {
+            list => match hostlist::expand(list).filter(|all| !all.is_empty()) {
                 Some(all) => Ok(IoHosts::List(all)),
                 None => Err(format!("`{list}`: write dedicated, shared, or hosts as in `io1,io[2-4]`")),
             },

@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_lab::Size;
 use forebay_lab::experiment::{
-    Announcers, ArbiterQueue, Blame, Failslow, Gluster, Isolation, Metadata, Overhead, Phases, Remap,
-    RemapWorker, Rewards, Tuning, Twins,
+    Announcers, ArbiterQueue, Blame, DfraPairs, Failslow, Gluster, Isolation, Metadata, Overhead, Phases,
+    RealFileSystem, Remap, RemapWorker, Rewards, Tuning, Twins,
 };
 use forebay_policy::PolicyKind;
 use std::path::PathBuf;
@@ -30,10 +30,20 @@ enum What {
     Twins(TwinsArgs),
     Isolation(IsolationArgs),
     Metadata(MetadataArgs),
-    Blame(BlameArgs),
+    /// A job of small writes beside one of large writes: what `forebay blame` says, and what is true.
+    ///
+    /// Shows how much of the waiting that the second job causes is put down to it, and what was predicted for
+    /// other schedulers against a rerun under each.
+    Blame(Scaled),
     Overhead(OverheadArgs),
     Gluster(GlusterArgs),
+    Filesystem(FilesystemArgs),
     Arbiter(ArbiterArgs),
+    /// Pairs of jobs on one I/O node, kept apart by DFRA, and under SFQ(D)+, on a live arbiter.
+    ///
+    /// Five kinds of jobs run alone and two at a time on emulated storage: what a request takes against alone.
+    /// Then a job of sixteen compute nodes is given more I/O nodes than by default, and gives them back.
+    Dfra(Scaled),
     Failslow(FailslowArgs),
     Phases(PhasesArgs),
     Rewards(RewardsArgs),
@@ -124,16 +134,6 @@ struct MetadataArgs {
     seconds: u64,
 }
 
-/// A job of small writes beside one of large writes: what `forebay blame` says, and what is true.
-///
-/// Shows how much of the waiting that the second job causes is put down to it, and what was predicted for
-/// other schedulers against a rerun under each.
-#[derive(Args)]
-struct BlameArgs {
-    #[command(flatten)]
-    scale: Scaled,
-}
-
 /// What scheduling costs: every scheduler of the fair-queueing family against none.
 ///
 /// Four processes write, or stat a file, through one I/O node: on emulated data servers, where what an
@@ -182,6 +182,22 @@ struct GlusterArgs {
     /// How many requests an I/O node has at the file system at the same time.
     #[arg(long, value_name = "N", default_value_t = Gluster::default().dispatchers, value_parser = args::count(1..=1024))]
     dispatchers: usize,
+}
+
+/// Forwarded against direct on a mounted parallel file system: six patterns, reads and writes.
+///
+/// Eight clients use one shared file or a file each, contiguously, strided or at random: directly, through an I/O
+/// node in arrival order with eight dispatchers, and through one as `--scheduler` and `--dispatchers` say.
+#[derive(Args)]
+struct FilesystemArgs {
+    #[command(flatten)]
+    on: GlusterArgs,
+    /// The same directory on a mount through which is written what is to be read.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    other_mount: Option<PathBuf>,
+    /// KiB of a request.
+    #[arg(long, value_name = "KIB", value_delimiter = ',', default_value = "32,256,1024", value_parser = args::kib)]
+    request: Vec<u64>,
 }
 
 /// A queue of jobs under the policies STATIC and MCKP, on a live arbiter.
@@ -323,7 +339,7 @@ impl Experiment {
             What::Twins(a) => a.scale.with(|size| Twins { size, repeat: a.repeat }),
             What::Isolation(a) => a.scale.with(|size| Isolation { size, seconds: a.seconds }),
             What::Metadata(a) => a.scale.with(|size| Metadata { size, seconds: a.seconds }),
-            What::Blame(a) => a.scale.with(|size| Blame { size, ..Blame::default() }),
+            What::Blame(a) => a.with(|size| Blame { size, ..Blame::default() }),
             What::Overhead(a) => a.scale.with(|size| Overhead { size, repeat: a.repeat }),
             What::Gluster(a) => a.scale.with(|size| Gluster {
                 size,
@@ -334,7 +350,20 @@ impl Experiment {
                 scheduler: a.scheduler,
                 dispatchers: a.dispatchers,
             }),
+            What::Filesystem(FilesystemArgs { on: a, other_mount, request }) => {
+                a.scale.with(|size| RealFileSystem {
+                    size,
+                    mount: a.mount,
+                    node_mounts: a.node_mount,
+                    other_mount,
+                    bricks: a.bricks,
+                    requests: request.into_iter().map(|kib| kib << 10).collect(),
+                    ways: vec![("fifo".into(), 8), (a.scheduler, a.dispatchers)],
+                    repeat: a.repeat,
+                })
+            }
             What::Arbiter(a) => a.common.with(|size| ArbiterQueue { size, policies: a.policies }),
+            What::Dfra(a) => a.with(|size| DfraPairs { size }),
             What::Failslow(a) => a.common.with(|size| Failslow { size, seconds: a.seconds }),
             What::Phases(a) => a.common.with(|size| Phases { size }),
             What::Rewards(a) => a.common.with(|size| Rewards { size, rounds: a.rounds }),

@@ -3,7 +3,7 @@
 use super::lab::watched;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use forebay_lab::experiment::{Experiment, Isolation, Metadata, Overhead, Twins};
+use forebay_lab::experiment::{DfraPairs, Experiment, Isolation, Metadata, Overhead, Twins};
 use forebay_lab::{Progress, Size};
 use forebay_reproduce::trial::{self, Choice};
 use forebay_reproduce::{Break, Index, Laboratory, Setup, text};
@@ -71,6 +71,7 @@ impl Laboratory for Here<'_> {
             "twins" => Box::new(Twins { size, ..Twins::default() }),
             "isolation" => Box::new(Isolation { size, ..Isolation::default() }),
             "metadata" => Box::new(Metadata { size, ..Metadata::default() }),
+            "dfra" => Box::new(DfraPairs { size }),
             "overhead" => Box::new(Overhead { size, ..Overhead::default() }),
             other => bail!("there is no experiment {other:?}"),
         };

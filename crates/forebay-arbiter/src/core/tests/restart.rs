@@ -224,7 +224,7 @@ fn a_guarantee_holds_under_the_next_arbiter_from_its_first_word() {
         // Its first reports are of little; a job comes, and nodes hear of all jobs again once all had time to register.
         r.report(s, 0, if s < 9 { 1000 } else { 12_000_000 });
         if s == 10 {
-            r.core.end(secs(s), "z").unwrap();
+            r.core.end(secs(s), "z", true).unwrap();
             r.core.register(secs(s), request("z", None), SECRET).unwrap();
         }
         r.core.tick(secs(s));

@@ -268,6 +268,7 @@ impl Announcer {
             latency_p50: Nanos::from_micros(900),
             latency_p99: Nanos::from_millis(4),
             job_latencies: BTreeMap::new(),
+            job_hosts: BTreeMap::new(),
             errors: 0,
             scheduler: Some(self.scheduler.clone()),
         };
