@@ -33,6 +33,9 @@ pub struct StoredJob {
     pub held: Option<Current>,
     /// The addresses of those nodes, in the same order.
     pub addresses: Vec<String>,
+    /// It goes to the file system directly; its address is where what it still has open can stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// The I/O nodes an admin wants it on; none leaves it to the policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<NodeId>,

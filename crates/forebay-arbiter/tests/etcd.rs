@@ -57,6 +57,7 @@ fn job(id: &str, epoch: u64) -> Change {
         epoch: Epoch(epoch),
         held: None,
         addresses: vec!["tcp:127.0.0.1:1".into()],
+        direct: false,
         pinned: Vec::new(),
         owner: None,
     }))

@@ -179,6 +179,8 @@ pub enum ConfigError {
     Value(&'static str),
 }
 
+/// A file of this extension beside the configuration says that the job goes direct.
+pub const DIRECT_MARK: &str = "direct";
 /// The longest name of a job.
 const LONGEST_NAME: usize = 255;
 /// More directories than this are not forwarded.

@@ -34,7 +34,7 @@ mod transfer;
 mod whereabouts;
 
 pub use client::Client;
-pub use config::{Config, ConfigError, ExportMap, Fallback, LONGEST_CONFIG, Reread, Vouch};
+pub use config::{Config, ConfigError, DIRECT_MARK, ExportMap, Fallback, LONGEST_CONFIG, Reread, Vouch};
 pub use counters::{Counters, HOUSEKEEPING, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};

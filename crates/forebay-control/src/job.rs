@@ -79,6 +79,9 @@ pub struct JobRequest {
     /// `false`: no experiments with scheduler parameters while it runs.
     #[serde(default = "yes")]
     pub explore: bool,
+    /// Its compute nodes have the file system mounted: it can do without I/O nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// The access pattern its bandwidth is expected to follow, in the words of the explorer's
     /// tables, where the user knows; else its history tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,7 @@ impl Default for JobRequest {
             weight: 1,
             secret: None,
             explore: true,
+            direct: false,
             pattern: None,
         }
     }
@@ -136,6 +140,10 @@ pub struct JobGrant {
     /// Addresses of the other I/O nodes, for when all of its own are gone.
     #[serde(default)]
     pub spare: Vec<String>,
+    /// It has no I/O nodes: its processes go to the file system themselves. The address is for those that cannot, and
+    /// for what is open still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
     /// Why it got those, in one sentence.
     pub reason: String,
     /// What is not as whoever began the job may think.

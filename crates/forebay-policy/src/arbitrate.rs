@@ -21,7 +21,7 @@ pub(crate) struct Choice {
 /// The counts a job may have, ascending: measured, dividing its compute nodes, at most `most`.
 pub(crate) fn choices(job: &Job, most: u32, direct: bool) -> Vec<Choice> {
     let points = job.curve.as_ref().map_or(&[][..], |c| c.points());
-    let may = |n: u32| n <= most && job.divides(n) && (n > 0 || direct);
+    let may = |n: u32| n <= most && job.divides(n) && (n > 0 || direct && job.direct);
     let choice = |(io_nodes, bandwidth)| Choice { io_nodes, shared: false, bandwidth };
     points.iter().filter(|p| may(p.io_nodes)).map(|p| choice((p.io_nodes, p.bandwidth))).collect()
 }

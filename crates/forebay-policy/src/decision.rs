@@ -180,7 +180,7 @@ impl Decision {
                 gain: chosen.bandwidth.zip(static_bandwidth).map(|(b, s)| b.0 - s.0),
                 alternatives: points
                     .iter()
-                    .filter(|p| job.divides(p.io_nodes) && (p.io_nodes > 0 || pool.direct))
+                    .filter(|p| job.divides(p.io_nodes) && (p.io_nodes > 0 || pool.direct && job.direct))
                     .filter(|p| p.io_nodes != chosen.io_nodes || chosen.shared)
                     .map(|p| Alternative { io_nodes: p.io_nodes, bandwidth: p.bandwidth })
                     .collect(),

@@ -61,6 +61,8 @@ pub struct Job {
     pub history: Option<IoProfile>,
     /// The peak of what this run has done so far. Only DFRA looks at it, to judge a neighbour.
     pub live: Option<IoProfile>,
+    /// Whether it may go to the file system directly, where the pool allows that.
+    pub direct: bool,
     /// Live reports say that it does no I/O now. Only DFRA looks at it, for the same.
     pub quiet: bool,
 }
@@ -81,6 +83,7 @@ impl Job {
             default_nodes: Vec::new(),
             history: None,
             live: None,
+            direct: true,
             quiet: false,
         }
     }
@@ -111,9 +114,9 @@ impl Job {
         })
     }
 
-    /// Whether direct access is a choice: nothing is known of the job, or 0 is on its curve.
+    /// Whether direct access is a choice: it may, and nothing is known of it, or 0 is on its curve.
     pub(crate) fn knows_direct(&self) -> bool {
-        self.curve.as_ref().is_none_or(|c| c.at(0).is_some())
+        self.direct && self.curve.as_ref().is_none_or(|c| c.at(0).is_some())
     }
 }
 

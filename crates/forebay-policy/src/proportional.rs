@@ -42,7 +42,7 @@ impl Policy for Proportional {
         let chosen = jobs.iter().map(|job| {
             let exact = f64::from(available) * f64::from(size(job)) / all;
             let rounded = (exact.round() as u32).min(available);
-            let direct = pool.direct && (job.knows_direct() || available == 0);
+            let direct = pool.direct && (job.knows_direct() || job.direct && available == 0);
             let count = if rounded == 0 && direct { 0 } else { job.round_down(rounded.max(1)) };
             JobDecision::exclusive(job, count, Reason::Proportional { of, exact })
         });

@@ -37,6 +37,21 @@ impl Remote {
         let base = state().exports[self.export].local.as_ref()?;
         Some(under(base, &self.rel))
     }
+
+    /// The same, where the job goes direct: only of a directory that has the same path here, so that links lead
+    /// where they would without this library.
+    pub(crate) fn direct(&self) -> Option<Vec<u8>> {
+        let export = &state().exports[self.export];
+        let here = export.local.as_ref() == Some(&export.dir) && state().goes_direct();
+        if here { self.local() } else { None }
+    }
+}
+
+impl Resolved {
+    /// What this machine is to open itself.
+    pub(crate) fn direct(&self) -> Option<Vec<u8>> {
+        if let Resolved::Remote(r) = self { r.direct() } else { None }
+    }
 }
 
 /// Where `path` leads, relative to `dirfd`.

@@ -4,10 +4,12 @@ use crate::cwd::Current;
 use crate::place::spare;
 use crate::sys::{self, sys};
 use crate::table;
-use forebay_client::UMASK_SHIFT;
-use forebay_client::{Client, Config, Counters, Fallback};
+use forebay_client::{Client, Config, Counters, DIRECT_MARK, Fallback, UMASK_SHIFT};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// How often it is looked whether the job goes direct, in nanoseconds.
+const LOOK_EVERY: u64 = 200_000_000;
 
 /// A forwarded directory.
 pub(crate) struct Export {
@@ -44,6 +46,10 @@ pub(crate) struct State {
     /// It began as root.
     root: bool,
     pub(crate) umask: AtomicU32,
+    /// The file that says that the job goes direct, as a C string; when it was looked for, and what was found.
+    mark: Vec<u8>,
+    looked: AtomicU64,
+    direct: AtomicBool,
     client: AtomicPtr<Client>,
     pid: AtomicU32,
     /// In a page that a forked child finds zeroed.
@@ -89,7 +95,15 @@ impl State {
         let mask = sys!(umask, 0);
         sys!(umask, mask);
         let placeholder = config.placeholder.as_ref().map(|p| sys::cstring(p.as_os_str().as_bytes()));
+        // As `Path::with_extension` has it: what follows the last dot of the name is replaced.
+        let stem =
+            config_path.iter().rposition(|&b| b == b'.').filter(|i| !config_path[*i..].contains(&b'/'));
+        let stem = &config_path[..stem.unwrap_or(config_path.len())];
+        let mark = sys::cstring(&[stem, b".", DIRECT_MARK.as_bytes()].concat());
         let state = State {
+            mark,
+            looked: AtomicU64::new(0),
+            direct: AtomicBool::new(false),
             placeholder,
             config,
             exports,
@@ -208,6 +222,21 @@ impl State {
 
     pub(crate) fn fallback_direct(&self) -> bool {
         self.config.fallback == Fallback::Direct
+    }
+
+    /// Whether the arbiter wants what is opened now to be opened on this machine; looked up a few times a second.
+    pub(crate) fn goes_direct(&self) -> bool {
+        if !self.fallback_direct() || self.config.epoch == Default::default() {
+            return false;
+        }
+        let now = sys::monotonic();
+        let looked = self.looked.load(Ordering::Relaxed);
+        if now.saturating_sub(looked) >= LOOK_EVERY || looked == 0 {
+            self.looked.store(now, Ordering::Relaxed);
+            let there = sys!(access, self.mark.as_ptr(), libc::F_OK) == 0;
+            self.direct.store(there, Ordering::Relaxed);
+        }
+        self.direct.load(Ordering::Relaxed)
     }
 
     /// What tells the job's processes their ranks.

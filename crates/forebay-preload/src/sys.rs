@@ -213,6 +213,14 @@ pub(crate) fn own_file() -> Option<Vec<u8>> {
     }
 }
 
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure it is given, and nothing else.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// With a terminating NUL, for raw calls.
 pub(crate) fn cstring(path: &[u8]) -> Vec<u8> {
     let mut v = Vec::with_capacity(path.len() + 1);

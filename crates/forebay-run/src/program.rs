@@ -263,7 +263,8 @@ impl Program {
         let across = self.plan.across(&self.several, number)?;
         let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {
-                let registered = Registered::new(arbiter, *request, patience)?;
+                let request = JobRequest { direct: self.can_do_without(), ..*request };
+                let registered = Registered::new(arbiter, request, patience)?;
                 registered.grant.notes.iter().for_each(|note| (self.warn)(note));
                 let config = self.client_config(&registered.grant)?;
                 try_exports(&config, self.warn)?;
@@ -276,6 +277,7 @@ impl Program {
                     if place(&mut config, grant).is_ok() {
                         let _ = write_config(&file, &config);
                     }
+                    mark_direct(&file, grant.direct);
                 });
                 (layer, Some(registered))
             }
@@ -383,6 +385,12 @@ impl Program {
             (self.warn)(&missing.to_string());
         }
         Some(account)
+    }
+
+    /// Whether the job needs no I/O nodes: the user says so, and this machine has the same directories.
+    fn can_do_without(&self) -> bool {
+        let same = |f: &Forward| f.name.as_ref().is_none_or(|name| f.at.dir == std::path::Path::new(name));
+        self.fallback == Fallback::Direct && self.at.iter().all(|f| same(f) && f.at.dir.is_dir())
     }
 
     fn client_config(&self, grant: &JobGrant) -> Result<Config> {
@@ -502,6 +510,13 @@ pub(crate) fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     config.fixed = grant.fixed.iter().map(fixed).collect::<Result<_>>()?;
     config.epoch = grant.epoch;
     Ok(())
+}
+
+/// Processes look whether this is there, a few times a second: then they open files themselves.
+fn mark_direct(config: &std::path::Path, direct: bool) {
+    let mark = config.with_extension(forebay_client::DIRECT_MARK);
+    // What cannot be written leaves the job on its stand-by I/O node; what is not there need not go.
+    let _ = if direct { std::fs::write(mark, "") } else { std::fs::remove_file(mark) };
 }
 
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {

@@ -78,7 +78,8 @@ impl Current {
     fn take(&self, grant: &JobGrant) {
         self.update(|state| {
             let known = |old: &JobGrant| {
-                (old.epoch, &old.addresses, &old.spare) == (grant.epoch, &grant.addresses, &grant.spare)
+                let shown = |g: &JobGrant| (g.epoch, g.addresses.clone(), g.spare.clone(), g.direct);
+                shown(old) == shown(grant)
             };
             let news = !state.grant.as_ref().is_some_and(known);
             if news {

@@ -59,7 +59,7 @@ impl Core {
         let pool = Pool {
             nodes: self.nodes.iter().map(|(&id, n)| IoNode { id, admitted: n.admitted() }).collect(),
             compute_nodes: self.config.compute_nodes,
-            direct: false,
+            direct: self.jobs.values().any(|j| j.stored.request.direct),
             sharing: self.config.sharing,
         };
         if self.jobs.is_empty() || pool.available() == 0 {
@@ -107,6 +107,7 @@ impl Core {
             progress,
             history: past.map(|p| p.profile),
             live: job.activity.profile(r.compute_nodes),
+            direct: r.direct,
             quiet: self.quiet(now, job),
             default_nodes: self.default_nodes(job),
             ..Job::new(r.id.clone(), r.compute_nodes, r.processes)
@@ -132,7 +133,9 @@ impl Core {
         let mut shown = Vec::with_capacity(made.jobs.len());
         let mut moved = Vec::new();
         for i in 0..made.jobs.len() {
-            if placed[i].is_empty() {
+            let chosen = &made.decision.jobs[i];
+            let direct = made.jobs[i].direct && chosen.io_nodes == 0 && !chosen.shared;
+            if placed[i].is_empty() && !direct {
                 // Whatever the policy thinks of it, a job is somewhere.
                 let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
                 let any = made.pool.admitted().min_by_key(|n| (owned.contains(n), used(*n)));
@@ -148,7 +151,8 @@ impl Core {
                 nodes = mapped.clone();
             }
             nodes.retain(|n| self.admits(*n, &before));
-            if nodes.is_empty() {
+            let direct = direct && pinned.is_empty() && mapped.is_empty();
+            if nodes.is_empty() && !direct {
                 // Those it was to have may still come back: until then it stays, or shares.
                 let used = |n: NodeId| placed.iter().filter(|p| p.contains(&n)).count();
                 let there = made.pool.admitted().filter(|n| self.admits(*n, &[]));
@@ -162,7 +166,7 @@ impl Core {
             } else if !mapped.is_empty() {
                 shown[i].why = "the site's map says so".to_owned();
             }
-            if !nodes.is_empty() && self.place(now, made, i, nodes.clone(), &shown[i].why) {
+            if (direct || !nodes.is_empty()) && self.place(now, made, i, nodes.clone(), &shown[i].why) {
                 moved.push(made.jobs[i].id.clone());
             }
             placed[i] = nodes;
@@ -222,22 +226,41 @@ impl Core {
         }
     }
 
+    /// An I/O node for what a job that goes direct has open still: where it is, or that has the fewest jobs.
+    fn stand_by(&self, id: &str) -> Option<String> {
+        let at = |n: &super::Node| n.stored.addresses.first().cloned();
+        let there = |n: &super::Node| at(n).filter(|_| n.admitted() && n.hello.is_some());
+        let known = &self.jobs.get(id)?.stored.addresses;
+        let stays = self.nodes.values().filter_map(there).find(|a| known.contains(a));
+        let users = |n: &NodeId| self.jobs.values().filter(|j| j.nodes().contains(n)).count();
+        let owned = self.dedicated_to_others(id);
+        let free = || {
+            let all = self.nodes.iter().filter_map(|(n, node)| Some((n, there(node)?)));
+            all.min_by_key(|(n, _)| (owned.contains(n), users(n))).map(|(_, a)| a)
+        };
+        stays.or_else(free)
+    }
+
     /// One job gets its nodes; whether that is another mapping than it had.
     fn place(&mut self, now: Nanos, made: &PolicyRun, i: usize, nodes: Vec<NodeId>, why: &str) -> bool {
         let address = |n: &NodeId| self.nodes.get(n).and_then(|n| n.stored.addresses.first().cloned());
-        let addresses: Vec<String> = nodes.iter().filter_map(address).collect();
+        let direct = nodes.is_empty();
+        let addresses: Vec<String> = match direct {
+            true => self.stand_by(&made.jobs[i].id).into_iter().collect(),
+            false => nodes.iter().filter_map(address).collect(),
+        };
         let Some(job) = self.jobs.get_mut(&made.jobs[i].id) else { return false };
         let chosen = &made.decision.jobs[i];
         job.reason = why.to_owned();
         job.predicted = chosen.bandwidth.map(|b| b.0);
         job.curve = made.sources[i].clone();
         let held = chosen.held(nodes);
-        let moves = job.stored.addresses != addresses;
+        let moves = job.stored.addresses != addresses || job.stored.direct != direct;
         if !moves && job.stored.held.as_ref() == Some(&held) {
             return false;
         }
         job.stored.held = Some(held);
-        job.stored.addresses = addresses;
+        (job.stored.addresses, job.stored.direct) = (addresses, direct);
         if moves {
             job.moved = now;
             let epoch = self.next_epoch();

@@ -98,6 +98,7 @@ impl Core {
             epoch: Epoch(0),
             held: None,
             addresses: Vec::new(),
+            direct: false,
             pinned: Vec::new(),
             owner,
         };
@@ -200,7 +201,7 @@ impl Core {
         let at =
             move |(host, node)| Some((host, own.iter().position(|n| *n == node).filter(|at| *at < known)?));
         let map = self.in_map(job);
-        let map = if map.is_empty() { self.places(job) } else { map };
+        let map = if map.is_empty() { self.places(job).into_iter().collect() } else { map };
         map.into_iter().filter_map(at)
     }
 
@@ -220,6 +221,7 @@ impl Core {
             nodes: own.to_vec(),
             addresses: job.stored.addresses.clone(),
             spare: self.nodes.iter().filter_map(spare).take(64).collect(),
+            direct: job.stored.direct,
             reason: job.reason.clone(),
             notes: job.stored.request.pattern.iter().filter_map(|name| self.curves.misses(name)).collect(),
             fixed: self.fixed(job).map(|(host, at)| (host, job.stored.addresses[at].clone())).collect(),

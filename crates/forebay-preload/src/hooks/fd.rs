@@ -45,6 +45,9 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
     let flags = if flags & libc::O_PATH != 0 { flags & PLACE } else { flags };
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
+        if let Some(p) = place.direct() {
+            return opened_locally(sys::open(&p, flags, mode));
+        }
         match place {
             Resolved::Local => {
                 let fd = sys!(openat, dirfd, path, flags, mode);

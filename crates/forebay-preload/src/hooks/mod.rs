@@ -105,6 +105,9 @@ pub(crate) fn at(
     let Some(bytes) = (unsafe { crate::user::text(path) }) else { return sys::ret(local(dirfd, path)) };
     let mut place = path::place(dirfd, bytes);
     for _ in 0..40 {
+        if let Some(p) = place.direct() {
+            return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast()));
+        }
         match place {
             Resolved::Local => {
                 let r = local(dirfd, path);

@@ -209,6 +209,9 @@ fn pair(
                 let (x, y) = (sys::cstring(&x), sys::cstring(&y));
                 return sys::ret(raw(libc::AT_FDCWD, x.as_ptr().cast(), libc::AT_FDCWD, y.as_ptr().cast()));
             }
+            Pair::Remote(x, y) if x.direct().is_some() && y.direct().is_some() => {
+                (ra, rb) = (x.direct().map_or(Ok(x), Err), y.direct().map_or(Ok(y), Err));
+            }
             Pair::Remote(x, y) => match remote(&x, &y) {
                 Ok(v) => return v,
                 Err(Error::Escapes) => {

@@ -107,26 +107,26 @@ fn compute_nodes_belong_to_io_nodes_and_come_back_to_them() {
 #[test]
 fn a_job_is_scaled_by_its_compute_nodes_not_its_processes_and_gives_back() {
     let mut c = machine(&Kept::default(), secs(0));
-    for (app, hosts, wanted) in [("few", 0..1u64, 1usize), ("all", 0..8, 4)] {
-        begin(&mut c, 1, "first", app, 0..8);
+    for (s, app, hosts, wanted) in [(1, "few", 0..1u64, 1usize), (11, "all", 0..8, 4)] {
+        begin(&mut c, s, "first", app, 0..8);
         works(
             &mut c,
-            2,
+            s + 1,
             "first",
             &FlowMetrics { bytes_written: 1 << 20, served: 1 << 20, ..small_files() },
             hosts,
         );
-        c.end(secs(5), "first", true).unwrap();
-        let grant = begin(&mut c, 6, "second", app, 0..8);
+        c.end(secs(s + 4), "first", true).unwrap();
+        let grant = begin(&mut c, s + 5, "second", app, 0..8);
         let reserve: Vec<NodeId> = grant.nodes.iter().copied().filter(|n| n.0 >= 2).collect();
         match wanted {
             // Sixteen processes, but one compute node does the I/O.
             1 => assert_eq!(grant.nodes, [NodeId(0), NodeId(1)], "{}", grant.reason),
             _ => assert_eq!(reserve, [2, 3, 4, 5].map(NodeId), "{}", grant.reason),
         }
-        c.end(secs(7), "second", true).unwrap();
+        c.end(secs(s + 6), "second", true).unwrap();
     }
-    assert_eq!(begin(&mut c, 8, "a", "new", 0..4).nodes, [NodeId(0)]);
+    assert_eq!(begin(&mut c, 20, "a", "new", 0..4).nodes, [NodeId(0)]);
 }
 
 #[test]
