@@ -147,6 +147,11 @@ impl Client {
                 message: "the program became another user: the job's I/O nodes serve who started it".into(),
             });
         }
+        if let On::File(file) = on
+            && file.hears_of_loss()
+        {
+            return Err(Error::LockLost(file.place().address.clone()));
+        }
         let mut last = String::new();
         loop {
             let mut place = None;
@@ -446,13 +451,18 @@ impl Client {
         if let Some(missing) =
             self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export))
         {
-            return Err(Failure::Fatal(Error::Protocol(
-                address.clone(),
-                format!(
-                    "it does not serve {:?} as export {} (it serves {served:?}): start the I/O nodes with the same --export list",
-                    missing.1.export, missing.0
-                ),
-            )));
+            let why = format!(
+                "it does not serve {:?} as export {} (it serves {served:?}): start the I/O nodes with the same --export list",
+                missing.1.export, missing.0
+            );
+            // One that came back as something else is as good as gone, while there are others.
+            let now = sys::now();
+            return Err(
+                match (0..self.nodes.len()).any(|other| other != node && !self.nodes.is_down(other, now)) {
+                    true => Failure::Broken(format!("I/O node {address}: {why}")),
+                    false => Failure::Fatal(Error::Protocol(address.clone(), why)),
+                },
+            );
         }
         Ok(conn)
     }

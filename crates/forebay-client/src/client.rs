@@ -17,7 +17,7 @@ use forebay_types::{Address, Epoch, Nanos, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::hello::SessionId;
-use forebay_wire::message::{Answer, Attr, Meta, Path, Target};
+use forebay_wire::message::{Answer, Attr, Meta, Path};
 use forebay_wire::session::board::Still;
 use forebay_wire::session::call::Kind;
 use forebay_wire::session::news::News;
@@ -279,15 +279,6 @@ impl Client {
         })
     }
 
-    /// Takes a share of a file that a parent process opened, before its first use.
-    pub fn adopt(&self, file: &File) -> Result<(), Error> {
-        self.meta_on(
-            file,
-            |handle| Meta::Stat { target: Target::Handle(handle) },
-            |a| matches!(a, Answer::Attr(_)).then_some(()),
-        )
-    }
-
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
@@ -313,6 +304,7 @@ impl Client {
         if file.is_shared() && !self.passed.load(Ordering::Relaxed) {
             self.lifelines.let_go();
         }
+        file.leave_common();
         self.did(file, begun, Done::Closed);
         settled.and(closed).and(done)
     }
@@ -330,15 +322,21 @@ impl Client {
         if !file.is_dirty() && !file.is_shared() && self.defer_close(place.node, &body) {
             return Ok(());
         }
+        let locked = file.ties().locked;
+        // A lock that went with its node is told; of other things a close has nothing to say then.
+        let gone = || match locked || file.hears_of_loss() {
+            true => Err(Error::LockLost(place.address.clone())),
+            false => Ok(()),
+        };
         if self.nodes.is_down(place.node, sys::now()) {
-            return Ok(());
+            return gone();
         }
         let request = Request { linger: file.is_shared(), ..Request::meta(&op, Body::Bytes(&body)) };
         match self.call(OpIndex::meta(&op), On::Node(place.node), request, None, |_, _, _| Ok(())) {
             // Every write was acknowledged; a node that died since took only its handle with it, and
             // one that was started again does not know it. What its host's kernel has not written yet
             // is the business of `fsync`, as it would be here.
-            Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => Ok(()),
+            Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => gone(),
             other => other,
         }
     }

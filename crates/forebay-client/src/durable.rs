@@ -38,13 +38,19 @@ impl Client {
         let started = sys::now();
         let end = started + self.limit();
         let _alone = loop {
-            match file.begin_sync() {
+            match file.sync_alone() {
                 Some(alone) => break alone,
                 None if sys::now() >= end => return Err(Error::Unsynced),
                 None => drop(sys::nap(TURN)),
             }
         };
-        let owed = file.take_unsynced();
+        let sync = file.begin_sync();
+        let done = self.sync_all(file, sync.hosts, data_only, end);
+        file.end_sync(sync);
+        done
+    }
+
+    fn sync_all(&self, file: &File, owed: HostSet, data_only: bool, end: Nanos) -> Result<(), Error> {
         let build = |handle: u64, out: &mut Vec<u8>| Meta::Fsync { handle, data_only }.encode(out);
         let shape = Meta::Fsync { handle: 0, data_only };
         let request = Request::meta(&shape, Body::ForHandle(&build));

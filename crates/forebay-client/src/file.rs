@@ -1,18 +1,21 @@
 //! An open file as the client knows it: enough to open it again on another I/O node, and to hand
 //! it to a child process.
 
+use crate::commons::{CommonAt, Joined, Membership};
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
 use crate::lanes::Lanes;
 use crate::later::Puts;
 use crate::seen::Sighting;
 use crate::stream::Streams;
+use crate::sys;
 use crate::whereabouts::{RemoteHandle, Whereabouts};
 use forebay_types::Address;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::{HostBoot, SessionId};
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
 use forebay_wire::session::board::place_of;
+use forebay_wire::session::common::{Common, Ranges, Undertaken};
 use forebay_wire::session::locks::Locks;
 use forebay_wire::session::place::Ties;
 use serde::{Deserialize, Serialize};
@@ -43,6 +46,8 @@ pub struct FileRecord {
     pub unsynced: Vec<HostBoot>,
     /// There are further ones, which nobody knows.
     pub more_unsynced: bool,
+    /// Where the processes that share it say so instead, and more.
+    pub common: Option<CommonAt>,
 }
 
 /// An open file. Dropping it does not close it on the node: [`crate::Client::close`] does.
@@ -55,7 +60,7 @@ pub struct File {
     /// Its inode number.
     pub ino: u64,
     /// What tells it from other files that had or will have that number.
-    pub(crate) identity: u64,
+    pub identity: u64,
     /// Its type and mode when it was opened.
     pub mode: u32,
     place: Whereabouts,
@@ -66,8 +71,12 @@ pub struct File {
     unsynced: AtomicU64,
     /// What a process that comes by `exec` would take those to be.
     recorded: AtomicU64,
+    /// What is known together with other processes that share it.
+    common: Membership,
+    /// Of how many losses of locks this process knows, of those that are counted there.
+    heard: AtomicU64,
     locks: Guarded<Locks>,
-    /// How many those are.
+    /// How many those are; without those that are known together.
     lock_count: AtomicUsize,
     /// It can be opened nowhere else (unlinked, replaced): it stays until it is closed.
     stays: AtomicBool,
@@ -121,6 +130,8 @@ impl File {
             dirty: AtomicBool::new(false),
             unsynced: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
+            common: Membership::default(),
+            heard: AtomicU64::new(0),
             locks: Guarded::new(Locks::default()),
             lock_count: AtomicUsize::new(0),
             stays: AtomicBool::new(false),
@@ -149,6 +160,11 @@ impl File {
         file.on_board = None;
         file.set_shared(true);
         let owed = HostSet::all(record.unsynced.iter().copied(), record.more_unsynced);
+        if let Some(joined) = record.common.and_then(Joined::find) {
+            // Who began before has been told, or will be.
+            file.heard.store(joined.common().told(), Ordering::Relaxed);
+            file.common.set(joined);
+        }
         file.mark_unsynced(owed);
         file.recorded.store(owed.0, Ordering::Relaxed);
         file
@@ -158,6 +174,9 @@ impl File {
     /// that later may not be synced when the child goes on.
     pub(crate) fn record(&self, here: HostSet) -> FileRecord {
         let place = self.place();
+        self.join_others();
+        let common = self.common.get().map(|joined| joined.at());
+        let here = if common.is_some() { HostSet::default() } else { here };
         let owed = HostSet(self.unsynced.load(Ordering::Relaxed) | here.0);
         self.recorded.store(owed.0, Ordering::Relaxed);
         FileRecord {
@@ -172,12 +191,53 @@ impl File {
             session: place.session,
             unsynced: owed.iter().flatten().collect(),
             more_unsynced: owed.iter().any(|host| host.is_none()),
+            common,
         }
+    }
+
+    /// It is going to be shared: what is known of it is known together from now on, if there is room for it.
+    fn join_others(&self) {
+        if self.common.get().is_some() {
+            return;
+        }
+        let Some(new) = Joined::new() else { return };
+        self.common.set(new);
+        let Some(joined) = self.common.get() else { return };
+        // Whoever marked a host before saw nobody to tell.
+        joined.common().mark(joined.shared(HostSet(self.unsynced.swap(0, Ordering::SeqCst))));
+        let place = self.place().handle;
+        self.with_locks(|locks| {
+            if locks.has_flock() {
+                joined.common().note_flock(place, true);
+            }
+            if locks.has_ranges(LockOwner::Handle) {
+                joined.common().note_ranges(place, self.who(), Ranges::Locked);
+            }
+        });
+    }
+
+    /// What this program is called among those that share open files.
+    fn who(&self) -> u64 {
+        static WHO: AtomicU64 = AtomicU64::new(0);
+        let who = WHO.load(Ordering::Relaxed);
+        if who as u32 == sys::pid() {
+            return who;
+        }
+        let [a, b, c, d, ..] = sys::random16();
+        let new = u64::from(u32::from_le_bytes([a, b, c, d]) >> 1) << 32 | u64::from(sys::pid());
+        WHO.store(new, Ordering::Relaxed);
+        new
+    }
+
+    /// What is known together with others that share it.
+    fn common(&self) -> Option<&'static Common> {
+        self.common.get().map(|joined| joined.common())
     }
 
     /// Whether hosts have its data of which its record says nothing.
     pub(crate) fn is_record_old(&self) -> bool {
-        self.unsynced.load(Ordering::Relaxed) & !self.recorded.load(Ordering::Relaxed) != 0
+        self.common.get().is_none()
+            && self.unsynced.load(Ordering::Relaxed) & !self.recorded.load(Ordering::Relaxed) != 0
     }
 
     /// The path below the export, as it was last known.
@@ -232,14 +292,38 @@ impl File {
 
     /// A host's kernel has taken data.
     pub(crate) fn mark_unsynced(&self, host: HostSet) {
-        if host.0 & !self.unsynced.load(Ordering::Relaxed) != 0 {
-            self.unsynced.fetch_or(host.0, Ordering::Relaxed);
+        if self.common.get().is_none() {
+            if host.0 & !self.unsynced.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            self.unsynced.fetch_or(host.0, Ordering::SeqCst);
+        }
+        // Whoever shares it from just now on is told, too.
+        if let Some(joined) = self.common.get() {
+            joined.common().mark(joined.shared(host));
         }
     }
 
     /// The hosts that have taken data since this was last asked.
     pub(crate) fn take_unsynced(&self) -> HostSet {
-        HostSet(self.unsynced.swap(0, Ordering::Relaxed))
+        let sync = self.begin_sync();
+        self.end_sync(sync);
+        sync.hosts
+    }
+
+    /// The hosts that have taken data which nobody has synced, through whichever process that shares the file.
+    pub(crate) fn begin_sync(&self) -> Sync {
+        let own = self.unsynced.swap(0, Ordering::SeqCst);
+        let together = self.common.get().map(|joined| (joined, joined.common().begin_sync()));
+        let others = together.map_or(HostSet::default(), |(joined, taken)| joined.own(taken.hosts));
+        Sync { hosts: HostSet(own | others.0), undertaken: together.map(|(_, taken)| taken) }
+    }
+
+    /// That is done, or the program is told.
+    pub(crate) fn end_sync(&self, sync: Sync) {
+        if let (Some(common), Some(undertaken)) = (self.common(), sync.undertaken) {
+            common.end_sync(undertaken);
+        }
     }
 
     /// What was written through `lane` is owed by this file.
@@ -266,7 +350,7 @@ impl File {
 
     /// Nobody else syncs through the file while the result lives: what one thread has undertaken to
     /// sync is not synced when another one asks.
-    pub(crate) fn begin_sync(&self) -> Option<Alone<'_>> {
+    pub(crate) fn sync_alone(&self) -> Option<Alone<'_>> {
         Alone::enter(&self.syncing)
     }
 
@@ -284,9 +368,41 @@ impl File {
     pub(crate) fn with_locks<T>(&self, decide: impl FnOnce(&mut Locks) -> T) -> Option<T> {
         self.locks.with(|locks| {
             let decided = decide(locks);
-            self.lock_count.store(locks.len(), Ordering::Relaxed);
+            let own = if self.common.get().is_some() { locks.own() } else { locks.len() };
+            self.lock_count.store(own, Ordering::Relaxed);
             decided
         })
+    }
+
+    /// Whether other processes know what is known of its locks.
+    pub(crate) fn is_known_together(&self) -> bool {
+        self.common.get().is_some()
+    }
+
+    /// Whether locks that it held are lost, and this process has not heard of it. It has now.
+    pub(crate) fn hears_of_loss(&self) -> bool {
+        let Some(common) = self.common() else { return false };
+        let lost = common.lost();
+        if self.heard.load(Ordering::Relaxed) == lost {
+            return false;
+        }
+        self.heard.store(lost, Ordering::Relaxed);
+        common.note_told(lost);
+        true
+    }
+
+    /// The program before this one in the same process had locks of its own on it, which nodes do not keep for another: the
+    /// next call says so.
+    pub fn expect_loss(&self) {
+        self.heard.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// It was opened elsewhere, since its node is gone: whether locks were held there that this process has to hear of.
+    pub(crate) fn left(&self, place: RemoteHandle) -> bool {
+        if let Some(common) = self.common() {
+            common.left(place.handle);
+        }
+        self.hears_of_loss()
     }
 
     /// A forked process may hold it too: its close here does not close it there.
@@ -306,8 +422,9 @@ impl File {
 
     /// What it has besides its place.
     pub(crate) fn ties(&self) -> Ties {
+        let together = || self.common().is_some_and(|c| c.holds() && c.holds_at(self.place().handle));
         Ties {
-            locked: self.lock_count.load(Ordering::Relaxed) != 0,
+            locked: self.lock_count.load(Ordering::Relaxed) != 0 || together(),
             nameless: self.stays.load(Ordering::Relaxed),
             shared: self.is_shared(),
         }
@@ -322,6 +439,9 @@ impl File {
     pub(crate) fn note_flock(&self, kind: LockKind) {
         self.streams.look_again();
         self.with_locks(|locks| locks.note_flock(kind));
+        if let Some(common) = self.common() {
+            common.note_flock(self.place().handle, kind != LockKind::Unlock);
+        }
     }
 
     /// In a forked child: byte-range locks are the parent's, and so is whatever was under way.
@@ -335,11 +455,22 @@ impl File {
         self.rel.take_over(Vec::new());
         self.place.take_over();
         self.with_locks(Locks::fork);
+        self.enter_common();
+    }
+
+    /// In a forked child: it shares the file from now on.
+    pub fn enter_common(&self) {
+        self.common.enter();
+    }
+
+    /// This process has closed it.
+    pub(crate) fn leave_common(&self) {
+        self.common.leave();
     }
 
     /// Whether the open file itself holds locks (`flock`, open-file byte ranges).
     pub fn holds_locks(&self) -> bool {
-        self.locks_of(LockOwner::Handle)
+        self.common().map_or_else(|| self.locks_of(LockOwner::Handle), Common::holds)
     }
 
     /// Whether this process holds byte-range locks of its own through this file.
@@ -360,8 +491,26 @@ impl File {
     /// A lock was changed as `range` says.
     pub(crate) fn note_lock(&self, owner: LockOwner, range: LockRange) {
         self.streams.look_again();
-        self.with_locks(|locks| locks.note(owner, range));
+        let rest = self.with_locks(|locks| {
+            locks.note(owner, range);
+            locks.has_ranges(owner)
+        });
+        if let (LockOwner::Handle, Some(common)) = (owner, self.common()) {
+            let change = match range.kind {
+                LockKind::Unlock if range.start == 0 && range.len == 0 => Ranges::Free,
+                LockKind::Unlock => Ranges::Released { rest: rest.unwrap_or(true) },
+                _ => Ranges::Locked,
+            };
+            common.note_ranges(self.place().handle, self.who(), change);
+        }
     }
+}
+
+/// A sync under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Sync {
+    pub(crate) hosts: HostSet,
+    undertaken: Option<Undertaken>,
 }
 
 /// The address of a place that a signal handler found being changed.

@@ -5,7 +5,7 @@ use forebay_wire::hello::HostBoot;
 use std::sync::OnceLock;
 
 /// The last number stands for all further hosts.
-const NUMBERED: usize = 63;
+pub(crate) const NUMBERED: usize = 63;
 
 static HOSTS: [OnceLock<HostBoot>; NUMBERED] = [const { OnceLock::new() }; NUMBERED];
 

@@ -8,6 +8,7 @@
 
 mod call;
 mod client;
+mod commons;
 mod config;
 mod conn;
 mod counters;
@@ -34,6 +35,7 @@ mod transfer;
 mod whereabouts;
 
 pub use client::Client;
+pub use commons::{CommonAt, meet_in};
 pub use config::{Config, ConfigError, DIRECT_MARK, ExportMap, Fallback, LONGEST_CONFIG, Reread, Vouch};
 pub use counters::{Counters, HOUSEKEEPING, OpTotals};
 pub use error::Error;

@@ -31,7 +31,7 @@ impl Client {
                 None => drop(sys::nap(TURN)),
             }
         };
-        self.meta_on(
+        let changed = self.meta_on(
             file,
             |handle| {
                 if whole {
@@ -41,13 +41,15 @@ impl Client {
                 }
             },
             |_| Some(()),
-        )?;
-        if whole {
-            file.note_flock(range.kind);
-        } else {
-            file.note_lock(owner, range);
+        );
+        match &changed {
+            Ok(()) if whole => file.note_flock(range.kind),
+            Ok(()) => file.note_lock(owner, range),
+            // The kernel releases what was to become another kind, and then does not give that.
+            Err(e) if whole && e.errno() == libc::EAGAIN => file.note_flock(LockKind::Unlock),
+            Err(_) => {}
         }
-        Ok(())
+        changed
     }
 
     /// The lock in the way of `range`, and its owner's process id; `u32::MAX` where no process of the

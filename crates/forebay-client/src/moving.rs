@@ -205,7 +205,12 @@ impl Client {
         let errno = refused(&header, &body).errno();
         let said = handle.map_or(Said::Refused(errno), |_| Said::Opened);
         let moving = Moving::new(at, file.is_shared());
-        let decide = |locks: &mut Locks| moving.answered(said, sys::now(), &self.nodes, locks);
+        let decide = |locks: &mut Locks| {
+            if file.is_known_together() {
+                locks.leave_own();
+            }
+            moving.answered(said, sys::now(), &self.nodes, locks)
+        };
         // Only this thread itself, by a signal handler, can be at the locks for so long.
         let mut moved = file.with_locks(decide).ok_or_else(|| Error::local(libc::EIO))?;
         if let Moved::Ask(node) = moved {
@@ -223,7 +228,7 @@ impl Client {
                     );
                     note_close(file, said);
                 }
-                if lock_lost {
+                if file.left(old) || lock_lost {
                     return Err(Error::LockLost(old.address.clone()));
                 }
             }

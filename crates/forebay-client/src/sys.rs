@@ -50,6 +50,31 @@ pub(crate) fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// Whether there is a process of that number, whoever's it is.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// What the numbers of processes that this one sees are unique in.
+pub(crate) fn process_namespace() -> u32 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32)
+}
+
+/// Maps a file that the processes of a run share, and makes it if none has yet.
+///
+/// # Safety
+/// `T` is made of atomics.
+pub(crate) unsafe fn map_file<T>(path: &Path) -> std::io::Result<&'static T> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    // Whoever else does it at the same time makes it as long as this.
+    rustix::fs::ftruncate(&fd, size_of::<T>() as u64)?;
+    // SAFETY: as the caller promises, and the file is as long.
+    unsafe { map_shared(&fd) }
+}
+
 /// This machine's name.
 pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

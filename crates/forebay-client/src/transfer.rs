@@ -113,6 +113,9 @@ impl Client {
 
     /// A transfer of more than one frame: how much of it was done from its beginning on without a gap.
     pub(crate) fn transfer(&self, file: &File, offset: u64, mut data: Data<'_>) -> Result<usize, Error> {
+        if file.hears_of_loss() {
+            return Err(Error::LockLost(file.place().address.clone()));
+        }
         let total = data.len();
         let started = sys::now();
         let kind = request(data.opcode(), 0, 0, &[]).kind;

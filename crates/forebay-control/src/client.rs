@@ -97,6 +97,12 @@ impl Client {
         Ok(client)
     }
 
+    /// Who is asked, and the secret if that shows who asks: enough for another process to be the same to them.
+    pub fn access(&self) -> (String, Option<Secret>) {
+        let secret = if let Key::Secret(secret) = &self.key { Some(secret.clone()) } else { None };
+        (self.urls.join(","), secret)
+    }
+
     /// Whether it is shown who asks.
     pub fn is_somebody(&self) -> bool {
         !matches!(self.key, Key::None)

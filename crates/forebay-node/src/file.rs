@@ -6,8 +6,9 @@ use crate::sys::{self, RawLock};
 use forebay_sched::layout::Layout;
 use forebay_types::{FileId, Nanos};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::message::{Attr, LockRange};
+use forebay_wire::message::{Attr, LockKind, LockOwner, LockRange};
 use forebay_wire::session::held::Files;
+use forebay_wire::session::locks::Locks;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ pub(crate) struct OpenFile {
     position: Mutex<Position>,
     /// Something was written through it.
     written: AtomicBool,
+    /// What is locked through it, whoever did that.
+    locks: Mutex<Locks>,
 }
 
 /// What the descriptor's position is known to be.
@@ -52,7 +55,39 @@ impl OpenFile {
             layout: OnceLock::new(),
             position: Mutex::default(),
             written: AtomicBool::new(false),
+            locks: Mutex::default(),
         }
+    }
+
+    /// Locks or releases a range for whoever has this open file, without waiting.
+    pub(crate) fn lock_range(&self, range: LockRange, raw: RawLock) -> Result<(), Errno> {
+        let mut locks = self.locks();
+        sys::ofd_set(self.fd(), raw)?;
+        locks.note(LockOwner::Handle, range);
+        Ok(())
+    }
+
+    /// `flock` without waiting.
+    pub(crate) fn flock(&self, kind: LockKind) -> Result<(), Errno> {
+        let operation = match kind {
+            LockKind::Read => FlockOperation::NonBlockingLockShared,
+            LockKind::Write => FlockOperation::NonBlockingLockExclusive,
+            LockKind::Unlock => FlockOperation::NonBlockingUnlock,
+        };
+        let mut locks = self.locks();
+        let done = rustix::fs::flock(self.fd(), operation);
+        // One that is to become another kind is released first, and then perhaps not to be had.
+        locks.note_flock(if done.is_ok() { kind } else { LockKind::Unlock });
+        done
+    }
+
+    /// Whether something is locked through it.
+    pub(crate) fn is_locked(&self) -> bool {
+        !self.locks().is_empty()
+    }
+
+    fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -208,11 +243,6 @@ impl Handles {
     pub(crate) fn len(&self) -> usize {
         self.lock().files.len()
     }
-}
-
-/// `flock` without waiting.
-pub(crate) fn flock(file: &OpenFile, operation: FlockOperation) -> Result<(), Errno> {
-    rustix::fs::flock(file.fd(), operation)
 }
 
 #[cfg(test)]

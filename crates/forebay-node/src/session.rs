@@ -322,7 +322,7 @@ impl Session {
         let s = self.lock();
         s.busy()
             || s.locks.values().any(|l| !l.is_idle())
-            || s.files.all().any(|file| path::is_unlinked(file.fd()))
+            || s.files.all().any(|file| file.is_locked() || path::is_unlinked(file.fd()))
     }
 
     /// Gives up all it holds; `keep`: but for its files, while forked processes may adopt them.

@@ -88,6 +88,7 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
         .collect();
     let home = std::path::Path::new(std::ffi::OsStr::from_bytes(run_dir));
     forebay_client::remember_mount(home);
+    forebay_client::meet_in(home);
     let counters_path = home.join("counters");
     let counters = match config.origin {
         None => Counters::open(&counters_path),
@@ -99,6 +100,7 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     let state = State::install(config, exports, run_dir, library, config_path.to_vec(), counters, entered);
     hooks::limit::refresh();
     find_inherited();
+    tell_of_locks();
     restore_environment();
     // SAFETY: handlers that need nothing but this library's own state.
     unsafe { pthread_atfork(Some(hooks::exec::before_fork), None, Some(hooks::exec::after_fork)) };
@@ -144,6 +146,22 @@ fn announce(state: &'static state::State) {
     let rank = sys::cstring(rank.as_bytes());
     // SAFETY: before `main`, with one thread; C strings.
     unsafe { libc::setenv(c"FOREBAY_ANNOUNCED".as_ptr(), rank.as_ptr().cast(), 1) };
+}
+
+/// Locks that the process had when it was another program.
+fn tell_of_locks() {
+    let Some(told) = sys::env(hooks::exec::LOCKED).and_then(|v| std::str::from_utf8(v).ok()) else { return };
+    let mut numbers = told.split(' ').filter_map(|n| n.parse::<u64>().ok());
+    if numbers.next() == Some(sys::getpid() as u64) {
+        let locked: Vec<u64> = numbers.collect();
+        for (_, open) in table::all() {
+            if let Some(file) = open.remote().filter(|file| locked.contains(&file.identity)) {
+                file.expect_loss();
+            }
+        }
+    }
+    // SAFETY: before `main`, with one thread; a C string.
+    unsafe { libc::unsetenv(c"FOREBAY_LOCKED".as_ptr()) };
 }
 
 /// What was put aside for the time of `exec` comes back before the program looks.

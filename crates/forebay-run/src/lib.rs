@@ -38,5 +38,5 @@ pub use report::RunReport;
 pub use report_file::ReportFile;
 pub use route::{Via, WITHIN, inside};
 pub use signals::Signals;
-pub use survivors::rest;
+pub use survivors::{rest, stand_by};
 pub use sys::output_was_closed;

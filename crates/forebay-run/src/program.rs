@@ -5,7 +5,7 @@ use crate::join;
 use crate::launch::{self, Account, ClientsByNode, Plan, Several};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
-use crate::survivors::{keep, survivors};
+use crate::survivors::{keep, survivors, tell};
 use crate::watch::{Watched, Watcher};
 use crate::{ReportFile, RunReport, Signals, darshan};
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ use forebay_client::{
 };
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
-use forebay_embed::{At, Layer, LayerConfig, Note, Transport, write_config};
+use forebay_embed::{At, Layer, LayerConfig, Note, Transport};
 use forebay_mount::Contract;
 use forebay_types::{Nanos, Protect};
 use std::ffi::OsString;
@@ -154,7 +154,10 @@ impl Program {
                 false => (self.warn)(&launch::unshared(tool)),
             }
         }
-        let (mut layer, registered) = self.start(io_nodes)?;
+        let (mut layer, mut registered) = self.start(io_nodes)?;
+        if let Some(job) = registered.as_mut().filter(|_| !route.mount) {
+            job.stand_by(&layer.client_config());
+        }
         let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         let earlier = registered.as_ref().filter(|r| r.named).map(|_| {
             let config = layer.config();
@@ -210,13 +213,12 @@ impl Program {
             false => survivors(&layer.client_config(), registered.is_some()),
         };
         nodes.extend(layer.stop());
-        if !survivors.is_empty() {
+        if survivors.is_empty() {
+            registered.into_iter().for_each(|job| job.end(!status.success()));
+        } else if registered.is_some_and(Registered::leave) {
+            layer.leave_dir();
+        } else {
             keep(&mut layer);
-        }
-        match registered {
-            Some(registered) if !survivors.is_empty() => registered.leave(),
-            Some(registered) => registered.end(!status.success()),
-            None => {}
         }
         let mut notes = layer.notes();
         notes.extend(changed);
@@ -271,14 +273,7 @@ impl Program {
                 let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;
                 self.tell_hosts(&mut layer, across.is_some())?;
                 let (file, config) = (layer.client_config(), layer.config().clone());
-                registered.when_changed(move |grant, down| {
-                    let mut config = Config { down: down.to_vec(), ..config.clone() };
-                    // A process that starts with an old mapping is told on its first connection.
-                    if place(&mut config, grant).is_ok() {
-                        let _ = write_config(&file, &config);
-                    }
-                    mark_direct(&file, grant.direct);
-                });
+                registered.when_changed(move |grant, down| tell(&file, &config, grant, down));
                 (layer, Some(registered))
             }
             IoNodes::Own { number, transport, scheduler } => {
@@ -510,13 +505,6 @@ pub(crate) fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     config.fixed = grant.fixed.iter().map(fixed).collect::<Result<_>>()?;
     config.epoch = grant.epoch;
     Ok(())
-}
-
-/// Processes look whether this is there, a few times a second: then they open files themselves.
-fn mark_direct(config: &std::path::Path, direct: bool) {
-    let mark = config.with_extension(forebay_client::DIRECT_MARK);
-    // What cannot be written leaves the job on its stand-by I/O node; what is not there need not go.
-    let _ = if direct { std::fs::write(mark, "") } else { std::fs::remove_file(mark) };
 }
 
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {

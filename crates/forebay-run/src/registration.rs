@@ -2,12 +2,14 @@
 //! its later processes have to know, as it is now: where the job's I/O nodes are, and which of them
 //! cannot be reached from here.
 
+use crate::survivors::{Charge, Successor};
 use anyhow::{Context, Result, bail};
 use forebay_control::client::Client;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_control::status::Unanswered;
-use forebay_types::{Address, Epoch};
+use forebay_types::{Address, Epoch, Secret};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,10 +41,13 @@ pub(crate) struct Registered {
     pub(crate) named: bool,
     current: Arc<Current>,
     ended: Arc<AtomicBool>,
+    /// Takes over when this process is gone.
+    successor: Option<Successor>,
     /// The job goes on without this one.
     left: bool,
     /// It did not come to its end in order.
     failed: bool,
+    request: JobRequest,
 }
 
 /// Told what later processes have to know: the grant, and which I/O nodes cannot be reached.
@@ -138,32 +143,63 @@ impl Registered {
         // From now on it is the same job, however often it has to register.
         request.id.clone_from(&first.id);
         request.secret.clone_from(&first.secret);
-        let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
-        let mut job = Registered { arbiter, grant: first, named, current, ended, left: false, failed: false };
+        let mut job = Registered::known(arbiter, request, first, named);
         while job.grant.addresses.is_empty() {
             if Instant::now() > until {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
             }
             std::thread::sleep(Duration::from_millis(100));
-            if let Ok(grant) = renew(&job.arbiter, &request, &job.ended) {
+            if let Ok(grant) = renew(&job.arbiter, &job.request, &job.ended) {
                 job.grant = JobGrant { secret: job.grant.secret.take(), ..grant };
             }
         }
-        job.current.take(&job.grant);
-        let (arbiter, current, ended) =
-            (Arc::clone(&job.arbiter), Arc::clone(&job.current), Arc::clone(&job.ended));
-        let lease = Duration::from_millis(job.grant.lease_ms);
-        std::thread::spawn(move || follow(&arbiter, &request, lease, &current, &ended));
-        let (current, ended) = (Arc::clone(&job.current), Arc::clone(&job.ended));
-        std::thread::spawn(move || probe(&current, &ended));
+        job.go_on();
         Ok(job)
     }
-}
 
-impl Registered {
-    /// Processes of the job go on without this one: it lives as long as I/O nodes report them.
-    pub(crate) fn leave(mut self) {
+    fn known(arbiter: Arc<Client>, request: JobRequest, grant: JobGrant, named: bool) -> Registered {
+        let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
+        Registered { arbiter, grant, named, current, ended, successor: None, left: false, failed: false, request }
+    }
+
+    /// Renews the lease and follows the job from now on.
+    fn go_on(&self) {
+        self.current.take(&self.grant);
+        let (arbiter, current, ended) =
+            (Arc::clone(&self.arbiter), Arc::clone(&self.current), Arc::clone(&self.ended));
+        let (lease, request) = (Duration::from_millis(self.grant.lease_ms), self.request.clone());
+        std::thread::spawn(move || follow(&arbiter, &request, lease, &current, &ended));
+        let (current, ended) = (Arc::clone(&self.current), Arc::clone(&self.ended));
+        std::thread::spawn(move || probe(&current, &ended));
+    }
+
+    /// A job that another process has registered, and left to this one.
+    pub(crate) fn resume(charge: Charge) -> Result<Registered> {
+        let secret = charge.secret.as_deref().and_then(Secret::from_hex);
+        let arbiter = Arc::new(Client::of_user(&charge.arbiters, secret)?.with_patience(PATIENCE));
+        let job = Registered::known(arbiter, charge.request, charge.grant, true);
+        job.go_on();
+        Ok(job)
+    }
+
+    /// What somebody else needs to go on with the job.
+    fn charge(&self) -> Charge {
+        let (arbiters, secret) = self.arbiter.access();
+        let secret = secret.map(|s| s.to_hex());
+        Charge { arbiters, secret, request: self.request.clone(), grant: self.grant.clone() }
+    }
+
+    /// Has a process stand by that takes over when this one is killed, for those that go on with the configuration
+    /// `file`: they would not hear where the job is.
+    pub(crate) fn stand_by(&mut self, file: &Path) {
+        self.successor = Successor::start(file, &self.charge()).ok();
+    }
+
+    /// Processes of the job go on without this one: it lives as long as I/O nodes report them, and somebody else goes on
+    /// telling them where it is. Whether there is somebody.
+    pub(crate) fn leave(mut self) -> bool {
         self.left = true;
+        self.successor.take().is_some_and(Successor::take_over)
     }
 
     /// The job has ended, and whether it failed.

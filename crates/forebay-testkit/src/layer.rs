@@ -19,6 +19,10 @@ struct Node {
     listen: String,
     /// Its configuration file, if it has one.
     config: Option<PathBuf>,
+    /// How long a drain of it takes at most.
+    drain_seconds: u32,
+    /// What it exports instead of the others' directory.
+    export: Option<PathBuf>,
 }
 
 /// Running I/O nodes and the directory they export.
@@ -63,7 +67,7 @@ impl Layer {
         for n in 0..count {
             let socket = layer.dir.path().join(format!("n{n}"));
             let listen = if unix { format!("unix:{}", socket.display()) } else { "tcp:127.0.0.1:0".into() };
-            layer.nodes.push(Node { process: None, listen, config: None });
+            layer.nodes.push(Node { process: None, listen, config: None, drain_seconds: 2, export: None });
             layer.restart(n);
         }
         layer.reconfigure(options);
@@ -124,6 +128,24 @@ impl Layer {
         std::fs::write(self.dir.path().join(file), format!("0 {errno}")).expect("a file");
     }
 
+    /// Starts node `n` again; a drain of it waits so long.
+    pub fn restart_with(&mut self, n: usize, drain_seconds: u32) {
+        self.nodes[n].drain_seconds = drain_seconds;
+        self.restart(n);
+    }
+
+    /// Starts node `n` again where it was before, as one that exports something else.
+    pub fn restart_exporting(&mut self, n: usize, dir: &Path) {
+        self.nodes[n].export = Some(dir.to_owned());
+        self.restart(n);
+    }
+
+    /// Whether node `n` has not ended.
+    pub fn is_running(&mut self, n: usize) -> bool {
+        let process = self.nodes[n].process.as_mut();
+        process.is_some_and(|node| matches!(node.process.try_wait(), Ok(None)))
+    }
+
     /// Starts node `n` where it was before. Waits until it listens.
     pub fn restart(&mut self, n: usize) {
         self.kill(n);
@@ -132,12 +154,19 @@ impl Layer {
         let spec = NodeSpec {
             id: n as u32,
             listen: Some(self.nodes[n].listen.clone()),
-            exports: vec![self.export().display().to_string()],
-            more: ["--drain-timeout", "2", "--job", JOB, "--lease-ms", &self.lease_ms.to_string()]
-                .map(text)
-                .into_iter()
-                .chain(config)
-                .collect(),
+            exports: vec![self.nodes[n].export.clone().unwrap_or(self.export()).display().to_string()],
+            more: [
+                "--drain-timeout",
+                &self.nodes[n].drain_seconds.to_string(),
+                "--job",
+                JOB,
+                "--lease-ms",
+                &self.lease_ms.to_string(),
+            ]
+            .map(text)
+            .into_iter()
+            .chain(config)
+            .collect(),
         };
         let mut process = self.launcher.node(spec).expect("forebay node starts");
         process.await_ready().expect("it listens");
@@ -270,6 +299,16 @@ impl Talker {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Stops it, and waits until it stands still.
+    pub fn freeze(&self) {
+        self.process.freeze().expect("our own child takes signals");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.process.thaw().expect("our own child takes signals");
     }
 
     /// Waits for a line, and for its end.

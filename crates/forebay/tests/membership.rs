@@ -164,6 +164,52 @@ fn finds_a_node_that_came_later(via: &str) {
     assert_eq!(std::fs::read_to_string(site.path().join("last")).unwrap(), "end\n");
 }
 
+/// `forebay run` is killed, or stopped, and then the only I/O node killed: what the program goes on with is told of one
+/// that comes later all the same.
+#[test]
+fn who_outlives_a_killed_run_finds_a_node_that_comes_later() {
+    finds_a_node_without_the_run(true);
+}
+
+#[test]
+fn who_outlives_a_stopped_run_finds_a_node_that_comes_later() {
+    finds_a_node_without_the_run(false);
+}
+
+fn finds_a_node_without_the_run(killed: bool) {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 2000\n"));
+    let first = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let script = "exec 7> /seen/file; i=0; echo $FOREBAY_CONFIG > $HERE/config
+        while [ ! -e $HERE/enough ]; do
+            echo $i >&7 2>> $HERE/said && echo $i > $HERE/at; i=$((i + 1)); sleep 0.02
+        done
+        echo end >&7 && tail -n 1 /seen/file > $HERE/last";
+    let mut run = run(&site, arbiter.url(), script);
+    let read = |name: &str| std::fs::read_to_string(site.path().join(name)).ok();
+    let at = || read("at")?.trim().parse::<u64>().ok();
+    until(PATIENCE, "nothing is written", || at().filter(|n| *n > 3));
+    if killed {
+        run.signal(forebay_testkit::Signal::KILL).expect("it runs");
+        run.wait_for(PATIENCE).expect("our child").expect("it ends");
+    } else {
+        run.freeze().expect("it runs");
+    }
+    drop(first);
+    let then = at().expect("it has written");
+    let _second = site.node(1, arbiter.url());
+    until(PATIENCE, "it does not go on", || at().filter(|n| *n > then + 5));
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    until(PATIENCE, "it does not end", || read("last").filter(|last| last == "end\n"));
+    if !killed {
+        run.thaw().expect("it is stopped");
+        return ends_well(run, &site);
+    }
+    let config = std::path::PathBuf::from(read("config").expect("its name").trim());
+    until(PATIENCE, "what the run needed stays", || (!config.exists()).then_some(()));
+}
+
 /// One that has nothing to do ends at once, and the arbiter hears of it all the same.
 #[test]
 fn an_idle_node_that_is_ended_is_drained_and_not_lost() {

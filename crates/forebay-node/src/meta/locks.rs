@@ -3,12 +3,11 @@
 
 use super::{Call, DONE};
 use crate::fail::{Failure, Outcome};
-use crate::file::{self, LockFile, OpenFile};
+use crate::file::{LockFile, OpenFile};
 use crate::sys::{self, RawLock};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Answer, LockKind, LockOwner, LockRange, LockRecord};
 use rustix::fd::BorrowedFd;
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ impl Call<'_> {
         self.may_change()?;
         match &owner {
             Owner::Process(locks) => locks.set(range, raw(range)?),
-            Owner::Handle(file) => sys::ofd_set(file.fd(), raw(range)?),
+            Owner::Handle(file) => file.lock_range(range, raw(range)?),
         }
         .map_err(busy)?;
         Ok(DONE)
@@ -99,13 +98,8 @@ impl Call<'_> {
 
     pub(super) fn flock(&self, handle: u64, kind: LockKind) -> Outcome<Answer<'static>> {
         let file = self.file(handle)?;
-        let operation = match kind {
-            LockKind::Read => FlockOperation::NonBlockingLockShared,
-            LockKind::Write => FlockOperation::NonBlockingLockExclusive,
-            LockKind::Unlock => FlockOperation::NonBlockingUnlock,
-        };
         self.may_change()?;
-        file::flock(&file, operation)?;
+        file.flock(kind)?;
         Ok(DONE)
     }
 }

@@ -11,6 +11,7 @@ use forebay_client::{Attr, Client, Error, Meta};
 use forebay_program::{HEAD, Uncovered, script, uncovered};
 use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int};
+use std::time::Duration;
 
 hooks! {
     c"posix_spawnattr_init" => attributes_init, c"posix_spawn_file_actions_init" => actions_init,
@@ -24,6 +25,8 @@ pub(crate) const EXE: &[u8] = b"FOREBAY_EXE";
 const SEARCH: &[u8] = b"LD_LIBRARY_PATH";
 pub(crate) const SEARCH_BEFORE: &[u8] = b"FOREBAY_LD_LIBRARY_PATH";
 const PRELOAD: &[u8] = b"LD_PRELOAD";
+/// The process, and the files that it has locks on: its next program must hear that it has them no more.
+pub(crate) const LOCKED: &[u8] = b"FOREBAY_LOCKED";
 
 type Strings = *const *const c_char;
 
@@ -52,14 +55,17 @@ pub(crate) extern "C" fn before_fork() {
     }
 }
 
-/// In a forked child: it holds its parent's locks on open files even if it never uses them.
+/// How long a child may take to hold its parent's locks before it goes on.
+const ADOPT_LIMIT: Duration = Duration::from_secs(5);
+
+/// In a forked child: it shares what its parent has open, and holds its locks, even if it never uses them.
 pub(crate) extern "C" fn after_fork() {
     for (_, open) in crate::table::all() {
-        if let Some(file) = open.remote()
-            && file.holds_locks()
-        {
-            // If it cannot be reached now, the first use says so.
-            let _ = state().client().adopt(file);
+        let Some(file) = open.remote() else { continue };
+        file.enter_common();
+        if file.holds_locks() {
+            // If it cannot be reached now, the first use says so: nobody would hear it here.
+            let _ = state().client().adopt_early(file, ADOPT_LIMIT);
         }
     }
 }
@@ -148,18 +154,28 @@ fn variable(name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
+    let mut locked = Vec::new();
     if !state().is_passing_child() {
         crate::place::settle_all();
         if let Some(client) = state().client_if_any() {
             for (_, open) in crate::table::all() {
-                if let Some(Err(e)) = open.remote().map(|file| client.rescue(file)) {
+                let Some(file) = open.remote() else { continue };
+                if let Err(e) = client.rescue(file) {
                     return fail_errno(e.errno()) as c_int;
+                }
+                if file.has_process_locks() {
+                    locked.push(file.identity);
                 }
             }
         }
     }
     let mut args = strings(argv);
     let mut env = strings(envp);
+    remove(&mut env, LOCKED);
+    if !locked.is_empty() {
+        let all: Vec<String> = locked.iter().map(u64::to_string).collect();
+        env.push(variable(LOCKED, format!("{} {}", sys::getpid(), all.join(" ")).as_bytes()));
+    }
     let state = state();
     // A cleaned environment would leave the child's I/O behind.
     if !has(&env, b"FOREBAY_CONFIG") {

@@ -268,9 +268,9 @@ pub(crate) fn close_fd(fd: i32) -> isize {
 fn forget(open: Arc<Open>) -> isize {
     let Some(file) = open.remote() else { return 0 };
     let client = state().client();
-    lock::on_close(client, file);
+    let released = lock::on_close(client, file);
     let path = open.path.clone();
-    match Arc::try_unwrap(open) {
+    let closed = match Arc::try_unwrap(open) {
         Ok(last) => match last.remote().map(|f| {
             // Others wait for its lock: it lingers only if there is somebody to hold it.
             if f.holds_locks() && !has_children() {
@@ -278,14 +278,15 @@ fn forget(open: Arc<Open>) -> isize {
             }
             client.close(f)
         }) {
-            Some(Err(e)) => fail(&e, &path),
-            _ => 0,
+            Some(closed) => closed,
+            None => Ok(()),
         },
         Err(shared) => {
             shared.left.store(true, Ordering::Release);
-            0
+            Ok(())
         }
-    }
+    };
+    released.and(closed).map_or_else(|e| fail(&e, &path), |()| 0)
 }
 
 /// Whether this process has children, living or not yet waited for.

@@ -178,24 +178,22 @@ fn range_of(fd: c_int, file: &File, l: &libc::flock) -> Result<LockRange, i32> {
     Ok(LockRange { kind, start: start as u64, len: len as u64 })
 }
 
-/// POSIX: closing any descriptor of a file releases the process's locks on it.
-pub(crate) fn on_close(client: &Client, file: &File) {
+/// POSIX: closing any descriptor of a file releases the process's locks on it. If they were lost, that is told.
+pub(crate) fn on_close(client: &Client, file: &File) -> Result<(), Error> {
     if !ANY.load(Ordering::Relaxed) {
-        return;
+        return Ok(());
     }
     let all = LockRange { kind: LockKind::Unlock, start: 0, len: 0 };
-    let release = |f: &File| {
-        if f.ino == file.ino && f.has_process_locks() {
-            // A node that is gone holds no lock either.
-            let _ = client.lock(f, LockOwner::Process, all, false);
-        }
+    let release = |f: &File| match f.ino == file.ino && f.has_process_locks() {
+        true => match client.lock(f, LockOwner::Process, all, false) {
+            Err(lost @ Error::LockLost(_)) => Err(lost),
+            // Whoever does not answer holds no lock for long.
+            _ => Ok(()),
+        },
+        false => Ok(()),
     };
-    release(file);
-    for (_, open) in table::all() {
-        if let Some(f) = open.remote() {
-            release(f);
-        }
-    }
+    let others = table::all().filter_map(|(_, open)| open.remote().map(release));
+    others.fold(release(file), |told, next| told.and(next))
 }
 
 /// Before the process ends: who waits for its end finds its locks released.

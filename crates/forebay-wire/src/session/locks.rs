@@ -27,7 +27,28 @@ impl Locks {
 
     /// Whether that owner holds any.
     pub fn has(&self, owner: LockOwner) -> bool {
-        self.ranges.iter().any(|(o, _)| *o == owner) || self.flock && owner == LockOwner::Handle
+        self.has_ranges(owner) || self.flock && owner == LockOwner::Handle
+    }
+
+    /// How many are the process's own, not the open file's.
+    pub fn own(&self) -> usize {
+        self.ranges.iter().filter(|(owner, _)| *owner == LockOwner::Process).count()
+    }
+
+    /// Whether an `flock` is held.
+    pub fn has_flock(&self) -> bool {
+        self.flock
+    }
+
+    /// Whether that owner holds byte ranges.
+    pub fn has_ranges(&self, owner: LockOwner) -> bool {
+        self.ranges.iter().any(|(o, _)| *o == owner)
+    }
+
+    /// Those of the open file are known elsewhere, together with others that share it.
+    pub fn leave_own(&mut self) {
+        self.ranges.retain(|(owner, _)| *owner == LockOwner::Process);
+        self.flock = false;
     }
 
     /// They are lost with the node that had them; whether there were any, which is to be told then.

@@ -318,11 +318,17 @@ pub(crate) struct Inside {
 #[derive(Args)]
 pub(crate) struct Rest {
     config: PathBuf,
+    /// The run has not ended: its input does with it.
+    #[arg(long)]
+    stand_by: bool,
 }
 
 impl Rest {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        forebay_run::rest(&self.config)?;
+        match self.stand_by {
+            true => forebay_run::stand_by(&self.config)?,
+            false => forebay_run::rest(&self.config)?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,0 +1,246 @@
+//! What the processes that share an open file (by `fork`, `exec`, or passed on) know of it together, in memory that
+//! they share: which hosts have its data unsynced, whoever wrote it; and which locks the open file holds, whoever took
+//! them, so that each of them is told when these are lost. All zero is a good beginning.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// So many places at which one open file holds locks are told apart: it has more than one only after a move or a
+/// drain has divided it.
+const PLACES: usize = 4;
+/// Stands for every place: there were too many.
+const ANYWHERE: u64 = u64::MAX;
+/// Locked by more than one process.
+const SEVERAL: u64 = u64::MAX;
+
+/// One open file of several processes. A place is the handle that it has on its node.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Common {
+    /// Hosts that have taken data, as bits whose meaning these processes agree on.
+    unsynced: AtomicU64,
+    /// Those that somebody is having synced, or was when he ended.
+    undertaken: AtomicU64,
+    syncs: AtomicU64,
+    flock: Places,
+    ranges: Places,
+    /// Who has locked ranges of bytes.
+    ranges_by: AtomicU64,
+    lost: AtomicU64,
+    told: AtomicU64,
+}
+
+/// Where locks of one kind are held.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Places([AtomicU64; PLACES]);
+
+impl Places {
+    fn has(&self, place: u64) -> bool {
+        self.0
+            .iter()
+            .any(|p| matches!(p.load(SeqCst), held if held != 0 && (held == place || held == ANYWHERE)))
+    }
+
+    fn any(&self) -> bool {
+        self.0.iter().any(|p| p.load(SeqCst) != 0)
+    }
+
+    fn add(&self, place: u64) {
+        let put = |p: &AtomicU64| p.compare_exchange(0, place, SeqCst, SeqCst).is_ok();
+        if !self.has(place) && !self.0.iter().any(put) {
+            self.0[0].store(ANYWHERE, SeqCst);
+        }
+    }
+
+    fn remove(&self, place: u64) {
+        for p in &self.0 {
+            let _ = p.compare_exchange(place, 0, SeqCst, SeqCst);
+        }
+    }
+}
+
+/// A sync under way: what it has undertaken, and which one it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Undertaken {
+    /// The hosts.
+    pub hosts: u64,
+    number: u64,
+}
+
+/// How ranges of bytes were changed through the open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// Some were locked.
+    Locked,
+    /// Some were released; `rest`: this process has locked others.
+    Released {
+        /// It has.
+        rest: bool,
+    },
+    /// All were released, whoever had locked them.
+    Free,
+}
+
+impl Common {
+    /// It is for another open file from now on.
+    pub fn clear(&self) {
+        let alone = [&self.unsynced, &self.undertaken, &self.syncs, &self.ranges_by, &self.lost, &self.told];
+        alone.into_iter().chain(&self.flock.0).chain(&self.ranges.0).for_each(|word| word.store(0, SeqCst));
+    }
+
+    /// These hosts have taken data.
+    pub fn mark(&self, hosts: u64) {
+        if hosts & !self.unsynced.load(SeqCst) != 0 {
+            self.unsynced.fetch_or(hosts, SeqCst);
+        }
+    }
+
+    /// Somebody has what was written until now synced. What others have undertaken is not synced yet, perhaps never:
+    /// it is undertaken once more.
+    pub fn begin_sync(&self) -> Undertaken {
+        let number = self.syncs.fetch_add(1, SeqCst) + 1;
+        // In this order: whoever looks in between finds it in one of both.
+        self.undertaken.fetch_or(self.unsynced.load(SeqCst), SeqCst);
+        let taken = self.unsynced.swap(0, SeqCst);
+        let hosts = self.undertaken.fetch_or(taken, SeqCst) | taken;
+        Undertaken { hosts, number }
+    }
+
+    /// It is synced, or somebody was told that it is not. With another sync under way the next one has it done again.
+    pub fn end_sync(&self, sync: Undertaken) {
+        if self.syncs.load(SeqCst) == sync.number {
+            self.undertaken.fetch_and(!sync.hosts, SeqCst);
+        }
+    }
+
+    /// The whole file was locked at `place`, or released.
+    pub fn note_flock(&self, place: u64, held: bool) {
+        if held { self.flock.add(place) } else { self.flock.remove(place) }
+    }
+
+    /// Ranges of bytes were changed at `place` by the process that is called `who`.
+    pub fn note_ranges(&self, place: u64, who: u64, change: Ranges) {
+        match change {
+            Ranges::Locked => {
+                self.ranges.add(place);
+                if let Err(by) = self.ranges_by.compare_exchange(0, who, SeqCst, SeqCst)
+                    && by != who
+                {
+                    self.ranges_by.store(SEVERAL, SeqCst);
+                }
+            }
+            // What others have locked is not known here: it counts as held until all is released.
+            Ranges::Released { rest } if rest || self.ranges_by.load(SeqCst) != who => {}
+            Ranges::Released { .. } | Ranges::Free => {
+                self.ranges.remove(place);
+                if !self.ranges.any() {
+                    self.ranges_by.store(0, SeqCst);
+                }
+            }
+        }
+    }
+
+    /// Whether the open file holds locks at `place`.
+    pub fn holds_at(&self, place: u64) -> bool {
+        self.flock.has(place) || self.ranges.has(place)
+    }
+
+    /// Whether the open file holds any.
+    pub fn holds(&self) -> bool {
+        self.flock.any() || self.ranges.any()
+    }
+
+    /// A process has opened the file elsewhere, since its node is gone: the locks that were held there are lost.
+    pub fn left(&self, place: u64) {
+        if self.holds_at(place) {
+            // First of all, so that nobody finds neither the locks nor their loss.
+            self.lost.fetch_add(1, SeqCst);
+            self.flock.remove(place);
+            self.ranges.remove(place);
+        }
+    }
+
+    /// How often locks were lost. Whoever has heard of fewer is to be told.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(SeqCst)
+    }
+
+    /// Somebody was told of so many losses.
+    pub fn note_told(&self, of: u64) {
+        self.told.fetch_max(of, SeqCst);
+    }
+
+    /// Of how many losses somebody was told: a program that begins now need not be.
+    pub fn told(&self) -> u64 {
+        self.told.load(SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_covers_what_others_wrote_and_did_not_sync() {
+        let c = Common::default();
+        c.mark(0b01);
+        let first = c.begin_sync();
+        assert_eq!(first.hosts, 0b01);
+        c.mark(0b10);
+        let second = c.begin_sync();
+        assert_eq!(second.hosts, 0b11, "what another has undertaken is not synced yet");
+        c.end_sync(first);
+        assert_eq!(c.begin_sync().hosts, 0b11, "nor when that one has ended: the second has not");
+        let alone = c.begin_sync();
+        c.end_sync(alone);
+        assert_eq!(c.begin_sync().hosts, 0);
+        c.mark(0b100);
+        let _killed = c.begin_sync();
+        assert_eq!(c.begin_sync().hosts, 0b100, "who was killed has synced nothing");
+    }
+
+    #[test]
+    fn a_loss_is_known_to_all_and_counted_once() {
+        let c = Common::default();
+        c.note_flock(7, true);
+        assert!(c.holds_at(7) && !c.holds_at(8) && c.holds());
+        c.left(8);
+        assert_eq!(c.lost(), 0, "it was held elsewhere");
+        c.left(7);
+        c.left(7);
+        assert_eq!((c.lost(), c.told()), (1, 0));
+        assert!(!c.holds());
+        c.note_told(1);
+        c.note_flock(9, true);
+        c.note_flock(9, false);
+        c.left(9);
+        assert_eq!((c.lost(), c.told()), (1, 1), "it was released");
+    }
+
+    #[test]
+    fn ranges_are_held_until_whoever_locked_them_has_released_all() {
+        let c = Common::default();
+        c.note_ranges(7, 1, Ranges::Locked);
+        c.note_ranges(7, 2, Ranges::Released { rest: false });
+        assert!(c.holds_at(7), "it may be another's");
+        c.note_ranges(7, 1, Ranges::Released { rest: true });
+        assert!(c.holds_at(7));
+        c.note_ranges(7, 1, Ranges::Released { rest: false });
+        assert!(!c.holds());
+        c.note_ranges(7, 1, Ranges::Locked);
+        c.note_ranges(7, 2, Ranges::Locked);
+        c.note_ranges(7, 1, Ranges::Released { rest: false });
+        assert!(c.holds(), "the other's are left");
+        c.note_ranges(7, 1, Ranges::Free);
+        assert!(!c.holds());
+    }
+
+    #[test]
+    fn too_many_places_are_all_places() {
+        let c = Common::default();
+        (1..=5).for_each(|place| c.note_flock(place, true));
+        assert!(c.holds_at(77));
+        c.left(77);
+        assert_eq!(c.lost(), 1);
+    }
+}
