@@ -54,12 +54,14 @@ pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     /// On a close: a child process may still hold the file.
     pub(crate) linger: bool,
+    /// On a change: the attributes afterwards are wanted.
+    pub(crate) look: bool,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn meta(op: &Meta<'_>, body: Body<'a>) -> Request<'a> {
         let kind = op.kind();
-        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, kind, linger: false }
+        Request { opcode: Opcode::Meta, offset: 0, length: 0, body, kind, linger: false, look: false }
     }
 }
 
@@ -274,6 +276,9 @@ impl Client {
         header.stamp = now.0.into();
         if request.linger {
             header.set(flag::LINGER);
+        }
+        if request.look {
+            header.set(flag::LOOK);
         }
         if let Some(first) = call.first_sent() {
             header.set(flag::REPLAY);

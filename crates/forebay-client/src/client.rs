@@ -446,7 +446,8 @@ impl Client {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
             let kind = Kind::Once;
-            let request = Request { opcode: Opcode::Append, offset, length: 0, body, kind, linger: false };
+            let request =
+                Request { opcode: Opcode::Append, offset, length: 0, body, kind, linger: false, look: false };
             self.call(OpIndex::APPEND, On::File(file), request, None, |served, header, _| {
                 let n = (header.length.get() as usize).min(chunk.len());
                 file.mark_unsynced(served.host);
@@ -546,7 +547,8 @@ impl Client {
     pub fn control(&self, node: usize, request: &[u8]) -> Result<Vec<u8>, Error> {
         let body = Body::Bytes(request);
         let kind = Kind::Look;
-        let request = Request { opcode: Opcode::Control, offset: 0, length: 0, body, kind, linger: false };
+        let request =
+            Request { opcode: Opcode::Control, offset: 0, length: 0, body, kind, linger: false, look: false };
         self.call(OpIndex::CONTROL, On::Node(node), request, None, |_, _, body| Ok(body.to_vec()))
     }
 

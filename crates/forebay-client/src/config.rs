@@ -129,7 +129,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The same for a front end whose programs have pages of the kernel's, and are told nothing late.
+    /// The same for one that asks its node every time.
     pub fn unshared(&self) -> Config {
         Config { share: false, stage: false, ..self.clone() }
     }

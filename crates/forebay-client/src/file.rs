@@ -484,7 +484,7 @@ impl File {
     }
 
     /// The byte ranges locked through this file.
-    pub(crate) fn ranges(&self) -> Vec<(LockOwner, LockRange)> {
+    pub fn ranges(&self) -> Vec<(LockOwner, LockRange)> {
         self.locks.with(|locks| locks.ranges().to_vec()).unwrap_or_default()
     }
 

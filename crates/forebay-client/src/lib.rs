@@ -24,9 +24,11 @@ mod lanes;
 mod later;
 mod lifeline;
 mod locks;
+mod look;
 mod moving;
 mod pool;
 mod seen;
+mod sleep;
 mod socket;
 mod spin;
 mod stream;
@@ -43,11 +45,15 @@ pub use file::{File, FileRecord};
 pub use files::{DirectionTotals, FileCounters, FileTotals};
 pub use forebay_types::{Address, Starter, Task};
 pub use locks::LockWait;
-pub use spin::may_spin;
+pub use seen::Moment;
+pub use sleep::before_sleep;
+pub use spin::{Watch, may_spin};
 pub use sys::{high_descriptor, hostname, remember_mount};
 
+pub use forebay_types::Nanos;
 pub use forebay_wire::flags::OpenFlags;
 pub use forebay_wire::message::{
-    Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, Meta, Path, SeekKind, SetTime,
-    Target, UMASK_SHIFT,
+    Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, LockRecord, Meta, Path, SeekKind,
+    SetTime, Target, UMASK_SHIFT,
 };
+pub use forebay_wire::session::waits::Waits;

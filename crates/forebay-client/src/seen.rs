@@ -3,13 +3,14 @@
 
 use crate::client::Client;
 use crate::conn::Conn;
+use crate::error::Error;
 use crate::file::File;
 use crate::stream::GOOD_FOR;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::hello::BoardAt;
 use forebay_wire::message::Attr;
-use forebay_wire::session::board::{Board, Still};
+use forebay_wire::session::board::{Board, Scope, Still, place_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A process maps the boards of so many node processes, one after the other.
@@ -39,7 +40,33 @@ pub(crate) struct Sighting {
     at: Nanos,
 }
 
+/// A moment at the job's only node: what is looked at after it holds as long as this does.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    still: Still,
+    at: Nanos,
+}
+
 impl Client {
+    /// To be taken before the file is looked at, by name or otherwise. Nothing if nobody can tell what changes.
+    pub fn moment(&self, dev: u64, ino: u64) -> Option<Moment> {
+        let at = sys::now();
+        let still = self.board(at)?.still(place_of(dev, ino), Scope::Nothing, false)?;
+        Some(Moment { still, at })
+    }
+
+    /// Whether no name and nothing of the file was changed through the node since.
+    pub fn is_still(&self, moment: &Moment) -> bool {
+        let now = sys::now();
+        now.since(moment.at) < GOOD_FOR
+            && self.board(now).is_some_and(|board| board.attributes_hold(&moment.still))
+    }
+
+    /// All that was written through the file is in it; or the error that nobody was told.
+    pub fn flush(&self, file: &File) -> Result<(), Error> {
+        self.settle(file)
+    }
+
     /// The board of the job's only node, if this process can look at it, and the node lives.
     pub(crate) fn board(&self, now: Nanos) -> Option<&'static Board> {
         let board = self.board.board.get().filter(|_| self.config.share)?;

@@ -1,7 +1,7 @@
 //! Short waits are spun: see [`forebay_wire::session::spin`]. `FOREBAY_SPIN=off` switches it off;
 //! `FOREBAY_SPIN=always` is for a process that has processors of its own, whatever others do.
 
-use crate::sys;
+use crate::{sleep, sys};
 use forebay_types::Nanos;
 use forebay_wire::session::spin::{Cores, Spin};
 use rustix::fd::AsFd;
@@ -51,6 +51,39 @@ pub fn may_spin(now: Nanos) -> bool {
     CORES.spare()
 }
 
+/// Looks again and again, at most for `budget`: what was found.
+fn spun<T>(spin: &mut Spin, budget: Nanos, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    if budget == Nanos::ZERO {
+        return None;
+    }
+    let began = sys::now();
+    loop {
+        let found = look();
+        let took = sys::now().since(began);
+        if found.is_some() {
+            spin.hit(took);
+            return found;
+        }
+        if took >= budget {
+            spin.miss();
+            return None;
+        }
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+    }
+}
+
+/// The waits of a front end's thread for what comes next.
+#[derive(Debug, Default)]
+pub struct Watch(Spin);
+
+impl Watch {
+    /// Looks again and again for as long as that is worth it: what was found.
+    pub fn spin<T>(&mut self, look: impl FnMut() -> Option<T>) -> Option<T> {
+        let budget = if may_spin(sys::now()) { self.0.budget() } else { Nanos::ZERO };
+        spun(&mut self.0, budget, look)
+    }
+}
+
 /// The waits for answers on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
@@ -68,22 +101,11 @@ impl Waiter {
     /// One receive into several pieces, spun for as long as that is worth it.
     pub(crate) fn receive(&mut self, fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let budget = std::mem::take(&mut self.budget);
-        if budget > Nanos::ZERO {
-            let began = sys::now();
-            loop {
-                let got = sys::receive_now(&fd, pieces);
-                let took = sys::now().since(began);
-                if got != Err(Errno::AGAIN) {
-                    self.spin.hit(took);
-                    return got;
-                }
-                if took >= budget {
-                    self.spin.miss();
-                    break;
-                }
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            }
+        let now = || Some(sys::receive_now(&fd, pieces)).filter(|got| *got != Err(Errno::AGAIN));
+        if let Some(got) = spun(&mut self.spin, budget, now) {
+            return got;
         }
+        sleep::begins(Some(fd.as_fd()));
         sys::receive(fd, pieces)
     }
 }

@@ -1,5 +1,6 @@
 //! Clock, randomness and sockets: the only place of this crate that makes system calls.
 
+use crate::sleep;
 use forebay_types::Address;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -82,6 +83,7 @@ pub fn hostname() -> String {
 
 /// Sleeps, as long as no signal comes.
 pub(crate) fn nap(d: Duration) -> Result<(), Errno> {
+    sleep::begins(None);
     let t = rustix::time::Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) };
     match rustix::thread::nanosleep(&t) {
         rustix::thread::NanosleepRelativeResult::Ok => Ok(()),
@@ -113,6 +115,7 @@ pub(crate) fn is_covered(socket: &Path) -> bool {
 
 /// Connects within `limit`. The descriptor is close-on-exec and above the numbers programs use.
 pub(crate) fn connect(address: &Address, limit: Duration) -> Result<OwnedFd, Errno> {
+    sleep::begins(None);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = match address {
         Address::Tcp(a) => {

@@ -54,7 +54,7 @@ pub(crate) fn request(opcode: Opcode, offset: u64, length: usize, body: &[u8]) -
         Opcode::Write => (Kind::Again, 0),
         _ => (Kind::Look, length as u64),
     };
-    Request { opcode, offset, length, body: Body::Bytes(body), kind, linger: false }
+    Request { opcode, offset, length, body: Body::Bytes(body), kind, linger: false, look: false }
 }
 
 impl Client {

@@ -44,6 +44,7 @@ pub(crate) mod init {
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
@@ -76,6 +77,8 @@ pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
+/// In the place of an answer's error: the kernel is to write out and forget the pages of an inode.
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? })*) => {
@@ -141,6 +144,7 @@ layouts! {
     LseekOut { offset: u64 }
     CopyIn { fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64 }
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
+    InvalInode { ino: u64, off: i64, len: i64 }
 }
 
 #[cfg(test)]

@@ -9,16 +9,21 @@ mod handles;
 mod kept;
 mod locks;
 mod names;
+mod sighted;
+mod written;
 
 use crate::abi::{self, EntryOut};
 use crate::ids::Ids;
 use crate::tree::Tree;
-use forebay_client::{Answer, Attr, Client, Error, ExportId, Meta, Path, Target};
+use crate::turn;
+use forebay_client::{Answer, Attr, Client, Error, ExportId, Meta, Path, Target, UMASK_SHIFT};
 use fresh::Fresh;
 use handles::{Handles, Held};
 use kept::{FOR_EVER, Kept};
 use locks::Locks;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustix::fd::OwnedFd;
+use sighted::Sighted;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zerocopy::IntoBytes;
 
 /// How long what the kernel was told stays true without asking again.
@@ -29,6 +34,9 @@ pub enum Contract {
     Strict,
     /// The kernel keeps pages and attributes; a file is looked at anew when it is opened.
     CloseToOpen,
+    /// Nobody else changes anything meanwhile: the kernel keeps what is written, too, until a file is closed
+    /// or synced.
+    Exclusive,
     /// Nothing changes: names, missing names and contents are fetched once and kept. Nothing can be
     /// written, and what was changed elsewhere is refused.
     Immutable,
@@ -95,7 +103,9 @@ pub(crate) struct Fs {
     locks: Locks,
     fresh: Fresh,
     kept: Kept,
-    defaults: attrs::DefaultAcls,
+    sighted: Sighted,
+    /// The kernel, to tell it something it has not asked for.
+    kernel: OnceLock<OwnedFd>,
 }
 
 /// Where an operation on a node goes.
@@ -126,7 +136,8 @@ impl Fs {
             locks: Locks::default(),
             fresh: Fresh::default(),
             kept: Kept::default(),
-            defaults: attrs::DefaultAcls::default(),
+            sighted: Sighted::default(),
+            kernel: OnceLock::new(),
         }
     }
 
@@ -144,7 +155,7 @@ impl Fs {
 
     /// Paths stay what they are while the result lives.
     fn paths_hold(&self) -> RwLockReadGuard<'_, ()> {
-        self.renaming.read().unwrap_or_else(PoisonError::into_inner)
+        turn::read(&self.renaming)
     }
 
     fn path<'a>(&self, rel: &'a [u8]) -> Path<'a> {
@@ -178,6 +189,18 @@ impl Fs {
         .map_err(errno)
     }
 
+    /// A change, and what is there afterwards.
+    fn change_at<'m>(&self, at: &'m At, op: impl Fn(Target<'m>) -> Meta<'m>) -> Outcome<Attr> {
+        let seen = match at {
+            At::Path(rel) => self.client.meta_and_look(op(Target::Link(self.path(rel)))),
+            At::Open(held) => self.client.meta_on_and_look(&held.file, |handle| op(Target::Handle(handle))),
+        };
+        match seen.map_err(errno)? {
+            Some(attr) => Ok(attr),
+            None => self.stat_at(at),
+        }
+    }
+
     fn stat_at(&self, at: &At) -> Outcome<Attr> {
         self.meta_at(at, |target| Meta::Stat { target }, attr_of)
     }
@@ -196,6 +219,7 @@ impl Fs {
         match self.contract {
             Contract::Strict => (0, 0),
             Contract::CloseToOpen => (u64::from(attr.mode & libc::S_IFMT == libc::S_IFDIR), 1),
+            Contract::Exclusive => (1, 1),
             Contract::Immutable => (FOR_EVER, FOR_EVER),
         }
     }
@@ -244,6 +268,7 @@ impl Fs {
 
     /// The last words: everything open is closed, so that the nodes know at once.
     pub(crate) fn end(&self) {
+        self.write_all_out();
         self.locks.clear();
         self.kept.clear();
         self.handles.clear();
@@ -256,6 +281,12 @@ fn attr_of(answer: Answer<'_>) -> Option<Attr> {
         Answer::Attr(attr) => Some(attr),
         _ => None,
     }
+}
+
+/// The mode that something new is made with: the node heeds the umask unless the directory has a default access
+/// control list.
+fn masked(mode: u32, umask: u32) -> u32 {
+    mode | (umask & 0o777) << UMASK_SHIFT
 }
 
 /// A device's number as `new_encode_dev` of the kernel packs it.

@@ -17,6 +17,7 @@ pub mod place;
 mod server;
 mod sys;
 mod tree;
+mod turn;
 
 pub use fs::{Contract, Options};
 pub use ids::Ids;

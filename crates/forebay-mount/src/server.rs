@@ -1,9 +1,12 @@
-//! The thread that reads a request from the kernel carries it out and answers it. There is always one
-//! more that reads, so that the kernel is heard while others wait for I/O nodes.
+//! The thread that reads a request from the kernel carries it out and answers it. While it waits for an
+//! I/O node another one reads ([`crate::turn`]), so that the kernel is always heard.
 
 use crate::abi::{self, InHeader, InitIn, InitOut, Opcode, OutHeader, init};
 use crate::fs::{Asked, Contract, Fs, Outcome, Reply, Rest};
 use crate::sys;
+use crate::turn::{self, Turn};
+use forebay_client::Watch;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -19,16 +22,16 @@ const MAX_TRANSFER: usize = 1 << 20;
 const HEAD: usize = 4096;
 /// As many requests as can be under way at once; those that wait for locks are not counted.
 const MOST_THREADS: usize = 64;
-/// Threads beyond this number end when they have nothing to do.
-const IDLE_THREADS: usize = 4;
+/// What moves as much as this takes a while: another thread reads meanwhile.
+const LARGE: usize = 128 << 10;
 const STACK: usize = 512 << 10;
 
 /// A connection to the kernel and what serves it.
 pub(crate) struct Server {
     device: OwnedFd,
     fs: Fs,
+    pub(crate) turn: Turn,
     threads: AtomicUsize,
-    idle: AtomicUsize,
     ready: AtomicBool,
     ended: Mutex<bool>,
     end: Condvar,
@@ -39,11 +42,14 @@ pub(crate) struct Server {
 impl Server {
     /// Serves `device` until it is unmounted.
     pub(crate) fn start(device: OwnedFd, fs: Fs) -> std::io::Result<Arc<Server>> {
+        forebay_client::before_sleep(turn::before_sleep);
+        rustix::io::ioctl_fionbio(&device, true)?;
+        fs.heard_at(device.try_clone()?);
         let server = Arc::new(Server {
             device,
             fs,
+            turn: Turn::default(),
             threads: AtomicUsize::new(0),
-            idle: AtomicUsize::new(0),
             ready: AtomicBool::new(false),
             ended: Mutex::new(false),
             end: Condvar::new(),
@@ -53,7 +59,7 @@ impl Server {
         Ok(server)
     }
 
-    fn device(&self) -> BorrowedFd<'_> {
+    pub(crate) fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 
@@ -80,53 +86,71 @@ impl Server {
 
     fn one_more(self: &Arc<Server>) -> std::io::Result<()> {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        self.idle.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
         let started = std::thread::Builder::new()
             .name("forebay-mount".into())
             .stack_size(STACK)
             .spawn(move || server.serve());
         if started.is_err() {
-            self.idle.fetch_sub(1, Ordering::AcqRel);
             self.threads.fetch_sub(1, Ordering::Relaxed);
         }
         started.map(drop)
+    }
+
+    /// Nobody reads, and nobody waits to.
+    pub(crate) fn one_more_if_it_may(self: &Arc<Server>) {
+        if self.ready.load(Ordering::Relaxed)
+            && self.threads.load(Ordering::Relaxed) < MOST_THREADS
+            && let Err(e) = self.one_more()
+        {
+            tracing::debug!("no further thread: {e}");
+        }
     }
 
     fn serve(self: Arc<Server>) {
         let (Some(mut request), Some(mut answer)) =
             (sys::Buffer::new(HEAD + MAX_TRANSFER), sys::Buffer::new(MAX_TRANSFER))
         else {
-            self.idle.fetch_sub(1, Ordering::AcqRel);
             self.finished();
             return tracing::error!("no memory for a thread of the mount");
         };
-        loop {
-            let n = match rustix::io::read(self.device(), &mut request[..]) {
+        let mut watch = Watch::default();
+        while turn::mine(&self) {
+            let n = match self.next(&mut watch, &mut request) {
                 Ok(n) => n,
-                // The request was taken back before it was read.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => continue,
-                Err(Errno::NODEV) => break,
                 Err(e) => {
-                    tracing::error!("reading from the kernel: {e}");
+                    if e != Errno::NODEV {
+                        tracing::error!("reading from the kernel: {e}");
+                    }
+                    self.turn.is_over();
                     break;
                 }
             };
-            let was_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
-            if was_last
-                && self.ready.load(Ordering::Relaxed)
-                && self.threads.load(Ordering::Relaxed) < MOST_THREADS
-                && let Err(e) = self.one_more()
-            {
-                tracing::debug!("no further thread: {e}");
-            }
             self.handle(&request[..n], &mut answer[..]);
-            if self.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_THREADS {
-                break;
+        }
+        self.finished();
+    }
+
+    /// The kernel's next request.
+    fn next(&self, watch: &mut Watch, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut look = || match rustix::io::read(self.device(), &mut *into) {
+            // Or the request was taken back before it was read.
+            Err(Errno::AGAIN | Errno::NOENT | Errno::INTR) => None,
+            found => Some(found),
+        };
+        if let Some(found) = watch.spin(&mut look) {
+            return found;
+        }
+        loop {
+            let mut device = [PollFd::from_borrowed_fd(self.device(), PollFlags::IN)];
+            match poll(&mut device, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+            if let Some(found) = look() {
+                return found;
             }
         }
-        self.idle.fetch_sub(1, Ordering::AcqRel);
-        self.finished();
     }
 
     /// A thread ends. The last one means that the kernel is gone.
@@ -142,6 +166,9 @@ impl Server {
             return tracing::error!("a request of {} bytes", request.len());
         };
         self.under_way().push((header.unique, header.pid));
+        if request.len() > LARGE {
+            turn::pass_on();
+        }
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.dispatch(&header, body, lent)));
         self.under_way().retain(|(unique, _)| *unique != header.unique);
         let outcome = outcome.unwrap_or_else(|_| {
@@ -277,7 +304,13 @@ impl Server {
                 fs.create(who, rest.name()?, &create)
             }
             Opcode::Tmpfile => fs.tmpfile(who, &args.head()?.0),
-            Opcode::Read => fs.read(&args.head()?.0, lent),
+            Opcode::Read => {
+                let (read, _) = args.head::<abi::TransferIn>()?;
+                if read.size as usize >= LARGE {
+                    turn::pass_on();
+                }
+                fs.read(&read, lent)
+            }
             Opcode::Write => {
                 let (write, rest) = args.head()?;
                 fs.write(who, &write, rest.0)
@@ -349,8 +382,10 @@ impl Server {
             | init::MAX_PAGES
             | init::HANDLE_KILLPRIV_V2
             | init::INIT_EXT;
-        if self.fs.contract() == Contract::CloseToOpen {
-            wanted |= init::AUTO_INVAL_DATA;
+        match self.fs.contract() {
+            Contract::CloseToOpen => wanted |= init::AUTO_INVAL_DATA,
+            Contract::Exclusive => wanted |= init::WRITEBACK_CACHE,
+            Contract::Strict | Contract::Immutable => {}
         }
         if self.fs.ids.kernel_checks() {
             wanted |= init::POSIX_ACL;

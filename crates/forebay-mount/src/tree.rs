@@ -114,6 +114,15 @@ impl Tree {
         }
     }
 
+    /// Whoever finds this file from now on gets another node for it.
+    pub(crate) fn renew(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get(&id)
+            && self.by_key.get(&node.key) == Some(&id)
+        {
+            self.by_key.remove(&node.key);
+        }
+    }
+
     /// The name is no more. The node that had it, if it is known.
     pub(crate) fn gone(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         let name: Name = (parent, name.into());
@@ -323,6 +332,20 @@ mod tests {
         assert_eq!(t.path(g).unwrap(), b"e/f");
         t.forget(g, 1);
         t.forget(f, 2);
+        assert_eq!((t.nodes.len(), t.by_key.len(), t.by_name.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn renewed() {
+        let mut t = Tree::new();
+        let old = t.found(ROOT, b"f", &attr(1, libc::S_IFREG));
+        t.renew(old);
+        let new = t.found(ROOT, b"f", &attr(1, libc::S_IFREG));
+        assert_ne!(old, new);
+        assert_eq!((t.path(old), t.path(new).unwrap()), (None, b"f".to_vec()));
+        t.forget(old, 1);
+        assert_eq!(t.found(ROOT, b"g", &attr(1, libc::S_IFREG)), new);
+        t.forget(new, 2);
         assert_eq!((t.nodes.len(), t.by_key.len(), t.by_name.len()), (1, 0, 0));
     }
 

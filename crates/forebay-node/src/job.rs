@@ -5,8 +5,9 @@ use crate::clients::Clients;
 use crate::file::Handles;
 use crate::stats::FlowStats;
 use crate::sys::acting::Whom;
-use crate::waits::Waits;
 use forebay_types::{Epoch, FlowId};
+use forebay_wire::hello::SessionId;
+use forebay_wire::session::waits::Waits;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,7 +23,7 @@ pub(crate) struct Job {
     /// The addresses of its I/O nodes, as of `epoch`.
     nodes: Mutex<Arc<[String]>>,
     /// Its processes that wait for locks, if this is its home node.
-    waits: Mutex<Waits>,
+    waits: Mutex<Waits<SessionId>>,
     /// Its payload memory.
     pub(crate) memory: Arc<Account>,
 }
@@ -51,7 +52,7 @@ impl Job {
         self.whom.get_or_init(|| whom.clone()) == whom
     }
 
-    pub(crate) fn waits(&self) -> MutexGuard<'_, Waits> {
+    pub(crate) fn waits(&self) -> MutexGuard<'_, Waits<SessionId>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

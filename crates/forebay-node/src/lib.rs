@@ -42,7 +42,6 @@ mod spinners;
 pub mod stats;
 mod storage;
 mod sys;
-mod waits;
 
 pub use node::{Node, StartError};
 pub use running::Running;

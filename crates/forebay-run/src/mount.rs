@@ -138,7 +138,7 @@ pub fn serve(
     until: Until,
     ready: impl FnOnce(&[&Path]) -> Result<()>,
 ) -> Result<()> {
-    let newest = Arc::new(Mutex::new(layer.config().unshared()));
+    let newest = Arc::new(Mutex::new(layer.config().clone()));
     let lock = |newest: &Mutex<Config>| newest.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let read = Arc::clone(&newest);
     let again = Reread(Arc::new(move || Some(lock(&read))));

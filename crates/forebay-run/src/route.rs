@@ -131,7 +131,7 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> 
     let doorway = Doorway::open(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
     let file = layer.client_config();
     let again = move || Config::from_json(&std::fs::read(&file).ok()?).ok();
-    let config = Config { reread: Some(Reread(Arc::new(again))), ..config.unshared() };
+    let config = Config { reread: Some(Reread(Arc::new(again))), ..config.clone() };
     let client = Arc::new(Client::new(config, Some(layer.counters()))?);
     let mut inside = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     inside.arg("mount-inside").arg("--socket").arg(&socket).arg("--stage").arg(&stage);

@@ -96,6 +96,9 @@ pub mod flag {
     pub const LINGER: u16 = 64;
     /// On the answer to a ping: a limit holds back what was asked for on this connection.
     pub const HELD: u16 = 128;
+    /// On a metadata request that changes something: the answer is to be the attributes of what it was about
+    /// ([`crate::message::Meta::subject`]), if they can be told.
+    pub const LOOK: u16 = 256;
 }
 
 /// The fixed part of every frame. Fields a frame has no use for are zero.

@@ -251,6 +251,38 @@ fn a_directory_that_is_not_there() {
     assert!(!Path::new(&nowhere).exists());
 }
 
+/// Two processes wait for each other's byte ranges: one of them is told, and the other one goes on.
+#[test]
+fn who_waits_in_a_circle_is_told() {
+    const NAME: &str = "who_waits_in_a_circle_is_told";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let script = r#"
+import errno, fcntl, os
+fd = os.open("f", os.O_RDWR | os.O_CREAT)
+(a, b), (c, d) = os.pipe(), os.pipe()
+def lock(at): fcntl.lockf(fd, fcntl.LOCK_EX, 1, at)
+def told(at):
+    try: lock(at)
+    except OSError as e:
+        assert e.errno == errno.EDEADLK, e
+        return 1
+    return 0
+child = os.fork()
+if child == 0:
+    lock(1), os.write(b, b"x"), os.read(c, 1)
+    os._exit(told(0))
+lock(0), os.read(a, 1), os.write(d, b"x")
+mine = told(1)
+fcntl.lockf(fd, fcntl.LOCK_UN)
+assert mine + os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1, mine
+"#;
+    let home = tempfile::tempdir().expect("a directory");
+    let (out, _) = run(home.path(), &["--via", "mount"], &["python3", "-c", script]);
+    assert!(out.status.success(), "{}\n{}", out.status, text(&out.stderr));
+}
+
 /// Running I/O nodes, and a directory on which `forebay mount` shows what they export.
 struct Mounted {
     layer: Layer,

@@ -2,24 +2,7 @@
 
 use super::{Asked, At, Fs, Outcome, Reply, errno};
 use crate::abi::{self, AttrOut, GetxattrOut, SetattrIn, Statfs, fattr};
-use forebay_client::{Answer, Attr, File, FsStat, Meta, OpenFlags, SetTime, Target};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
-/// How long it is believed that a directory has a default access control list, or none.
-const ACL_BELIEVED: Duration = Duration::from_secs(1);
-/// Of how many directories.
-const ACL_KEPT: usize = 1024;
-
-/// Which directories have default access control lists: what is made there does not heed the umask.
-#[derive(Default)]
-pub(super) struct DefaultAcls {
-    known: Mutex<HashMap<u64, (bool, Instant)>>,
-    unsupported: AtomicBool,
-}
+use forebay_client::{Answer, Attr, File, FsStat, Meta, OpenFlags, SetTime};
 
 fn done(_: Answer<'_>) -> Option<()> {
     Some(())
@@ -55,7 +38,14 @@ impl Fs {
                 Err(e) => return self.nameless(who.node).unwrap_or(Err(e)),
             },
         };
-        let attr = self.stat_at(&at)?;
+        let opened = match &at {
+            At::Open(held) => self.client.attributes(&held.file),
+            At::Path(_) => None,
+        };
+        let attr = match opened {
+            Some(attr) => attr,
+            None => self.look_at_node(who.node, || self.stat_at(&at))?,
+        };
         self.attr_out(who.node, &attr)
     }
 
@@ -72,19 +62,21 @@ impl Fs {
             Ok(open) if has(fattr::FH) => At::Open(open.held),
             _ => self.at(who.node)?,
         };
+        let mut seen = None;
         if has(fattr::UID) || has(fattr::GID) {
             let uid = if has(fattr::UID) { set.uid } else { u32::MAX };
             let gid = if has(fattr::GID) { set.gid } else { u32::MAX };
-            self.meta_at(&at, |target| Meta::Chown { target, uid, gid }, done)?;
+            seen = Some(self.change_at(&at, |target| Meta::Chown { target, uid, gid })?);
         }
         if has(fattr::MODE) {
             let mode = set.mode & 0o7777;
-            self.meta_at(&at, |target| Meta::Chmod { target, mode }, done)?;
+            seen = Some(self.change_at(&at, |target| Meta::Chmod { target, mode })?);
         }
         if has(fattr::SIZE) {
-            self.truncate(who.node, &at, set.size)?;
+            seen = Some(self.truncate(who.node, &at, set.size)?);
             if has(fattr::KILL_SUIDGID) {
                 self.drop_privileges(who.node, &at)?;
+                seen = None;
             }
         }
         if has(fattr::ATIME) || has(fattr::MTIME) {
@@ -95,15 +87,18 @@ impl Fs {
             };
             let atime = time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atimensec);
             let mtime = time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtimensec);
-            self.meta_at(&at, |target| Meta::Utimens { target, atime, mtime }, done)?;
+            seen = Some(self.change_at(&at, |target| Meta::Utimens { target, atime, mtime })?);
         }
         self.changed();
-        let attr = self.stat_at(&at)?;
+        let attr = match seen {
+            Some(attr) => attr,
+            None => self.stat_at(&at)?,
+        };
         self.attr_out(who.node, &attr)
     }
 
     /// Cuts or extends a file: through a descriptor that may write, or by name.
-    fn truncate(&self, node: u64, at: &At, size: u64) -> Outcome<()> {
+    fn truncate(&self, node: u64, at: &At, size: u64) -> Outcome<Attr> {
         let writes = |file: &File| file.flags().has(OpenFlags::WRITE);
         let writable = match at {
             At::Open(held) if writes(&held.file) => None,
@@ -112,7 +107,7 @@ impl Fs {
             }
         };
         let at = writable.as_ref().unwrap_or(at);
-        self.meta_at(at, |target| Meta::Truncate { target, size }, done)
+        self.change_at(at, |target| Meta::Truncate { target, size })
     }
 
     /// A file that somebody without privileges has changed does not give any. Where the I/O node runs
@@ -183,7 +178,7 @@ impl Fs {
         let at = self.at(who.node)?;
         let flags = flags as i32;
         self.meta_at(&at, |target| Meta::Setxattr { target, name, value, flags }, done)?;
-        self.xattr_changed(who.node);
+        self.changed();
         Ok(Reply::Done)
     }
 
@@ -191,52 +186,8 @@ impl Fs {
         let _paths = self.paths_hold();
         let at = self.at(who.node)?;
         self.meta_at(&at, |target| Meta::Removexattr { target, name }, done)?;
-        self.xattr_changed(who.node);
-        Ok(Reply::Done)
-    }
-
-    fn xattr_changed(&self, node: u64) {
         self.changed();
-        self.defaults.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
-    }
-
-    /// The mode that something new in `dir` is made with.
-    pub(super) fn masked(&self, dir: u64, mode: u32, umask: u32) -> Outcome<u32> {
-        if mode & umask & 0o777 == 0 {
-            return Ok(mode);
-        }
-        Ok(if self.has_default_acl(dir)? { mode } else { mode & !(umask & 0o777) })
-    }
-
-    fn has_default_acl(&self, dir: u64) -> Outcome<bool> {
-        let known = &self.defaults;
-        if known.unsupported.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        let table = || known.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((has, since)) = table().get(&dir).copied()
-            && since.elapsed() < ACL_BELIEVED
-        {
-            return Ok(has);
-        }
-        let rel = self.tree().path(dir).ok_or(libc::ENOENT)?;
-        let op = Meta::Getxattr { target: Target::Link(self.path(&rel)), name: DEFAULT_ACL };
-        let has = match self.client.meta(op, bytes).map_err(errno) {
-            Ok(acl) => !acl.is_empty(),
-            Err(libc::EOPNOTSUPP) => {
-                known.unsupported.store(true, Ordering::Relaxed);
-                false
-            }
-            // A directory that is gone is told of by what follows.
-            Err(libc::ENODATA | libc::ENOENT | libc::ENOTDIR) => false,
-            Err(e) => return Err(e),
-        };
-        let mut table = table();
-        if table.len() >= ACL_KEPT {
-            table.clear();
-        }
-        table.insert(dir, (has, Instant::now()));
-        Ok(has)
+        Ok(Reply::Done)
     }
 
     /// The first question of every request that is none about attributes.

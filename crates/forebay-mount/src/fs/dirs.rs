@@ -3,9 +3,10 @@
 use super::handles::{Held, Open};
 use super::{Asked, Fs, Outcome, Reply, errno};
 use crate::abi::{self, Dirent, OpenOut};
+use crate::turn;
 use forebay_client::{Answer, Meta, OpenFlags};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
 /// What the kernel is given for a directory that was removed while somebody works in it: it can be opened as anywhere, and
@@ -67,7 +68,7 @@ impl Fs {
         }
         let open = self.handles.get(fh)?;
         let page = open.page.as_ref().ok_or(libc::ENOTDIR)?;
-        let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = turn::lock(page);
         if offset == 0 || page.at != offset {
             *page = Page { at: offset, ..Page::default() };
         }

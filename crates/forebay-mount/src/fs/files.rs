@@ -1,9 +1,9 @@
 //! Open files: made, read, written, copied, synchronised, closed.
 
 use super::handles::{Held, Open};
-use super::{Asked, At, Contract, Fs, Outcome, Reply, errno};
+use super::{Asked, At, Contract, Fs, Outcome, Reply, errno, masked};
 use crate::abi::{self, CopyIn, CreateIn, EntryOut, LseekOut, OpenIn, OpenOut, TransferIn, WriteOut};
-use forebay_client::{Answer, Attr, File, Meta, OpenFlags, SeekKind};
+use forebay_client::{Answer, Attr, Error, File, Meta, OpenFlags, SeekKind};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -22,17 +22,30 @@ fn done(_: Answer<'_>) -> Option<()> {
 }
 
 impl Fs {
-    fn open_flags(&self) -> u32 {
+    fn open_flags(&self, held: &Held) -> u32 {
         match self.contract {
             Contract::Strict => abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES,
+            Contract::Exclusive if !self.keeps_pages(held) => abi::FOPEN_DIRECT_IO,
             // Whoever opens it has looked the name up just now: pages that are too old are gone.
-            Contract::CloseToOpen | Contract::Immutable => abi::FOPEN_KEEP_CACHE,
+            Contract::CloseToOpen | Contract::Exclusive | Contract::Immutable => abi::FOPEN_KEEP_CACHE,
+        }
+    }
+
+    /// Opens a file on the node in a way that the kernel can keep its pages, if that is allowed.
+    fn open_on_node(&self, rel: &[u8], flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
+        let more = self.readable(flags);
+        match self.client.open(self.path(rel), more, mode) {
+            Err(e) if more != flags && e.errno() == libc::EACCES => {
+                self.client.open(self.path(rel), flags, mode)
+            }
+            other => other,
         }
     }
 
     fn opened(&self, node: u64, held: Arc<Held>, shared: bool) -> OpenOut {
+        let open_flags = self.open_flags(&held);
         let fh = self.handles.enter(Open { node, held, shared, page: None });
-        OpenOut { fh, open_flags: self.open_flags(), backing: 0 }
+        OpenOut { fh, open_flags, backing: 0 }
     }
 
     pub(crate) fn open(&self, who: &Asked, open: &OpenIn) -> Outcome<Reply> {
@@ -44,7 +57,7 @@ impl Fs {
         let Some(rel) = self.tree().path(who.node) else {
             return self.open_nameless(who.node, flags);
         };
-        let (file, attr) = self.client.open(self.path(&rel), flags, 0).map_err(|e| match errno(e) {
+        let (file, attr) = self.open_on_node(&rel, flags, 0).map_err(|e| match errno(e) {
             libc::ELOOP => libc::ESTALE,
             other => other,
         })?;
@@ -83,17 +96,17 @@ impl Fs {
     pub(crate) fn create(&self, who: &Asked, name: &[u8], create: &CreateIn) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let rel = self.child(who.node, name)?;
-        let mode = self.masked(who.node, create.mode & 0o7777, create.umask)?;
+        let mode = masked(create.mode & 0o7777, create.umask);
         let wanted = node_flags(create.flags) | OpenFlags::CREATE;
         // Where the kernel checks permissions it must not be this request that opens what another
         // host has made since; and only what is made here is given to whoever asked.
         let flags = if self.ids.kernel_checks() { wanted | OpenFlags::EXCL } else { wanted };
-        let (file, attr) = self.client.open(self.path(&rel), flags, mode).map_err(|e| match errno(e) {
+        let (file, attr) = self.open_on_node(&rel, flags, mode).map_err(|e| match errno(e) {
             libc::EEXIST if !wanted.has(OpenFlags::EXCL) => libc::ESTALE,
             other => other,
         })?;
         let held = Held::new(file, &self.client);
-        let entry = self.made(who, name, &rel, Some(attr))?;
+        let entry = self.made(who, name, &rel, attr)?;
         let open = self.opened(entry.nodeid, held, false);
         Ok(entry_and_open(&entry, &open))
     }
@@ -101,10 +114,10 @@ impl Fs {
     pub(crate) fn tmpfile(&self, who: &Asked, create: &CreateIn) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let rel = self.tree().path(who.node).ok_or(libc::ENOENT)?;
-        let mode = self.masked(who.node, create.mode & 0o7777, create.umask)?;
+        let mode = masked(create.mode & 0o7777, create.umask);
         let flags =
             node_flags(create.flags).without(OpenFlags::CREATE | OpenFlags::NOFOLLOW) | OpenFlags::TMPFILE;
-        let (file, attr) = self.client.open(self.path(&rel), flags, mode).map_err(errno)?;
+        let (file, attr) = self.open_on_node(&rel, flags, mode).map_err(errno)?;
         let held = Held::new(file, &self.client);
         let attr = self.given_open(who, &held, attr)?;
         let node = self.tree_mut().unnamed(&attr);
@@ -176,6 +189,7 @@ impl Fs {
             _ => return Err(libc::EINVAL),
         };
         let open = self.handles.get(fh)?;
+        self.write_out(open.node);
         let found = |answer: Answer<'_>| match answer {
             Answer::Offset(at) => Some(at),
             _ => None,
@@ -216,10 +230,15 @@ impl Fs {
         Ok(Reply::of(&WriteOut { size: copied as u32, pad: 0 }))
     }
 
-    /// A descriptor was closed: the process loses its locks on the file. Nothing else waits for it,
-    /// since every write was answered by the node.
+    /// A descriptor was closed: what was written through it is told if it failed, and the process loses its locks on
+    /// the file.
     pub(crate) fn flush(&self, who: &Asked, fh: u64, owner: u64) -> Outcome<Reply> {
+        let flushed = match self.handles.get(fh) {
+            Ok(open) if open.held.file.flags().has(OpenFlags::WRITE) => self.client.flush(&open.held.file),
+            _ => Ok(()),
+        };
         self.locks_at_close(who.node, fh, owner)?;
+        flushed.map_err(errno)?;
         Ok(Reply::Done)
     }
 

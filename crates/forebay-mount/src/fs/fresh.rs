@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Within one system call; no other host's change can be heard of in so short a time.
-const AT_ONCE: Duration = Duration::from_micros(250);
+pub(super) const AT_ONCE: Duration = Duration::from_micros(250);
 const SLOTS: usize = 64;
 
 #[derive(Clone, Copy, Debug)]

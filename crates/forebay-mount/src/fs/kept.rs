@@ -45,6 +45,11 @@ impl Kept {
     }
 }
 
+/// The answer to a name that is not there, and will not be for so many seconds unless it is made here.
+pub(super) fn missing(seconds: u64) -> Reply {
+    Reply::of(&EntryOut { entry_valid: seconds, ..EntryOut::new_zeroed() })
+}
+
 /// What a change of the contents changes.
 fn version(attr: &Attr) -> (u64, (i64, u32), (i64, u32)) {
     (attr.size, attr.mtime, attr.ctime)
@@ -78,11 +83,6 @@ impl Fs {
         );
         let flags = OpenFlags::from_linux(open_flags as i32);
         self.is_immutable() && (changes || flags.has(OpenFlags::WRITE) || flags.has(OpenFlags::TRUNC))
-    }
-
-    /// The answer to a name that is not there: it never will be.
-    pub(super) fn missing(&self) -> Reply {
-        Reply::of(&EntryOut { entry_valid: FOR_EVER, ..EntryOut::new_zeroed() })
     }
 
     /// The file `node` still has what it had, as `attr` tells. (Of a directory the names are kept.)

@@ -5,7 +5,8 @@
 use super::handles::{Held, Open};
 use super::{Asked, Fs, Outcome, Reply, errno};
 use crate::abi::{FileLock, LK_FLOCK, LkIn};
-use forebay_client::{Answer, LockKind, LockOwner, LockRange, Meta, OpenFlags};
+use crate::turn;
+use forebay_client::{Answer, LockKind, LockOwner, LockRange, LockRecord, Meta, Nanos, OpenFlags, Waits};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,16 +22,32 @@ const MOST_WAITING: usize = 1024;
 const EARLY: usize = 256;
 
 /// Who holds byte ranges, and who waits.
-#[derive(Default)]
 pub(super) struct Locks {
+    began: Instant,
     owners: Mutex<HashMap<(u64, u64), Owner>>,
     /// Open files with locks, by number, of which a descriptor was closed: the end of an open file
     /// comes a moment after its last close, and its locks end with it. Gone when that is done.
     closing: Mutex<HashMap<u64, u64>>,
     waiting: Mutex<Waiting>,
+    /// Who waits for whose ranges, by owner; files by their nodes.
+    waits: Mutex<Waits<u64>>,
     /// Somebody has released something.
     released: Condvar,
     release: Mutex<u64>,
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        Locks {
+            began: Instant::now(),
+            owners: Mutex::default(),
+            closing: Mutex::default(),
+            waiting: Mutex::default(),
+            waits: Mutex::default(),
+            released: Condvar::default(),
+            release: Mutex::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -67,6 +84,35 @@ impl Locks {
         self.released.notify_all();
     }
 
+    /// The ranges of an owner, in all files.
+    fn held(&self, owner: u64) -> Vec<LockRecord> {
+        let owners = self.owners();
+        let own = owners.iter().filter(|((_, other), _)| *other == owner);
+        let ranges = own.flat_map(|((node, _), o)| {
+            o.carrier.file.ranges().into_iter().map(|(_, range)| LockRecord { identity: *node, range })
+        });
+        ranges.collect()
+    }
+
+    /// Whether an owner that waits for `wanted` would wait for itself, by way of others of this mount.
+    fn is_circle(&self, owner: u64, wanted: LockRecord) -> bool {
+        let held = self.held(owner);
+        self.waits().waits(owner, wanted, held, self.now())
+    }
+
+    fn waits_no_more(&self, owner: u64) {
+        let range = EVERYTHING;
+        self.waits().waits(owner, LockRecord { identity: 0, range }, Vec::new(), self.now());
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits<u64>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::from(self.began.elapsed())
+    }
+
     fn closing(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,6 +125,7 @@ impl Locks {
 
     /// Waits until `files` have ended. One of which nothing is heard in time is still open somewhere.
     fn await_ends(&self, files: &[u64]) {
+        turn::pass_on();
         let until = Instant::now() + CLOSING;
         let mut seen = self.release.lock().unwrap_or_else(PoisonError::into_inner);
         while files.iter().any(|fh| self.closing().contains_key(fh)) {
@@ -136,7 +183,7 @@ const EVERYTHING: LockRange = LockRange { kind: LockKind::Unlock, start: 0, len:
 
 impl Fs {
     fn lock_once(&self, carrier: &Held, range: LockRange, whole: bool) -> Outcome<()> {
-        let _alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = turn::lock(&carrier.locking);
         if whole {
             carrier.flocked.store(range.kind != LockKind::Unlock, Ordering::Relaxed);
         }
@@ -159,7 +206,7 @@ impl Fs {
             } else {
                 self.carrier(node, &open, lk)?
             };
-            let _alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = turn::lock(&carrier.locking);
             // Another thread of the owner may have closed a descriptor meanwhile: what it took from the
             // owner is not to be given to a carrier that nobody knows any more.
             if self.locks.carries(key, &carrier) {
@@ -180,6 +227,9 @@ impl Fs {
             Ok(()) => {
                 if range.kind != LockKind::Write {
                     self.locks.released();
+                }
+                if range.kind != LockKind::Unlock {
+                    self.look_again(who.node);
                 }
                 Ok(Reply::Done)
             }
@@ -240,11 +290,15 @@ impl Fs {
             waiting.requests.insert(unique, Arc::clone(&stop));
         }
         Ok(Reply::Later(Box::new(move |fs| {
+            let wanted = (lk.flags & LK_FLOCK == 0).then_some(LockRecord { identity: node, range });
             let outcome = loop {
                 let before = *fs.locks.release.lock().unwrap_or_else(PoisonError::into_inner);
                 match fs.try_lock(node, &lk, range) {
                     Err(libc::EAGAIN) => {}
                     other => break other,
+                }
+                if wanted.is_some_and(|wanted| fs.locks.is_circle(lk.owner, wanted)) {
+                    break Err(libc::EDEADLK);
                 }
                 let seen = fs.locks.release.lock().unwrap_or_else(PoisonError::into_inner);
                 let none = |now: &mut u64| *now == before && !stop.load(Ordering::Relaxed);
@@ -254,7 +308,11 @@ impl Fs {
                 }
             };
             fs.locks.waiting().requests.remove(&unique);
-            outcome.map(|()| Reply::Done)
+            fs.locks.waits_no_more(lk.owner);
+            outcome.map(|()| {
+                fs.look_again(node);
+                Reply::Done
+            })
         })))
     }
 
@@ -312,7 +370,7 @@ impl Fs {
             let Some(carrier) = self.locks.owners().get(&key).map(|o| Arc::clone(&o.carrier)) else {
                 return Ok(());
             };
-            let alone = carrier.locking.lock().unwrap_or_else(PoisonError::into_inner);
+            let alone = turn::lock(&carrier.locking);
             if !self.locks.carries(key, &carrier) {
                 continue;
             }

@@ -1,9 +1,10 @@
 //! Names: looked up, made, removed, renamed.
 
-use super::{Asked, Fs, Outcome, Reply, errno, user_dev};
+use super::kept::{FOR_EVER, missing};
+use super::{Asked, Fs, Outcome, Reply, errno, masked, user_dev};
 use crate::abi::EntryOut;
+use crate::turn;
 use forebay_client::{Answer, Attr, Meta, Target};
-use std::sync::PoisonError;
 
 fn done(_: Answer<'_>) -> Option<()> {
     Some(())
@@ -13,13 +14,15 @@ impl Fs {
     pub(crate) fn lookup(&self, who: &Asked, name: &[u8]) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let changes = self.fresh.changes();
-        let attr = match self.stat_path(&self.child(who.node, name)?) {
-            Err(libc::ENOENT) if self.is_immutable() => return Ok(self.missing()),
+        let attr = match self.look_at_name(who.node, name, || self.stat_path(&self.child(who.node, name)?)) {
+            Err(libc::ENOENT) if self.is_immutable() => return Ok(missing(FOR_EVER)),
+            Err(libc::ENOENT) if self.is_exclusive() => return Ok(missing(1)),
             other => other?,
         };
         let known = self.tree().of(&attr);
         if let Some(node) = known {
             self.unchanged(node, &attr)?;
+            self.renew_if_changed(node, &attr);
         }
         let entry = self.entry(who.node, name, &attr);
         self.fresh.told(who.pid, entry.nodeid, &attr, changes);
@@ -32,14 +35,18 @@ impl Fs {
 
     /// Tells of a name that was just made. With permissions checked by the kernel it is given to
     /// whoever made it: the node did it in its own name.
-    pub(super) fn made(&self, who: &Asked, name: &[u8], rel: &[u8], attr: Option<Attr>) -> Outcome<EntryOut> {
-        let attr = match attr {
-            Some(attr) => attr,
-            None => self.stat_path(rel)?,
-        };
+    pub(super) fn made(&self, who: &Asked, name: &[u8], rel: &[u8], attr: Attr) -> Outcome<EntryOut> {
         let attr = self.given(who, rel, attr)?;
         self.changed();
         Ok(self.entry(who.node, name, &attr))
+    }
+
+    /// Makes `rel`, and looks at it.
+    fn make(&self, op: Meta<'_>, rel: &[u8]) -> Outcome<Attr> {
+        match self.client.meta_and_look(op).map_err(errno)? {
+            Some(attr) => Ok(attr),
+            None => self.stat_path(rel),
+        }
     }
 
     /// Makes `rel` belong to whoever asked.
@@ -54,37 +61,37 @@ impl Fs {
             return Ok(attr);
         }
         let target = Target::Link(self.path(rel));
-        self.client.meta(Meta::Chown { target, uid: who.uid, gid }, done).map_err(errno)?;
+        let given = self.make(Meta::Chown { target, uid: who.uid, gid }, rel)?;
         let special = attr.mode & (libc::S_ISUID | libc::S_ISGID);
         if special != 0 && attr.mode & libc::S_IFMT == libc::S_IFREG {
             // A change of owner took them away.
-            self.client.meta(Meta::Chmod { target, mode: attr.mode & 0o7777 }, done).map_err(errno)?;
+            return self.make(Meta::Chmod { target, mode: attr.mode & 0o7777 }, rel);
         }
-        self.stat_path(rel)
+        Ok(given)
     }
 
     pub(crate) fn mknod(&self, who: &Asked, name: &[u8], mode: u32, umask: u32, rdev: u32) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let rel = self.child(who.node, name)?;
-        let mode = self.masked(who.node, mode, umask)?;
+        let mode = masked(mode, umask);
         let op = Meta::Mknod { path: self.path(&rel), mode, dev: user_dev(rdev) };
-        self.client.meta(op, done).map_err(errno)?;
-        self.made(who, name, &rel, None).map(|e| Reply::of(&e))
+        let attr = self.make(op, &rel)?;
+        self.made(who, name, &rel, attr).map(|e| Reply::of(&e))
     }
 
     pub(crate) fn mkdir(&self, who: &Asked, name: &[u8], mode: u32, umask: u32) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let rel = self.child(who.node, name)?;
-        let mode = self.masked(who.node, mode, umask)?;
-        self.client.meta(Meta::Mkdir { path: self.path(&rel), mode }, done).map_err(errno)?;
-        self.made(who, name, &rel, None).map(|e| Reply::of(&e))
+        let mode = masked(mode, umask);
+        let attr = self.make(Meta::Mkdir { path: self.path(&rel), mode }, &rel)?;
+        self.made(who, name, &rel, attr).map(|e| Reply::of(&e))
     }
 
     pub(crate) fn symlink(&self, who: &Asked, name: &[u8], target: &[u8]) -> Outcome<Reply> {
         let _paths = self.paths_hold();
         let rel = self.child(who.node, name)?;
-        self.client.meta(Meta::Symlink { target, path: self.path(&rel) }, done).map_err(errno)?;
-        self.made(who, name, &rel, None).map(|e| Reply::of(&e))
+        let attr = self.make(Meta::Symlink { target, path: self.path(&rel) }, &rel)?;
+        self.made(who, name, &rel, attr).map(|e| Reply::of(&e))
     }
 
     pub(crate) fn readlink(&self, who: &Asked) -> Outcome<Reply> {
@@ -104,20 +111,20 @@ impl Fs {
         let rel = self.child(who.node, name)?;
         let to = self.path(&rel);
         let old = self.tree().path(node);
-        match (old, self.handles.of(node)) {
+        let linked = match (old, self.handles.of(node)) {
             (Some(old), _) => {
                 let from = Target::Link(self.path(&old));
-                self.client.meta(Meta::Link { from, to }, done)
+                self.client.meta_and_look(Meta::Link { from, to })
             }
-            (None, Some(held)) => self.client.meta_on(
-                &held.file,
-                |handle| Meta::Link { from: Target::Handle(handle), to },
-                done,
-            ),
+            (None, Some(held)) => self
+                .client
+                .meta_on_and_look(&held.file, |handle| Meta::Link { from: Target::Handle(handle), to }),
             (None, None) => return Err(libc::ENOENT),
-        }
-        .map_err(errno)?;
-        let attr = self.stat_path(&rel)?;
+        };
+        let attr = match linked.map_err(errno)? {
+            Some(attr) => attr,
+            None => self.stat_path(&rel)?,
+        };
         self.changed();
         let entry = self.entry(who.node, name, &attr);
         self.follow_renames(node);
@@ -162,11 +169,8 @@ impl Fs {
             let is_plain = |k: Option<u32>| k.is_some_and(|k| k != libc::S_IFDIR);
             is_plain(kind(who.node, name)) && (!exchange || is_plain(kind(newdir, newname)))
         };
-        let (_shared, _alone) = if plain {
-            (Some(self.paths_hold()), None)
-        } else {
-            (None, Some(self.renaming.write().unwrap_or_else(PoisonError::into_inner)))
-        };
+        let (_shared, _alone) =
+            if plain { (Some(self.paths_hold()), None) } else { (None, Some(turn::write(&self.renaming))) };
         let (from, to) = (self.child(who.node, name)?, self.child(newdir, newname)?);
         let op = Meta::Rename { from: self.path(&from), to: self.path(&to), flags };
         self.client.meta(op, done).map_err(errno)?;

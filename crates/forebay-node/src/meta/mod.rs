@@ -16,7 +16,7 @@ use crate::node::Node;
 use crate::path::{self, Checked};
 use crate::session::Session;
 use crate::sys::{self, acting};
-use forebay_wire::frame::Header;
+use forebay_wire::frame::{Header, flag};
 use forebay_wire::message::{Answer, Meta, Path, Target, UMASK_SHIFT};
 use forebay_wire::session::board::Scope;
 use forebay_wire::session::ledger::Begun;
@@ -115,8 +115,14 @@ impl<'a> Call<'a> {
                 DONE
             }
         };
-        answer.append_to(out);
+        self.looked(meta, answer).append_to(out);
         Ok(())
+    }
+
+    /// What is there now, if a look at it was asked for and it can be told; else the answer as it is.
+    fn looked<'m>(&self, meta: &Meta<'_>, answer: Answer<'m>) -> Answer<'m> {
+        let subject = meta.subject().filter(|_| self.header.has(flag::LOOK));
+        subject.and_then(|target| self.stat(&target).ok()).unwrap_or(answer)
     }
 
     pub(crate) fn path(&self, path: &'a Path<'a>) -> Outcome<Checked<'a>> {

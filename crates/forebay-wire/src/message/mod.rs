@@ -417,6 +417,21 @@ impl<'a> Meta<'a> {
         }
     }
 
+    /// What it makes or changes attributes of: a look at it afterwards may be asked for with it.
+    pub fn subject(&self) -> Option<Target<'a>> {
+        match *self {
+            Meta::Mkdir { path, .. } | Meta::Mknod { path, .. } | Meta::Symlink { path, .. } => {
+                Some(Target::Link(path))
+            }
+            Meta::Link { to, .. } => Some(Target::Link(to)),
+            Meta::Chmod { target, .. }
+            | Meta::Chown { target, .. }
+            | Meta::Utimens { target, .. }
+            | Meta::Truncate { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
     /// What a client must know before it sends it a second time.
     pub fn kind(&self) -> Kind {
         match self {

@@ -6,7 +6,7 @@
 //! The node's: [`lease`] keeps a request from being carried out after its client gave up
 //! on it, [`replies`] answers a repeated request without doing it again, [`writes`] keeps its tries in order,
 //! [`ledger`] lets another process answer for a node that is gone, [`held`] keeps what is open as long as anybody
-//! may want it, [`presence`] says when a session is over, and a drain. Both count by the same [`fence`], and [`spin`] through short waits; [`board`], [`later`]
+//! may want it, [`presence`] says when a session is over, and a drain, [`waits`] who waits for whose locks. Both count by the same [`fence`], and [`spin`] through short waits; [`board`], [`later`]
 //! and [`stream`] are what they share where they run on one host.
 
 pub mod board;
@@ -27,4 +27,5 @@ pub mod replies;
 pub mod spin;
 pub mod stream;
 pub mod wait;
+pub mod waits;
 pub mod writes;

@@ -35,6 +35,9 @@ Contracts:
   close-to-open   the kernel keeps pages, and attributes for a second; a file is looked at anew when it
                   is opened. What another host writes to a file that is open here may be seen late.
                   Writes are never held back.
+  exclusive       for a directory that nobody else changes meanwhile: the kernel keeps what is written,
+                  too, until a file is closed or synced; an error may be told then. Names and
+                  attributes are believed for a second.
   immutable       for software and input data: names, missing names and contents are fetched once and
                   kept. Nothing can be written (EROFS); what was changed elsewhere is refused (ESTALE)
                   and told, never mixed.")]
@@ -79,6 +82,8 @@ pub(crate) enum Keep {
     Strict,
     /// Until a file is opened again.
     CloseToOpen,
+    /// What is written, too: nobody else changes anything.
+    Exclusive,
     /// For ever: what is there does not change.
     Immutable,
 }
@@ -88,6 +93,7 @@ impl From<Keep> for Contract {
         match keep {
             Keep::Strict => Contract::Strict,
             Keep::CloseToOpen => Contract::CloseToOpen,
+            Keep::Exclusive => Contract::Exclusive,
             Keep::Immutable => Contract::Immutable,
         }
     }

@@ -1,21 +1,27 @@
 //! Who waits for whose locks: the graph in which the job's home node finds the request that would make
-//! processes wait for each other for ever. A client tells it once it has waited for a while, and again
-//! and again while it waits; what is not repeated is forgotten.
+//! processes wait for each other for ever, and a mount that of its own processes. Who waits tells it, and again
+//! and again while he waits; what is not repeated is forgotten.
 
+use crate::message::{LockKind, LockRecord};
 use forebay_types::Nanos;
-use forebay_wire::hello::SessionId;
-use forebay_wire::message::{LockKind, LockRecord};
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 /// What is not repeated for so long has ended.
 const EXPIRE: Nanos = Nanos::from_millis(500);
 /// More processes of one job that wait for locks at a time than this are not looked at.
 const MOST: usize = 1 << 16;
 
-/// The processes of one job that wait.
-#[derive(Debug, Default)]
-pub(crate) struct Waits {
-    waiting: HashMap<SessionId, Waiting>,
+/// Those who wait, by whatever tells them apart.
+#[derive(Debug)]
+pub struct Waits<K> {
+    waiting: HashMap<K, Waiting>,
+}
+
+impl<K> Default for Waits<K> {
+    fn default() -> Waits<K> {
+        Waits { waiting: HashMap::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -25,15 +31,9 @@ struct Waiting {
     until: Nanos,
 }
 
-impl Waits {
+impl<K: Copy + Eq + Hash> Waits<K> {
     /// `who` waits for `wanted` and holds `held`. `true`: it would wait for itself, and must not.
-    pub(crate) fn waits(
-        &mut self,
-        who: SessionId,
-        wanted: LockRecord,
-        held: Vec<LockRecord>,
-        now: Nanos,
-    ) -> bool {
+    pub fn waits(&mut self, who: K, wanted: LockRecord, held: Vec<LockRecord>, now: Nanos) -> bool {
         self.waiting.retain(|_, w| w.until > now);
         self.waiting.remove(&who);
         if wanted.range.kind == LockKind::Unlock || self.waiting.len() >= MOST {
@@ -68,11 +68,11 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_wire::message::LockRange;
+    use crate::message::LockRange;
     use proptest::prelude::*;
 
-    fn who(n: u8) -> SessionId {
-        SessionId([n; 16])
+    fn who(n: u8) -> u8 {
+        n
     }
 
     fn lock(identity: u64) -> LockRecord {
