@@ -233,7 +233,7 @@ impl State {
         let looked = self.looked.load(Ordering::Relaxed);
         if now.saturating_sub(looked) >= LOOK_EVERY || looked == 0 {
             self.looked.store(now, Ordering::Relaxed);
-            let there = sys!(access, self.mark.as_ptr(), libc::F_OK) == 0;
+            let there = sys!(faccessat, libc::AT_FDCWD, self.mark.as_ptr(), libc::F_OK) == 0;
             self.direct.store(there, Ordering::Relaxed);
         }
         self.direct.load(Ordering::Relaxed)

@@ -159,7 +159,17 @@ impl Registered {
 
     fn known(arbiter: Arc<Client>, request: JobRequest, grant: JobGrant, named: bool) -> Registered {
         let (current, ended) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
-        Registered { arbiter, grant, named, current, ended, successor: None, left: false, failed: false, request }
+        Registered {
+            arbiter,
+            grant,
+            named,
+            current,
+            ended,
+            successor: None,
+            left: false,
+            failed: false,
+            request,
+        }
     }
 
     /// Renews the lease and follows the job from now on.

@@ -210,7 +210,7 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
     });
     assert!(load.finish() > 0);
     let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
-    admin.end("past").expect("it ends");
+    admin.end("past", false).expect("it ends");
     page.view("history");
     page.shows("the job, with what it wrote", &format!("/[1-9].* [kMG]?B$/.test({} ?? '')", row("past")));
     page.eval("document.querySelector('.row.item').click()");
@@ -349,7 +349,7 @@ fn limits_are_seen_and_changed_one_by_one() {
         match field {
             1 => page.shows("that all is well", &format!("{text} === 'Done.'")),
             _ => page.shows("that it is not", &format!("/somebody else has changed.*MB.s: 6/.test({text})")),
-        }
+        };
         let iops = if field == 1 { Some(5.0) } else { theirs.iops };
         assert_eq!(now(), [Limit { most: Rates { iops, ..theirs }, ..others }]);
     }

@@ -192,9 +192,7 @@ impl Launch {
             (Starter::OpenMpi, "H" | "host") | (Starter::Hydra, "hosts" | "host") => {
                 self.hosts = hostlist::with_slots(text());
             }
-            (Starter::Slurm, "nodelist") => {
-                self.hosts = hostlist::expand(text()).unwrap_or_default()
-            }
+            (Starter::Slurm, "nodelist") => self.hosts = hostlist::expand(text()).unwrap_or_default(),
             (Starter::OpenMpi, "hostfile" | "machinefile" | "default-hostfile")
             | (Starter::Hydra, "f" | "hostfile" | "machinefile") => self.host_file = value.map(PathBuf::from),
             (Starter::OpenMpi, "mca" | "omca") => {
