@@ -18,6 +18,7 @@
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`input`] | files that people name, read up to a limit |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
+//! | [`options`] | options with a range |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
 
@@ -32,6 +33,7 @@ mod id;
 mod identity;
 pub mod input;
 mod metrics;
+pub mod options;
 mod protect;
 pub mod rates;
 mod ready;
