@@ -2,7 +2,9 @@
 //! directories that are being read, locks that change their kind, programs and nodes that stand still or come back as
 //! something else. From the promises alone, in the words of `kin.c`; each in both front ends where that makes a difference.
 
-use forebay_testkit::{AT, ClientOptions, Layer, Talker, until};
+use forebay_testkit::{AT, ClientOptions, Layer, Talker, compile, program, skipped, until};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const LEASE_MS: u64 = 500;
@@ -313,4 +315,86 @@ fn what_a_killed_process_held_is_free_and_what_it_shared_is_not() {
     talk(&mut b, &[("flock 0 6", "0 0")]);
     a.finish();
     b.finish();
+}
+
+/// `kin.c` in a run of its own, one of whose nodes can be killed.
+struct Run {
+    dir: tempfile::TempDir,
+    kin: Talker,
+}
+
+impl Run {
+    fn start(via: &str) -> Run {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (data, kin) = (dir.path().join("data"), compile(dir.path(), "kin"));
+        std::fs::create_dir(&data).expect("a directory");
+        let mut command = Command::new(program());
+        command.args(["run", "--quiet", "--io-nodes", "2", "--transport", "tcp", "--via", via, "--at"]);
+        command.arg(&data).arg("--").arg(kin).arg(&data);
+        Run { dir, kin: Talker::start(command) }
+    }
+
+    /// Kills the node that has the file open.
+    fn kill_its_node(&self, name: &str) {
+        let run = self.kin.id();
+        let children =
+            std::fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap_or_default();
+        let file = self.dir.path().join("data").join(name);
+        let has_it = |pid: &&str| {
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let node = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let node = node.split(|b| *b == 0).nth(1) == Some(b"node");
+            node && open.flatten_links().any(|to| to == file)
+        };
+        let holder = until(Duration::from_secs(20), "no node has it open", || {
+            children.split_whitespace().find(has_it).map(str::to_owned)
+        });
+        assert!(Command::new("kill").args(["-KILL", &holder]).status().expect("kill runs").success());
+    }
+}
+
+trait Links {
+    fn flatten_links(self) -> impl Iterator<Item = std::path::PathBuf>;
+}
+
+impl<I: Iterator<Item = std::fs::DirEntry>> Links for I {
+    fn flatten_links(self) -> impl Iterator<Item = std::path::PathBuf> {
+        self.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+    }
+}
+
+/// The same promises where the kernel is the client's program, and there without: what is said before a node dies, and after.
+#[test]
+fn under_the_mount() {
+    let write = ("pwrite 0 4 0 66", "4 0");
+    let told = &[("pwrite 0 4 0 65", TOLD), write][..];
+    let open = ("open 0 file 66", "0 0");
+    let cases: &[(&[(&str, &str)], &[(&str, &str)])] = &[
+        (&[open, ("flock 0 6", "0 0")], told),
+        (&[open, ("ofd 0 1 0 10", "0 0")], told),
+        (&[open, ("lock 0 1 0 10", "0 0")], told),
+        (&[open, ("fork", "0 0"), ("child flock 0 6", "0 0")], told),
+        (&[open, ("flock 0 6", "0 0"), ("become", "0 0")], told),
+        (&[open, ("flock 0 6", "0 0"), ("fork", "0 0"), ("child flock 0 8", "0 0")], &[write]),
+        (&[open, ("flock 0 5", "0 0"), ("flock 0 8", "0 0")], &[write, ("close 0", "0 0")]),
+        (
+            &[("open 0 file 1090", "0 0"), ("write 0 10 65", "10 0"), ("lseek 0 3 0", "3 0")],
+            &[("write 0 10 66", "10 0"), ("lseek 0 0 1", "20 0"), ("append 0 0", "0 0"), ("size 0", "20 0")],
+        ),
+        (&[open, ("truncate 0 4096", "0 0")], &[("map 0 4096 65", "0 0"), ("vectors 0 4096 65", "0 0")]),
+        (&[open, ("open 1 to 66", "0 0"), write], &[("copy 0 1 0 4 4", "4 0"), ("size 1", "8 0")]),
+        (&[open, write], &[("fsync 0", "0 0"), ("close 0", "0 0")]),
+    ];
+    for via in ["preload", "mount"] {
+        if via == "mount" && !Path::new("/dev/fuse").exists() {
+            return skipped("under_the_mount", "there is no /dev/fuse");
+        }
+        for (before, after) in cases {
+            let mut run = Run::start(via);
+            talk(&mut run.kin, before);
+            run.kill_its_node("file");
+            talk(&mut run.kin, after);
+            run.kin.finish();
+        }
+    }
 }

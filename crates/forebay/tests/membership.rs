@@ -182,7 +182,7 @@ fn finds_a_node_without_the_run(killed: bool) {
     let first = site.node(0, arbiter.url());
     until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
     let script = "exec 7> /seen/file; i=0; echo $FOREBAY_CONFIG > $HERE/config
-        while [ ! -e $HERE/enough ]; do
+        while [ ! -e $HERE/enough ] && [ -d $HERE ]; do
             echo $i >&7 2>> $HERE/said && echo $i > $HERE/at; i=$((i + 1)); sleep 0.02
         done
         echo end >&7 && tail -n 1 /seen/file > $HERE/last";
