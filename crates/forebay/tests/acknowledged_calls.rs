@@ -369,7 +369,8 @@ fn under_the_mount() {
     let write = ("pwrite 0 4 0 66", "4 0");
     let told = &[("pwrite 0 4 0 65", TOLD), write][..];
     let open = ("open 0 file 66", "0 0");
-    let cases: &[(&[(&str, &str)], &[(&str, &str)])] = &[
+    type Talk<'a> = &'a [(&'a str, &'a str)];
+    let cases: &[(Talk<'_>, Talk<'_>)] = &[
         (&[open, ("flock 0 6", "0 0")], told),
         (&[open, ("ofd 0 1 0 10", "0 0")], told),
         (&[open, ("lock 0 1 0 10", "0 0")], told),
