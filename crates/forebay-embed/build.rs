@@ -1,11 +1,15 @@
 //! Builds the preload library, so that the program carries the one that fits it and there is no second
 //! file to install.
 
+#[path = "build/oldest.rs"]
+mod oldest;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
     if std::env::var_os("CARGO_FEATURE_PRELOAD").is_none() {
         return;
     }
@@ -16,27 +20,18 @@ fn main() {
         println!("cargo:rerun-if-changed={}", crates.join(name).join("src").display());
         println!("cargo:rerun-if-changed={}", crates.join(name).join("Cargo.toml").display());
     }
-    // A package carries a library that older systems can load, too, which takes another linker: scripts/package makes it.
-    println!("cargo:rerun-if-env-changed=FOREBAY_PRELOAD_LIBRARY");
-    let library = match std::env::var_os("FOREBAY_PRELOAD_LIBRARY") {
-        Some(given) => {
-            // Not of what is made here: it is always newer than this script's start, so that all was built twice.
-            println!("cargo:rerun-if-changed={}", given.display());
-            PathBuf::from(given)
-        }
-        None => build(crates, &out),
-    };
+    let library = build(crates, &here, &out);
     std::fs::copy(&library, out.join("libforebay_preload.so"))
         .unwrap_or_else(|e| panic!("{}: {e}", library.display()));
 }
 
 /// A build of its own: other settings (no unwinding, small) and another target directory, since
 /// cargo holds the lock on this one.
-fn build(crates: &Path, out: &Path) -> PathBuf {
+fn build(crates: &Path, here: &Path, out: &Path) -> PathBuf {
     let target = out.join("preload");
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
-        .args(["build", "--release", "--quiet", "--package", "forebay-preload"])
+        .args(["rustc", "--release", "--quiet", "--lib", "--package", "forebay-preload"])
         .arg("--manifest-path")
         .arg(crates.join("forebay-preload").join("Cargo.toml"))
         .arg("--target-dir")
@@ -56,6 +51,13 @@ fn build(crates: &Path, out: &Path) -> PathBuf {
     let cross = std::env::var("HOST").is_ok_and(|host| host != triple);
     if cross {
         cargo.arg("--target").arg(&triple);
+    } else if triple.ends_with("-linux-gnu") {
+        match oldest::link_arguments(out, here) {
+            Ok(all) => {
+                cargo.arg("--").args(all.into_iter().map(|a| format!("-Clink-arg={a}")));
+            }
+            Err(why) => println!("cargo:warning=the preload library will need this machine's glibc: {why}"),
+        }
     }
     let status = cargo.status().expect("cargo runs cargo");
     assert!(status.success(), "the preload library did not build");

@@ -32,8 +32,11 @@ impl std::fmt::Display for PatchError {
 
 /// Replaces every function of `hooks` that libc (and an old libc's libpthread) has.
 pub(crate) fn install(hooks: &[Hook]) -> Result<(), PatchError> {
-    let mut libraries = vec![sys::loaded(c"libc.so.6").ok_or(PatchError::NoLibc)?];
-    libraries.extend(sys::loaded(c"libpthread.so.0"));
+    let libc = sys::loaded(c"libc.so.6").ok_or(PatchError::NoLibc)?;
+    let mut libraries = vec![libc];
+    // One that has nothing of its own only finds libc's again.
+    let own = |thread: &*mut c_void| sys::dlsym(*thread, c"read") != sys::dlsym(libc, c"read");
+    libraries.extend(sys::loaded(c"libpthread.so.0").filter(own));
     let mut jumps: Vec<(usize, usize)> = Vec::with_capacity(hooks.len() * libraries.len());
     for &library in &libraries {
         for hook in hooks {

@@ -110,10 +110,7 @@ fn helper() -> Finding {
 }
 
 fn glibc() -> Finding {
-    good(
-        format!("glibc {}", glibc_version()),
-        "the preload library is for programs with glibc of this machine",
-    )
+    good(format!("glibc {}", glibc_version()), "the preload library is for programs with glibc 2.17 or newer")
 }
 
 /// The preload library is put into the directory for temporary files.

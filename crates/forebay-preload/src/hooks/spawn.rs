@@ -341,7 +341,7 @@ fn take(step: &Step, report: &mut c_int) -> bool {
                         *report = moved;
                     }
                 }
-                libc::close_range(from as u32, u32::MAX, 0) == 0
+                super::fd::close_range(from as u32, u32::MAX, 0) == 0
             }
             Step::Foreground(fd) => libc::tcsetpgrp(fd, libc::getpgrp()) == 0,
         }

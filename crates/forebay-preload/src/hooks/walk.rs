@@ -72,14 +72,14 @@ fn walk(root: *const c_char, visit: Visit, flags: c_int) -> c_int {
     // SAFETY: a C string and our own buffer.
     let found = unsafe {
         if flags & PHYS != 0 {
-            libc::lstat(name.as_ptr().cast(), &mut s)
+            super::stat::lstat(name.as_ptr().cast(), &mut s)
         } else {
-            libc::stat(name.as_ptr().cast(), &mut s)
+            super::stat::stat(name.as_ptr().cast(), &mut s)
         }
     };
     // A root that is not there is an error; a root that is a broken link is a visit.
     // SAFETY: as above.
-    if found != 0 && unsafe { libc::lstat(name.as_ptr().cast(), &mut s) } != 0 {
+    if found != 0 && unsafe { super::stat::lstat(name.as_ptr().cast(), &mut s) } != 0 {
         return -1;
     }
     let start = crate::state::state().cwd.get().map_or_else(Vec::new, |c| c.path.clone());
@@ -142,9 +142,9 @@ impl Walk {
         // SAFETY: C strings and our own buffer.
         let found = unsafe {
             if physical {
-                libc::lstat(name.as_ptr().cast(), &mut s)
+                super::stat::lstat(name.as_ptr().cast(), &mut s)
             } else {
-                libc::stat(name.as_ptr().cast(), &mut s)
+                super::stat::stat(name.as_ptr().cast(), &mut s)
             }
         };
         if found != 0 {
@@ -153,7 +153,7 @@ impl Walk {
             }
             // SAFETY: as above.
             let link = !physical
-                && unsafe { libc::lstat(name.as_ptr().cast(), &mut s) } == 0
+                && unsafe { super::stat::lstat(name.as_ptr().cast(), &mut s) } == 0
                 && s.st_mode & libc::S_IFMT == libc::S_IFLNK;
             return self.call(path, &s, if link { BROKEN_LINK } else { NO_STAT }, base, level);
         }
