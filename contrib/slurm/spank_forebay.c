@@ -7,7 +7,7 @@
  * calls it. If it cannot be done the step fails: a job that asked for it never runs without it.
  *
  * plugstack.conf:
- *   optional forebay.so helper=/usr/libexec/forebay/forebay-slurm arbiter=https://arb:7410 [program=…] [secret=…]
+ *   required forebay.so helper=/usr/libexec/forebay/forebay-slurm arbiter=https://arb:7410 [program=…] [secret=…]
  *            [share=…] [wait=SECONDS]
  */
 #define _GNU_SOURCE
@@ -29,15 +29,21 @@ SPANK_PLUGIN(forebay, 1);
 
 #define LONGEST 4096
 #define VARIABLES 32
+/* What a job has asked for. */
+#define ASKED "SLURM_FOREBAY"
+/* srun has found that it cannot be done. */
+#define FAILED "SLURM_FOREBAY_FAILED"
 
 static char spec[LONGEST];
 static char helper[LONGEST] = "/usr/libexec/forebay/forebay-slurm";
 /* What plugstack.conf says, as the helper's environment. */
 static char settings[5][LONGEST];
 static int patience = 60;
+/* What this step asked for could not be done. */
+static int failed;
 /* What was begun here: by a batch script's host, or by srun. */
 static char begun[128];
-/* For the helper, of srun: whose end is the step's, and the job. */
+/* For the helper: the process whose end is the job's; of srun, the job, too. */
 static char watched[64], owner[64];
 
 static int chosen(int value, const char *text, int remote)
@@ -57,6 +63,9 @@ static int chosen(int value, const char *text, int remote)
 		return -1;
 	}
 	strcpy(spec, text);
+	/* With --export=NONE or a list Slurm passes on what begins so, and not what was said of options. */
+	if (!remote)
+		setenv(ASKED, spec, 1);
 	return 0;
 }
 
@@ -138,10 +147,10 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		if (settings[i][0])
 			env[n++] = settings[i];
-	if (watched[0]) {
+	if (watched[0])
 		env[n++] = watched;
+	if (owner[0])
 		env[n++] = owner;
-	}
 	env[n] = NULL;
 	/* user_init has changed the effective ids only; the groups are the user's then. */
 	if (geteuid() != uid && geteuid() == 0 && setgroups(1, &gid))
@@ -230,10 +239,17 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 	return 0;
 }
 
+static void batch_name(spank_t sp, char *to, size_t size, uint32_t job)
+{
+	uint32_t restart = 0;
+	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) != ESPANK_SUCCESS)
+		restart = 0;
+	snprintf(to, size, "%u-%u", job, restart);
+}
+
 /* What the helper knows a job, or a step of its own, by. 0 if `step` is neither. */
 static int name(spank_t sp, char *to, size_t size, uint32_t *job, uint32_t *step)
 {
-	uint32_t restart = 0;
 	if (spank_get_item(sp, S_JOB_ID, job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_STEPID, step) != ESPANK_SUCCESS)
 		return -1;
 	if (*step == SLURM_EXTERN_CONT || *step == SLURM_INTERACTIVE_STEP)
@@ -242,9 +258,7 @@ static int name(spank_t sp, char *to, size_t size, uint32_t *job, uint32_t *step
 		snprintf(to, size, "%u.%u", *job, *step);
 		return 1;
 	}
-	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restart) != ESPANK_SUCCESS)
-		restart = 0;
-	snprintf(to, size, "%u-%u", *job, restart);
+	batch_name(sp, to, size, *job);
 	return 1;
 }
 
@@ -270,6 +284,7 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
 	if (call(sp, call_argv, patience + 10)) {
 		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
 		begun[0] = 0;
+		setenv(FAILED, "1", 1);
 		return -1;
 	}
 	return 0;
@@ -279,24 +294,46 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
 int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 {
 	uint32_t job = 0, step = 0;
-	char text[64], key[sizeof(begun)];
+	char text[64], key[sizeof(begun)], batch[sizeof(begun)];
 	int is;
 	(void)argc;
 	(void)argv;
 
-	if (!spec[0] || !spank_remote(sp))
+	if (!spank_remote(sp))
 		return 0;
-	if (spank_getenv(sp, "FOREBAY_CONFIG", text, sizeof(text)) != ESPANK_ENV_NOEXIST)
+	if (!spec[0] && (spank_getenv(sp, ASKED, spec, sizeof(spec)) != ESPANK_SUCCESS || !spec[0]))
 		return 0;
 	is = name(sp, key, sizeof(key), &job, &step);
 	if (is <= 0)
 		return is;
-	if (step == SLURM_BATCH_SCRIPT)
+	/* A step of a job that is forwarded has what it needs; a batch job that another one has submitted, only what was
+	 * that one's. */
+	if (step != SLURM_BATCH_SCRIPT && spank_getenv(sp, "FOREBAY_CONFIG", text, sizeof(text)) != ESPANK_ENV_NOEXIST)
+		return 0;
+	batch_name(sp, batch, sizeof(batch), job);
+	if (step == SLURM_BATCH_SCRIPT) {
 		strcpy(begun, key);
-	char *call_argv[] = {helper, "start", key, step == SLURM_BATCH_SCRIPT ? "0" : "1", spec, NULL};
-	if (call(sp, call_argv, patience + 10)) {
+		/* If this process is killed nobody else will release the job. */
+		snprintf(watched, sizeof(watched), "FOREBAY_SLURM_WATCH=%d", (int)getpid());
+	}
+	char *call_argv[] = {helper, "start", key, step == SLURM_BATCH_SCRIPT ? "0" : "1", spec, batch, NULL};
+	if (spank_getenv(sp, FAILED, text, sizeof(text)) == ESPANK_SUCCESS || call(sp, call_argv, patience + 10)) {
 		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
-		return -1;
+		failed = 1;
+	}
+	return 0;
+}
+
+/* In each task, right before it becomes the program. A failure above would take the host out of service, whosever
+ * mistake it was. */
+int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
+{
+	(void)sp;
+	(void)argc;
+	(void)argv;
+	if (failed) {
+		fprintf(stderr, "forebay: --forebay=%s could not be done (Slurm's log of the host says why), so the task is not started\n", spec);
+		_exit(1);
 	}
 	return 0;
 }

@@ -10,9 +10,10 @@ use crate::history::Keep;
 use forebay_control::private;
 use forebay_policy::dfra::DfraConfig;
 use forebay_policy::{FairConfig, PolicyKind, SharingRule};
-use forebay_types::{Address, Nanos, Secret, SecretError};
+use forebay_types::{Address, Nanos, NodeId, Secret, SecretError};
 use forebay_who::Munge;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,6 +116,7 @@ struct File {
     tune: Option<TuneConfig>,
     fair: Option<FairConfig>,
     dfra: Option<DfraConfig>,
+    map: Option<BTreeMap<String, u32>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -224,6 +226,7 @@ impl Config {
         }
         set(&mut core.settings.fair, file.fair);
         set(&mut core.settings.dfra, file.dfra);
+        core.map = map(&file.map.unwrap_or_default())?;
         // A policy that cannot be made says why now.
         if core.policy == PolicyKind::Zero {
             return Err("policy: ZERO means direct access, which an arbiter does not give".to_owned());
@@ -247,6 +250,20 @@ impl Config {
         Curves::from_csv(file)
             .map_err(|e| fail(format!("{e} (`forebay analyze --curves` writes such a file)")))
     }
+}
+
+/// A site's map, host by host.
+fn map(lists: &BTreeMap<String, u32>) -> Result<BTreeMap<String, NodeId>, String> {
+    let mut map = BTreeMap::new();
+    for (list, node) in lists {
+        let hosts = forebay_types::expand_hosts(list).filter(|hosts| !hosts.is_empty());
+        for host in hosts.ok_or_else(|| format!("map: `{list}` is no list of hosts as in `c1,c[2-4]`"))? {
+            if let Some(other) = map.insert(host.clone(), NodeId(*node)) {
+                return Err(format!("map: {host} is there twice, for I/O nodes {} and {node}", other.0));
+            }
+        }
+    }
+    Ok(map)
 }
 
 /// How to prove to be the arbiter.
@@ -300,6 +317,8 @@ mod tests {
             ("[history]\nsize-mib = 0", "history.size-mib is 0"),
             ("[history]\nhours-for-days = 99999999", "history.hours-for-days"),
             ("[health]\nfactor = 0.5", "factor"),
+            ("[map]\n\"c[1-3\" = 0", "map: `c[1-3` is no list"),
+            ("[map]\n\"c[1-3]\" = 0\n\"c2\" = 1", "map: c2 is there twice, for I/O nodes 1 and 0"),
         ] {
             let e = Config::from_toml(text, Path::new("")).unwrap_err();
             assert!(e.contains(expect), "{e}");

@@ -75,6 +75,9 @@ pub struct CoreConfig {
     pub max_jobs: usize,
     /// I/O nodes that are taken at most.
     pub max_nodes: usize,
+    /// A site's fixed map: which I/O node serves a compute node. Jobs of which every host is in it are not the
+    /// policy's.
+    pub map: BTreeMap<String, NodeId>,
 }
 
 impl Default for CoreConfig {
@@ -93,6 +96,7 @@ impl Default for CoreConfig {
             min_gain: 0.05,
             max_jobs: 10_000,
             max_nodes: 1_000,
+            map: BTreeMap::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use forebay_types::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// As which job somebody comes who is to control an I/O node, unless it lets in only another one. No job has this name.
 pub const CONTROL_JOB: &str = "forebay-control";
@@ -99,6 +100,9 @@ pub struct JobGrant {
     pub spare: Vec<String>,
     /// Why it got those, in one sentence.
     pub reason: String,
+    /// Where the site has a fixed map: by host, the address of the one that serves it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fixed: BTreeMap<String, String>,
 }
 
 /// `PUT /v1/jobs/ID/nodes`: an admin wants the job on these I/O nodes, whatever the policy says; the

@@ -3,6 +3,7 @@
 use crate::node::Term;
 use forebay_types::{Epoch, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `GET /v1/jobs`: a list of these. `GET /v1/jobs/ID`: one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +183,9 @@ pub struct JobPlace {
     pub nodes: Vec<NodeId>,
     /// Their addresses, in the same order.
     pub addresses: Vec<String>,
+    /// Where the site has a fixed map: by host, the one that serves it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fixed: BTreeMap<String, NodeId>,
 }
 
 /// `GET /v1/decisions`: a list of these, the newest first.

@@ -148,6 +148,12 @@ impl Program {
         } else if route.mount && self.plan.is_away() {
             (self.warn)(MOUNT_IS_HERE);
         }
+        if let Some(tool) = launch::elsewhere(&self.plan.command).filter(|_| self.several.share.is_none()) {
+            match self.several.strict {
+                true => return Err(anyhow::anyhow!("--strict: {}", launch::unshared(tool)).into()),
+                false => (self.warn)(&launch::unshared(tool)),
+            }
+        }
         let (mut layer, registered) = self.start(io_nodes)?;
         let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         let earlier = registered.as_ref().filter(|r| r.named).map(|_| {
@@ -490,6 +496,8 @@ pub(crate) fn place(config: &mut Config, grant: &JobGrant) -> Result<()> {
     let address = |text: &String| text.parse().with_context(|| format!("the arbiter gave {text:?}"));
     config.nodes = grant.addresses.iter().map(address).collect::<Result<_>>()?;
     config.spare = grant.spare.iter().map(address).collect::<Result<_>>()?;
+    let fixed = |(host, at): (&String, &String)| Ok((host.clone(), address(at)?));
+    config.fixed = grant.fixed.iter().map(fixed).collect::<Result<_>>()?;
     config.epoch = grant.epoch;
     Ok(())
 }

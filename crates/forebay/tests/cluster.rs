@@ -4,6 +4,7 @@
 #[path = "cluster/site.rs"]
 mod site;
 
+use forebay_testkit::SSH;
 use serde_json::Value;
 use site::{Mpi, RANKS, Site, said};
 
@@ -151,6 +152,57 @@ fn hosts_that_share_no_directory_join() {
     let alone = site.hosts.sh("c1", &format!("{join} true"));
     assert_eq!(alone.status.code(), Some(125));
     assert!(said(&alone).contains("there is no job to join"), "{}", said(&alone));
+}
+
+/// Neither knows ranks, nor passes variables on by itself.
+#[test]
+fn gnu_parallel_and_plain_ssh() {
+    let Some(mut site) = Site::up("gnu_parallel_and_plain_ssh", &["parallel"]) else { return };
+    site.serve();
+    site.hosts.ok("c1", "mkdir -p /mnt/home/.forebay");
+    let read = |name: &str| std::fs::read_to_string(site.data().join(name)).unwrap_or_default();
+    let parallel = format!("parallel --will-cite --ssh {SSH} -j 1 -S c1,c2,c3");
+    let line = format!("{parallel} 'echo {{}} on $(uname -n) > /fwd/by-{{}}' ::: 1 2 3 4 5 6");
+    let options = "--arbiter https://10.77.0.6:7410 --secret-file /mnt/secret --at /fwd=data";
+    let share = format!("{options} --share /mnt/home/.forebay");
+    let (out, _) = site.shell(&format!("{} run {share} -- {line}", site::FOREBAY));
+    assert!(out.status.success(), "{}", said(&out));
+    let wrote: Vec<String> = (1..=6).map(|n| read(&format!("by-{n}"))).collect();
+    assert!(wrote.iter().enumerate().all(|(i, w)| w.starts_with(&format!("{} on c", i + 1))), "{wrote:?}");
+    for host in ["c1", "c2", "c3"] {
+        assert!(wrote.iter().any(|w| w.trim_end().ends_with(host)), "nothing ran on {host}: {wrote:?}");
+    }
+    let inside = format!(
+        "{SSH} c2 \"env LD_PRELOAD=$LD_PRELOAD FOREBAY_CONFIG=$FOREBAY_CONFIG sh -c 'uname -n > /fwd/ssh'\""
+    );
+    std::fs::write(site.hosts.shared().join("inside.sh"), inside).unwrap();
+    let (out, _) = site.shell(&format!("{} run {share} -- sh /mnt/inside.sh", site::FOREBAY));
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(read("ssh"), "c2\n", "{}", said(&out));
+    // Without a directory that they see it is said, or refused.
+    let (out, _) = site.shell(&format!("{} run {options} --strict -- {line}", site::FOREBAY));
+    assert_eq!(out.status.code(), Some(125), "{}", said(&out));
+    assert!(said(&out).contains("what parallel starts on other hosts is not forwarded"), "{}", said(&out));
+}
+
+/// The site's map, whatever the policy would do: two hosts to one I/O node, one to the other.
+#[test]
+fn a_sites_fixed_map() {
+    let mpi = Mpi::Mpich;
+    let Some(mut site) = Site::up("a_sites_fixed_map", &mpi.tools()) else { return };
+    site.compile(mpi);
+    site.serve_with("[map]\n\"c[1,3]\" = 1\nc2 = 0\n");
+    let (out, report) = site.through_arbiter("--strict", &format!("{} /mnt/ranks /fwd 4", mpi.line()));
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    site.check_bytes(4);
+    all_forwarded(&report, &text);
+    let by: Vec<Vec<String>> = rows(&report).into_iter().map(|(_, _, nodes)| nodes).collect();
+    let one = |host: usize, at: &str| by[host].len() == 1 && by[host][0].starts_with(at);
+    assert!(
+        one(0, "tcp:10.77.0.5:") && one(1, "tcp:10.77.0.4:") && one(2, "tcp:10.77.0.5:"),
+        "{by:?}\n{text}"
+    );
 }
 
 #[test]

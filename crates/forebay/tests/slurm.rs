@@ -117,6 +117,26 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert!((0..4).all(|n| read(&format!("array-{n}")) == format!("{n}\n")));
     nothing_left(&site, "an array");
 
+    // A job that brings hardly any environment, nor do its steps.
+    let bare = "echo x > /fwd/bare; /usr/bin/srun -N 2 -n 2 /bin/sh -c 'echo x > /fwd/bare-$SLURM_PROCID'\n";
+    std::fs::write(shared.join("bare.sh"), format!("#!/bin/sh\n{bare}")).unwrap();
+    let (out, _) = site
+        .shell("sbatch --wait -N 2 --export=HOME,FOREBAY_CA --forebay=/fwd=data -o /mnt/bare /mnt/bare.sh");
+    let output = std::fs::read_to_string(shared.join("bare")).unwrap_or_default();
+    assert!(out.status.success(), "{}\n{output}", said(&out));
+    assert_eq!(["bare", "bare-0", "bare-1"].map(read), ["x\n", "x\n", "x\n"], "{output}");
+    nothing_left(&site, "a job without an environment");
+
+    // What cannot be done is said where the job's output goes; the host stays in service.
+    let (out, _) =
+        site.shell("sbatch --wait -N 1 --forebay=/fwd=nothing -o /mnt/refused --wrap 'touch /mnt/ran'");
+    let output = std::fs::read_to_string(shared.join("refused")).unwrap_or_default();
+    assert!(!out.status.success() && !shared.join("ran").exists(), "{}\n{output}", said(&out));
+    assert!(output.contains("the task is not started"), "{output}");
+    nothing_left(&site, "a job that could not be registered");
+    let (out, _) = site.shell("sinfo -h -p main -t idle,alloc,mix,comp -o %D");
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "3", "{}", said(&out));
+
     // Cancelled, and queued again, while it runs.
     let lasting = "#!/bin/sh\necho run >> /fwd/lasting\nsleep 600\n";
     std::fs::write(shared.join("lasting.sh"), lasting).unwrap();
@@ -124,7 +144,8 @@ fn sbatch_scancel_arrays_and_requeue() {
         site.shell("sbatch --parsable --requeue -N 1 --forebay=/fwd=data -o /mnt/lasting /mnt/lasting.sh");
     let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     until(PATIENCE, "it runs", || (read("lasting") == "run\n").then_some(()));
-    assert_eq!(jobs(&site), [format!("slurm-{id}-0")]);
+    let named = jobs(&site);
+    assert!(named.len() == 1 && named[0].starts_with(&format!("slurm-{id}-0-")), "{named:?}");
     let (out, _) = site.shell(&format!("scontrol requeue {id}"));
     assert!(out.status.success(), "{}", said(&out));
     until(PATIENCE, "it runs again", || {
@@ -140,6 +161,24 @@ fn sbatch_scancel_arrays_and_requeue() {
     let (out, _) = site.shell(&format!("scancel {id}"));
     assert!(out.status.success(), "{}", said(&out));
     nothing_left(&site, "scancel");
+
+    // What watches over the batch script is killed, and cannot release the job any more.
+    let (out, _) = site.shell("sbatch --parsable --no-requeue -w c1 --forebay=/fwd=data -o /mnt/orphan --wrap 'echo x > /fwd/orphan; sleep 8'");
+    let id = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    until(PATIENCE, "it runs", || (read("orphan") == "x\n").then_some(()));
+    site.hosts.ok("c1", &format!("pkill -KILL -f 'slurmstepd: [[]{id}[.]batch'"));
+    nothing_left(&site, "a job whose slurmstepd was killed");
+    site.shell(&format!("scancel {id}; while squeue -h -j {id} | grep -q .; do sleep 0.2; done"));
+
+    // Somebody has begun a job under the name that the next one would have without something that nobody can guess.
+    let next: u64 = id.parse::<u64>().unwrap() + 1;
+    let squat = format!(
+        "{FOREBAY} run --quiet --arbiter https://10.77.0.6:7410 --secret-file /mnt/secret --at /fwd=data \
+         --job slurm-{next}-0 --"
+    );
+    let (out, _) = site.shell(&format!("{squat} sbatch --wait -N 1 --forebay=/fwd=data -o /mnt/squat --export=HOME,PATH,FOREBAY_CA --wrap 'echo x > /fwd/squatted'"));
+    assert!(out.status.success() && read("squatted") == "x\n", "{}", said(&out));
+    nothing_left(&site, "a name that was taken");
 
     // `forebay run` written by the user: in a batch script and as a step of one task it is a job, in one of
     // several it is refused.
@@ -186,4 +225,99 @@ fn sbatch_scancel_arrays_and_requeue() {
     let (out, _) = site.shell(&run);
     assert!(out.status.success(), "{}", said(&out));
     assert_eq!(left(), [""; 0]);
+}
+
+/// TaskProlog and Epilog in place of the plugin.
+#[test]
+fn without_spank() {
+    let tools = ["sbatch", "srun", "slurmctld", "slurmd", "munged", "runuser"];
+    let Some(mut site) = Site::up("without_spank", &tools) else { return };
+    let shared = site.hosts.shared();
+    for script in ["forebay-slurm", "task-prolog", "epilog"] {
+        std::fs::copy(contrib().join(script), shared.join(script)).unwrap();
+    }
+    // Where the user's home is here: Slurm's epilog has the one of the user database.
+    let epilog = "#!/bin/sh\nexport FOREBAY_SHARE=/mnt/home/.forebay\nexec /mnt/epilog\n";
+    std::fs::write(shared.join("site-epilog"), epilog).unwrap();
+    site.hosts.ok("c1", "chmod 755 /mnt/site-epilog");
+    site.serve();
+    site.slurm_with("TaskProlog=/mnt/task-prolog\nEpilog=/mnt/site-epilog\n");
+    let read = |name: &str| std::fs::read_to_string(site.data().join(name)).unwrap_or_default();
+    let job = |export: &str| {
+        format!(
+            "export FOREBAY_PROGRAM={FOREBAY} FOREBAY_ARBITER=https://10.77.0.6:7410 \
+             FOREBAY_SECRET_FILE=/mnt/secret FOREBAY_SLURM=/fwd={export};"
+        )
+    };
+    let script = "#!/bin/sh\nid -u > /fwd/batch\nsrun -n 4 sh -c 'uname -n > /fwd/rank-$SLURM_PROCID'\n";
+    std::fs::write(shared.join("job.sh"), script).unwrap();
+    let batch = "sbatch --wait -N 2 --ntasks-per-node=2 -o /mnt/out /mnt/job.sh";
+    let (out, _) = site.shell(&format!("{} {batch}", job("data")));
+    let output = std::fs::read_to_string(shared.join("out")).unwrap_or_default();
+    assert!(out.status.success(), "{}\n{output}", said(&out));
+    let ranks: Vec<String> = (0..4).map(|r| read(&format!("rank-{r}")).trim().to_owned()).collect();
+    assert_eq!((ranks.join(" ").as_str(), read("batch").as_str()), ("c1 c1 c2 c2", "0\n"), "{output}");
+    nothing_left(&site, "sbatch");
+    // A step of its own, whose tasks do not end together.
+    let step = "srun -N 2 -n 4 sh -c 'sleep $SLURM_PROCID; echo x > /fwd/step-$SLURM_PROCID'";
+    let (out, _) = site.shell(&format!("{} {step}", job("data")));
+    assert!(out.status.success(), "{}", said(&out));
+    assert!((0..4).all(|r| read(&format!("step-{r}")) == "x\n"), "{}", said(&out));
+    nothing_left(&site, "a step");
+    // What cannot be done is said by every task, and none runs.
+    let (out, _) = site.shell(&format!("{} srun -N 2 -n 4 touch /mnt/ran", job("nothing")));
+    assert!(!out.status.success() && !shared.join("ran").exists(), "{}", said(&out));
+    assert!(said(&out).contains("it does not serve \"nothing\""), "{}", said(&out));
+    assert_eq!(said(&out).matches("the task is not started").count(), 4, "{}", said(&out));
+    nothing_left(&site, "a job that could not be registered");
+    let (out, _) = site.shell("srun -N 2 -n 2 sh -c 'echo \"<$LD_PRELOAD>\"'");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "<>\n<>\n", "who does not ask for it has nothing of it");
+}
+
+/// Where users share a directory, another one may have made what the helper looks for, or have put a library there.
+#[test]
+fn what_somebody_else_has_put_there_is_not_believed() {
+    const TEST: &str = "what_somebody_else_has_put_there_is_not_believed";
+    if !forebay_testkit::needs(TEST, &["setpriv"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return forebay_testkit::skipped(TEST, "two users take root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    open(dir.path(), 0o1777);
+    let helper = dir.path().join("forebay-slurm");
+    std::fs::copy(contrib().join("forebay-slurm"), &helper).unwrap();
+    let (a, b) = ("7001", "7002");
+    let as_user = |uid: &str, line: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", uid, "--regid", uid, "--clear-groups", "bash", "-c", line, "bash"]);
+        command.arg(&helper).env("FOREBAY_SHARE", dir.path()).env("FOREBAY_SLURM_WAIT", "3");
+        command.current_dir(dir.path()).env("HOME", dir.path()).output().unwrap()
+    };
+    let plant =
+        "mkdir slurm-7-0 && echo LD_PRELOAD=/tmp/b.so > slurm-7-0/env && echo 1 $(uname -n) > slurm-7-0/pid";
+    for (planted, how) in [
+        (b, plant.to_owned()),
+        (b, format!("{plant} && chmod 700 slurm-7-0")),
+        (a, format!("{plant} && chmod 777 slurm-7-0")),
+    ] {
+        assert!(as_user(planted, &how).status.success());
+        for line in ["$1 start 7-0 0 /fwd", "$1 start 7-0 1 /fwd", "$1 stop 7-0"] {
+            let out = as_user(a, line);
+            assert!(!out.status.success() && out.stdout.is_empty(), "{line}: {}", said(&out));
+            assert!(said(&out).contains("not this user's own"), "{line}: {}", said(&out));
+        }
+        std::fs::remove_dir_all(dir.path().join("slurm-7-0")).unwrap();
+    }
+    // A link to what is one's own, and one's own.
+    assert!(as_user(a, &format!("{plant} && chmod 700 slurm-7-0 && mv slurm-7-0 own")).status.success());
+    assert!(as_user(b, "ln -s own slurm-7-0").status.success());
+    assert!(said(&as_user(a, "$1 start 7-0 1 /fwd")).contains("not this user's own"));
+    std::fs::remove_file(dir.path().join("slurm-7-0")).unwrap();
+    std::fs::rename(dir.path().join("own"), dir.path().join("slurm-7-0")).unwrap();
+    assert_eq!(said(&as_user(a, "$1 start 7-0 1 /fwd")).trim(), "LD_PRELOAD=/tmp/b.so");
 }

@@ -126,8 +126,11 @@ impl Core {
             let mut nodes = std::mem::take(&mut placed[i]);
             let before = made.jobs[i].current.as_ref().map_or(Vec::new(), |c| c.nodes.clone());
             let pinned = self.pinned(&made.jobs[i].id, &before);
+            let mapped = self.mapped(&made.jobs[i].id, &before);
             if !pinned.is_empty() {
                 nodes = pinned.clone();
+            } else if !mapped.is_empty() {
+                nodes = mapped.clone();
             }
             nodes.retain(|n| self.admits(*n, &before));
             if nodes.is_empty() {
@@ -140,6 +143,8 @@ impl Core {
             shown.push(decided(&explained[i], &nodes, before, made.sources[i].clone()));
             if !pinned.is_empty() {
                 shown[i].why = "pinned to these I/O nodes".to_owned();
+            } else if !mapped.is_empty() {
+                shown[i].why = "the site's map says so".to_owned();
             }
             if !nodes.is_empty() && self.place(now, made, i, nodes.clone(), &shown[i].why) {
                 moved.push(made.jobs[i].id.clone());
@@ -172,6 +177,33 @@ impl Core {
     fn pinned(&self, id: &str, held: &[NodeId]) -> Vec<NodeId> {
         let wanted = self.jobs.get(id).map_or(&[][..], |j| &j.stored.pinned);
         wanted.iter().copied().filter(|n| self.admits(*n, held)).collect()
+    }
+
+    /// Those that the site's map has for the job's hosts, as far as they are admitted.
+    fn mapped(&self, id: &str, held: &[NodeId]) -> Vec<NodeId> {
+        let wanted = self.jobs.get(id).map_or(Vec::new(), |job| self.in_map(job));
+        let mut nodes = Vec::new();
+        for (_, node) in wanted {
+            if self.admits(node, held) && !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+
+    /// Each of the job's hosts with its I/O node; none if the map does not have all of them.
+    pub(super) fn in_map(&self, job: &super::Job) -> Vec<(String, NodeId)> {
+        let (hosts, map) = (&job.stored.request.hosts, &self.config.map);
+        let of = |host: &String| {
+            let short = host.split('.').next().unwrap_or(host);
+            let node = map.get(host).or_else(|| map.get(short))?;
+            Some((host.clone(), *node))
+        };
+        if map.is_empty() {
+            Vec::new()
+        } else {
+            hosts.iter().map(of).collect::<Option<_>>().unwrap_or_default()
+        }
     }
 
     /// One job gets its nodes; whether that is another mapping than it had.

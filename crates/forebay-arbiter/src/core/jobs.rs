@@ -189,6 +189,14 @@ impl Core {
         }
     }
 
+    /// The hosts that the site's map gives one of the job's I/O nodes, and which of these.
+    pub(super) fn fixed(&self, job: &super::Job) -> impl Iterator<Item = (String, usize)> {
+        let (own, known) = (job.nodes().to_vec(), job.stored.addresses.len());
+        let at =
+            move |(host, node)| Some((host, own.iter().position(|n| *n == node).filter(|at| *at < known)?));
+        self.in_map(job).into_iter().filter_map(at)
+    }
+
     fn grant(&self, id: &str) -> Result<JobGrant, Refusal> {
         let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
         let own = job.nodes();
@@ -204,6 +212,7 @@ impl Core {
             addresses: job.stored.addresses.clone(),
             spare: self.nodes.iter().filter_map(spare).take(64).collect(),
             reason: job.reason.clone(),
+            fixed: self.fixed(job).map(|(host, at)| (host, job.stored.addresses[at].clone())).collect(),
         })
     }
 }

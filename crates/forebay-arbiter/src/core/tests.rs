@@ -199,6 +199,31 @@ fn hosts_and_account_of_a_job_are_shown() {
 }
 
 #[test]
+fn a_sites_map_goes_before_the_policy_for_jobs_that_are_all_in_it() {
+    let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
+    c.config.map = [("c1", 2), ("c2", 2), ("c3", 0)].map(|(h, n)| (h.to_owned(), NodeId(n))).into();
+    let job = |id: &str, hosts: &[&str]| {
+        let hosts: Vec<String> = hosts.iter().map(|h| (*h).to_owned()).collect();
+        JobRequest { compute_nodes: hosts.len() as u32, hosts, ..request(id, None) }
+    };
+    for n in 0..3 {
+        c.node_hello(secs(0), ConnectionId(n.into()), hello(n)).unwrap();
+    }
+    let grant = c.register(secs(1), job("a", &["c1", "c2.site", "c3"]), SECRET).unwrap();
+    assert_eq!(grant.nodes, [NodeId(2), NodeId(0)]);
+    assert!(grant.reason.contains("map"), "{}", grant.reason);
+    let by = |host: &str| grant.fixed[host].clone();
+    assert_eq!((by("c1"), by("c3")), ("tcp:127.0.0.1:9002".into(), "tcp:127.0.0.1:9000".into()));
+    assert_eq!((by("c2.site"), c.mapping().jobs[0].fixed["c3"]), (by("c1"), NodeId(0)));
+    // One host that is not in it, and it is the policy's; so is one whose I/O node is gone.
+    let other = c.register(secs(1), job("b", &["c1", "c9"]), SECRET).unwrap();
+    assert_eq!((other.nodes.len(), other.fixed.len()), (1, 0));
+    c.drain(secs(2), NodeId(0)).unwrap();
+    let left = c.register(secs(2), job("d", &["c3"]), SECRET).unwrap();
+    assert!(left.nodes.len() == 1 && left.nodes[0] != NodeId(0) && left.fixed.is_empty(), "{left:?}");
+}
+
+#[test]
 fn the_wrong_secret_does_not_take_over_a_job() {
     let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
     let grant = c.register(secs(0), request("a", None), SECRET).unwrap();

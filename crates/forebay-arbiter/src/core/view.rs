@@ -33,6 +33,7 @@ impl Core {
             epoch: j.stored.epoch,
             nodes: j.nodes().to_vec(),
             addresses: j.stored.addresses.clone(),
+            fixed: self.fixed(j).map(|(host, at)| (host, j.nodes()[at])).collect(),
         };
         MappingView { term: self.term, epoch: self.epoch, jobs: self.jobs.values().map(place).collect() }
     }

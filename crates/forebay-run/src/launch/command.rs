@@ -193,7 +193,9 @@ impl Launch {
             (Starter::OpenMpi, "H" | "host") | (Starter::Hydra, "hosts" | "host") => {
                 self.hosts = hostlist::with_slots(text());
             }
-            (Starter::Slurm, "nodelist") => self.hosts = hostlist::expand(text()).unwrap_or_default(),
+            (Starter::Slurm, "nodelist") => {
+                self.hosts = forebay_types::expand_hosts(text()).unwrap_or_default()
+            }
             (Starter::OpenMpi, "hostfile" | "machinefile" | "default-hostfile")
             | (Starter::Hydra, "f" | "hostfile" | "machinefile") => self.host_file = value.map(PathBuf::from),
             (Starter::OpenMpi, "mca" | "omca") => {
@@ -218,8 +220,11 @@ impl Launch {
         self.ranks = before.zip(self.ranks).map(|(a, b)| a.saturating_add(b));
     }
 
-    /// The command, with these variables passed on to every host: OpenMPI has to be told, the others do.
+    /// The command, with these variables passed on to every host: OpenMPI has to be told, the other launchers do.
     pub fn passing(&self, command: &[OsString], variables: &[&str]) -> Vec<OsString> {
+        if self.starter.is_none() {
+            return super::elsewhere::passing(command, variables);
+        }
         if self.starter != Some(Starter::OpenMpi) {
             return command.to_vec();
         }

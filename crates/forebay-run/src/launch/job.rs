@@ -22,7 +22,8 @@ impl BatchJob {
         let first = |names: &[&str]| names.iter().find_map(|n| env(n).filter(|v| !v.is_empty()));
         let array = first(&["SLURM_ARRAY_JOB_ID"]).zip(first(&["SLURM_ARRAY_TASK_ID"]));
         let file = first(&["PBS_NODEFILE", "OAR_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE"]);
-        let hosts = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"]).and_then(|list| hostlist::expand(&list));
+        let hosts = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"])
+            .and_then(|list| forebay_types::expand_hosts(&list));
         BatchJob {
             id: match array {
                 Some((job, task)) => Some(format!("{job}_{task}")),

@@ -30,7 +30,7 @@ impl FromStr for IoHosts {
         match text {
             "dedicated" => Ok(IoHosts::Dedicated),
             "shared" => Ok(IoHosts::Shared),
-            list => match hostlist::expand(list).filter(|all| !all.is_empty()) {
+            list => match forebay_types::expand_hosts(list).filter(|all| !all.is_empty()) {
                 Some(all) => Ok(IoHosts::List(all)),
                 None => Err(format!("`{list}`: write dedicated, shared, or hosts as in `io1,io[2-4]`")),
             },

@@ -110,7 +110,12 @@ impl Site {
 
     /// An arbiter and two I/O nodes.
     pub(crate) fn serve(&mut self) {
-        self.certify("10.77.0.6", "");
+        self.serve_with("");
+    }
+
+    /// The same, with further settings of the arbiter's.
+    pub(crate) fn serve_with(&mut self, settings: &str) {
+        self.certify("10.77.0.6", settings);
         self.arbiter("arb", "10.77.0.6", "");
         self.nodes("https://10.77.0.6:7410");
     }
@@ -197,9 +202,14 @@ impl Site {
 
     /// Slurm on all hosts: a controller beside the arbiter, and the partitions `main` (compute hosts) and `all`.
     pub(crate) fn slurm(&mut self) {
+        self.slurm_with("");
+    }
+
+    /// The same, with further settings.
+    pub(crate) fn slurm_with(&mut self, settings: &str) {
         let dir = self.hosts.shared().join("slurm");
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("slurm.conf"), SLURM_CONF).unwrap();
+        std::fs::write(dir.join("slurm.conf"), format!("{SLURM_CONF}{settings}")).unwrap();
         self.hosts.ok("arb", "mkdir -p /run/munge /run/ctld; head -c 1024 /dev/urandom > /run/munge/key; chmod 400 /run/munge/key");
         self.start(
             "arb",
