@@ -40,6 +40,7 @@ fn hello(node: u32) -> NodeHello {
 
 fn job() -> JobRequest {
     JobRequest {
+        direct: false,
         id: "limited".into(),
         app: "app".into(),
         user: "me".into(),

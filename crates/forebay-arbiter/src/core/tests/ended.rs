@@ -7,7 +7,7 @@ fn what_a_job_did_last_is_kept_though_it_has_ended() {
     let mut c = core(PolicyKind::One, &Kept::default(), 1, secs(0));
     c.node_hello(secs(0), ConnectionId(0), hello(0)).unwrap();
     c.register(secs(0), request("short", None), SECRET).unwrap();
-    c.end(secs(1), "short").unwrap();
+    c.end(secs(1), "short", true).unwrap();
     c.actions();
     let mut rows = |s: u64, job: &str| {
         let flow = FlowMetrics { flow: FlowId(1), writes: 10, bytes_written: 500, ..Default::default() };
