@@ -473,6 +473,11 @@ impl File {
         self.common().map_or_else(|| self.locks_of(LockOwner::Handle), Common::holds)
     }
 
+    /// Whether this process, or the one it was forked from, took locks of the open file.
+    pub fn took_locks(&self) -> bool {
+        self.locks.with(|locks| locks.has(LockOwner::Handle)).unwrap_or(true)
+    }
+
     /// Whether this process holds byte-range locks of its own through this file.
     pub fn has_process_locks(&self) -> bool {
         self.locks_of(LockOwner::Process)

@@ -273,7 +273,7 @@ fn forget(open: Arc<Open>) -> isize {
     let closed = match Arc::try_unwrap(open) {
         Ok(last) => match last.remote().map(|f| {
             // Others wait for its lock: it lingers only if there is somebody to hold it.
-            if f.holds_locks() && !has_children() {
+            if f.is_shared() && f.took_locks() && !has_children() {
                 f.set_shared(false);
             }
             client.close(f)

@@ -207,7 +207,7 @@ pub(crate) fn on_exit(client: &Client) {
         if file.has_process_locks() {
             let _ = client.lock(file, LockOwner::Process, all, false);
         }
-        if file.holds_locks() {
+        if file.holds_locks() && file.took_locks() {
             if !super::fd::has_children() {
                 file.set_shared(false);
             }
