@@ -46,7 +46,7 @@ pub fn may_spin(now: Nanos) -> bool {
     }
     if CORES.look(now) {
         // Where it cannot be told, nobody spins.
-        CORES.saw(sys::running().unwrap_or(usize::MAX - 1), sys::processors());
+        CORES.saw(now, sys::running().unwrap_or(usize::MAX - 1), sys::processors());
     }
     CORES.spare()
 }

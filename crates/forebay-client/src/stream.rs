@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) area: Area,
     /// With which process, as [`Client::serving`] has it.
     pub(crate) with: u64,
+    /// Where it began.
+    start: u64,
     _room: Room,
 }
 
@@ -87,7 +89,7 @@ impl Shared {
         let nonce = u64::from_le_bytes(sys::random16()[..8].try_into().unwrap_or_default());
         area.cells().nonce.store(nonce, Ordering::SeqCst);
         area.cells().start(start);
-        Some((Shared { area, with, _room: room }, descriptor, nonce))
+        Some((Shared { area, with, start, _room: room }, descriptor, nonce))
     }
 }
 
@@ -396,7 +398,7 @@ impl Client {
     fn unstage(&self, file: &File, w: &mut Writing) -> Result<(), Error> {
         let Some(shared) = w.shared.take() else { return Ok(()) };
         file.streams.staged.store(false, Ordering::Relaxed);
-        w.sequence.in_vain();
+        w.sequence.ended(shared.area.cells().tail().saturating_sub(shared.start));
         let end = |handle| Meta::Share { handle, how: Sharing::End };
         self.meta_on(file, end, |a| matches!(a, Answer::Done).then_some(()))?;
         let (mut at, tail) = (shared.area.cells().head(), shared.area.cells().tail());

@@ -4,6 +4,7 @@ use crate::buffer::Buffer;
 use crate::engine::{Turn, Work};
 use crate::fail::Failure;
 use crate::file::OpenFile;
+use crate::lent::{Lender, Pipe};
 use crate::link::{Link, SEND_SLICE, Stop};
 use crate::node::Node;
 use crate::receiver::{Body, ROOM, Receiver};
@@ -35,6 +36,7 @@ pub(crate) struct Connection {
     frame: Vec<u8>,
     /// Answers that nobody waits for yet: they go out with the next one.
     held: Vec<u8>,
+    lender: Lender,
     /// The frame being handled, for the error that ends the connection.
     current: (Opcode, u64),
 }
@@ -51,8 +53,15 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
         Err(e) => return tracing::warn!("cannot set a connection up: {e}"),
     };
     let current = (Opcode::Goodbye, 0);
-    let mut connection =
-        Connection { node, link, rx, frame: Vec::with_capacity(256), held: Vec::new(), current };
+    let mut connection = Connection {
+        node,
+        link,
+        rx,
+        frame: Vec::with_capacity(256),
+        held: Vec::new(),
+        lender: Lender::default(),
+        current,
+    };
     let (session, lifeline) = match connection.shake_hands() {
         Ok(shaken) => shaken,
         Err(stop) => return connection.end(&stop),
@@ -406,38 +415,49 @@ impl Connection {
         received: Nanos,
     ) -> Result<(), Stop> {
         let node = Arc::clone(&self.node);
-        let moved = match (&mut prepared, opcode) {
-            (Some(work), Opcode::Read) => {
+        let (from, len) = (header.offset.get(), header.length.get() as usize);
+        let large = opcode == Opcode::Read && len > ROOM && self.link.takes_pages();
+        let lend = |pipe: &Pipe| node.read_lent(session, file, header, pipe);
+        let lent = large.then(|| self.lender.lend(from, len, lend)).flatten();
+        let (lent, pipe) = lent.map_or((None, None), |(moved, pipe)| (Some(moved), Some(pipe)));
+        let moved = match (lent, &mut prepared, opcode) {
+            (Some(moved), ..) => moved,
+            (_, Some(work), Opcode::Read) => {
                 let len = work.len();
                 node.read(session, file, header, work.payload.payload_mut(len))
             }
-            (None, Opcode::Read) => {
-                let len = header.length.get() as usize;
-                match self.rx.scratch() {
-                    Some(into) => node.read(session, file, header, &mut into[..len]),
-                    None => Err(rustix::io::Errno::NOMEM.into()),
-                }
-            }
-            (Some(work), _) => {
+            (_, None, Opcode::Read) => match self.rx.scratch() {
+                Some(into) => node.read(session, file, header, &mut into[..len]),
+                None => Err(rustix::io::Errno::NOMEM.into()),
+            },
+            (_, Some(work), _) => {
                 node.write(&self.link, session, file, header, opcode, work.payload.payload(work.len()))
             }
-            (None, _) => {
+            (_, None, _) => {
                 node.write(&self.link, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
             }
         };
         node.complete(ticket, &[serve::bytes(&moved)]);
         let reply = node.data_reply(session, header, opcode, &moved, received);
-        let sent = match (reply.body, prepared) {
-            (ReplyBody::Read(n), Some(mut work)) => {
+        let sent = match (reply.body, prepared, pipe) {
+            (ReplyBody::Read(n), _, Some(pipe)) => {
+                self.flush_held()?;
+                let sent = self.link.send_lent(reply.header.as_bytes(), &pipe, n);
+                if sent.is_ok() {
+                    self.lender.keep(pipe);
+                }
+                sent
+            }
+            (ReplyBody::Read(n), Some(mut work), None) => {
                 work.payload.set_header(reply.header.as_bytes());
                 self.flush_held()?;
                 self.link.send(work.payload.frame(n))
             }
-            (ReplyBody::Read(n), None) => {
+            (ReplyBody::Read(n), None, None) => {
                 self.flush_held()?;
                 self.link.send(self.rx.scratch_frame(reply.header.as_bytes(), n))
             }
-            (ReplyBody::Text(text), _) => {
+            (ReplyBody::Text(text), ..) => {
                 self.frame.clear();
                 self.frame.extend_from_slice(reply.header.as_bytes());
                 self.frame.extend_from_slice(text.as_bytes());

@@ -23,6 +23,7 @@ mod jobs;
 mod later;
 mod layout;
 mod ledger;
+mod lent;
 mod link;
 mod meta;
 mod metrics;

@@ -1,6 +1,7 @@
 //! A connection's sending side, shared by its own thread and the dispatchers, and why it ends.
 
 use crate::buffer::Buffer;
+use crate::lent::Pipe;
 use crate::session::Session;
 use crate::sys;
 use forebay_types::Nanos;
@@ -225,23 +226,40 @@ impl Link {
         }
     }
 
-    /// Sends all, waiting for a slow client as long as it takes something now and then, and not too slowly:
-    /// others may wait for the memory.
+    /// Sends what the client takes now of what was lent, for at most [`SEND_SLICE`].
+    fn lend_some(&self, pipe: &Pipe, len: usize) -> Result<usize, Errno> {
+        loop {
+            match pipe.send(&self.socket, len) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                // All that is promised was there.
+                Ok(0) => return Err(Errno::IO),
+                other => return other,
+            }
+        }
+    }
+
     fn send_all(&self, bytes: &[u8]) -> Result<(), Stop> {
-        let mut sent = self.send_some(bytes).map_err(Stop::Broken)?;
-        if sent == bytes.len() {
+        self.send_by(bytes.len(), |sent| self.send_some(&bytes[sent..]))
+    }
+
+    /// Sends all `len` bytes, waiting for a slow client as long as it takes something now and then, and not too slowly:
+    /// others may wait for the memory. `some` sends a part of what is left.
+    fn send_by(&self, len: usize, some: impl Fn(usize) -> Result<usize, Errno>) -> Result<(), Stop> {
+        let mut sent = some(0).map_err(Stop::Broken)?;
+        if sent == len {
             return Ok(());
         }
         let began = Instant::now();
         let mut last = began;
-        while sent < bytes.len() {
-            let n = self.send_some(&bytes[sent..]).map_err(Stop::Broken)?;
+        while sent < len {
+            let n = some(sent).map_err(Stop::Broken)?;
             sent += n;
             let now = Instant::now();
             if n > 0 {
                 last = now;
             }
-            let slow = now - began > longest(self.patience, bytes.len());
+            let slow = now - began > longest(self.patience, len);
             if slow || now - last > self.patience || self.dead.load(Relaxed) {
                 return Err(Stop::Stalled);
             }
@@ -249,15 +267,36 @@ impl Link {
         Ok(())
     }
 
-    /// From the connection's own thread: sends a frame, waiting its turn.
-    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Stop> {
+    /// Waits until it is the turn of the connection's own thread to send.
+    fn turn(&self) {
         let mut out = self.lock();
         while out.busy {
             out.awaited = true;
             out = self.out_free.wait(out).unwrap_or_else(PoisonError::into_inner);
         }
         out.busy = true;
-        drop(out);
+    }
+
+    /// Whether what is sent may be pages that were lent.
+    pub(crate) fn takes_pages(&self) -> bool {
+        self.sealer.get().is_none()
+    }
+
+    /// From the connection's own thread: sends a header, waiting its turn, and `len` bytes that were lent.
+    pub(crate) fn send_lent(&self, header: &[u8], pipe: &Pipe, len: usize) -> Result<(), Stop> {
+        self.turn();
+        let sent = self.send_all(header);
+        let all = if len == 0 {
+            sent
+        } else {
+            sent.and_then(|()| self.send_by(len, |sent| self.lend_some(pipe, len - sent)))
+        };
+        self.send_queued(all)
+    }
+
+    /// From the connection's own thread: sends a frame, waiting its turn.
+    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Stop> {
+        self.turn();
         let result = match self.sealed(frame) {
             Some(bytes) => self.send_all(&bytes),
             None => self.send_all(frame),

@@ -3,6 +3,7 @@
 use crate::engine::{Carrier, Work, meta_access};
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::lent::Pipe;
 use crate::link::{Frame, Link};
 use crate::meta::Call;
 use crate::node::Node;
@@ -147,6 +148,31 @@ impl Node {
             self.at_storage(session, |s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
         self.stats.read(n);
         Ok((n, offset))
+    }
+
+    /// Lends to `pipe` what a read asks for; `None`: it can only be read.
+    pub(crate) fn read_lent(
+        &self,
+        session: &Session,
+        file: &OpenFile,
+        header: &Header,
+        pipe: &Pipe,
+    ) -> Option<Moved> {
+        let (offset, len) = (header.offset.get(), header.length.get() as usize);
+        if offset > i64::MAX as u64 || file.flags().has(OpenFlags::DIRECT) {
+            return None;
+        }
+        self.settle(Some(file));
+        let lent = self.at_storage(session, |s| Ok(s.lend(self.target(file, offset), len, pipe)));
+        match lent {
+            Ok(None) => None,
+            Ok(Some(Ok(n))) => {
+                self.stats.read(n);
+                Some(Ok((n, offset)))
+            }
+            Ok(Some(Err(e))) => Some(Err(e.into())),
+            Err(failure) => Some(Err(failure)),
+        }
     }
 
     /// Writes or appends `data`.

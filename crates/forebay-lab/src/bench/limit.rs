@@ -1,7 +1,7 @@
 //! The limit: the smallest synchronous forwarder there can be. A blocking socket, a header, the
 //! payload, one system call on the file, a reply; a thread per connection; no names beneath an
 //! export, no sessions, no scheduler, no counters, no checks. What Forebay is held against. With `spin`
-//! both sides look for up to 50 µs before they sleep, as Forebay does where there is a processor to spare.
+//! both sides look for up to 100 µs before they sleep, as Forebay does where there is a processor to spare.
 
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ const UNLINK: u8 = 5;
 const HEADER: usize = 32;
 const MAX: usize = 4 << 20;
 /// How long a spinning side looks before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// One end of a connection.
 struct Wire {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// possible synchronous forwarder (a blocking socket, a header, the payload, pwrite or pread, a reply, and
 /// nothing else); *forebay* is an unmodified program through the preload library and one I/O node.
 /// Latencies and metadata rates are measured twice: with both sides on one processor, where nobody can
-/// spin, and *free*, as users see them, against a limit that spins for up to 50 µs before it sleeps;
+/// spin, and *free*, as users see them, against a limit that spins for up to 100 µs before it sleeps;
 /// throughput without pinning, against the limit that sleeps. The ratio is the median of the
 /// repetitions' own ratios: what a machine does to one repetition it mostly does to all three ways.
 #[derive(Clone, Debug)]

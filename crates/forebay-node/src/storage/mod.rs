@@ -13,6 +13,7 @@ pub(crate) use forgetful::Forgetful;
 pub use forgetful::forget;
 pub(crate) use posix::Posix;
 
+use crate::lent::Pipe;
 use forebay_types::FileId;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -33,6 +34,12 @@ pub(crate) struct Target<'a> {
 pub(crate) trait Storage: Send + Sync {
     /// Fills the buffers one after the other; fewer bytes than asked for mean the end of the file.
     fn read(&self, at: Target<'_>, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// Lends `len` bytes to the pipe, which has room for them; fewer mean the end of the file. `None`: they can only be
+    /// read. After an error the pipe may hold something.
+    fn lend(&self, _at: Target<'_>, _len: usize, _to: &Pipe) -> Option<Result<usize, Errno>> {
+        None
+    }
 
     /// Writes the buffers one after the other; says how many bytes went.
     fn write(&self, at: Target<'_>, from: &[IoSlice<'_>]) -> Result<usize, Errno>;

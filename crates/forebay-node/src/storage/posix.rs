@@ -1,6 +1,7 @@
 //! The file system the node has mounted, through blocking `pread` and `pwrite`.
 
 use super::{Storage, Target};
+use crate::lent::Pipe;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -13,6 +14,13 @@ impl Storage for Posix {
         match into {
             [one] => retry_on_intr(|| rustix::io::pread(at.fd, &mut **one, at.offset)),
             many => retry_on_intr(|| rustix::io::preadv(at.fd, many, at.offset)),
+        }
+    }
+
+    fn lend(&self, at: Target<'_>, len: usize, to: &Pipe) -> Option<Result<usize, Errno>> {
+        match to.fill(at, len) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::AGAIN) => None,
+            other => Some(other),
         }
     }
 

@@ -6,17 +6,19 @@
 use forebay_types::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The longest that is spun for one wait.
-pub const LONGEST: Nanos = Nanos(50_000);
-/// The shortest: an answer that is late by little is not worth a sleep.
-const SHORTEST: Nanos = Nanos(4_000);
+/// The longest that is spun for one wait: longer than it takes to wake the other side. If it were less, two that
+/// once have slept would miss each other for ever.
+pub const LONGEST: Nanos = Nanos(100_000);
+/// The shortest: an answer that is late by little is not worth a sleep, which takes longer than this.
+const SHORTEST: Nanos = Nanos(25_000);
 /// So many waits in a row that were spun for nothing make a waiter tired.
 const PATIENCE: u32 = 3;
 /// The waits that it then sleeps at once: eight the first time, twice as many every time after that.
 const FIRST_REST: u32 = 8;
 const LONGEST_REST: u32 = 1024;
-/// How long a look at the machine is good for.
+/// How long a look at the machine is good for; and one that found something else than the last.
 const GOOD_FOR: Nanos = Nanos::from_millis(20);
+const SURPRISE: Nanos = Nanos::from_millis(1);
 
 /// One waiter: how long it spins, by what spinning brought it.
 #[derive(Clone, Debug)]
@@ -54,7 +56,8 @@ impl Spin {
 
     /// The wait was spun, and slept in the end.
     pub fn miss(&mut self) {
-        self.reach = Nanos(self.reach.0 * 2).min(LONGEST);
+        // The other side may have slept, and not be slow.
+        self.reach = LONGEST;
         self.missed += 1;
         if self.missed >= PATIENCE {
             self.missed = PATIENCE - 1;
@@ -65,33 +68,46 @@ impl Spin {
 }
 
 /// Whether the machine has a processor to spare, as last seen. Shared by all threads of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cores {
-    looked: AtomicU64,
+    /// When to look next.
+    next: AtomicU64,
     spare: AtomicBool,
+    /// Nobody has looked yet, or the last look found otherwise.
+    doubt: AtomicBool,
+}
+
+impl Default for Cores {
+    fn default() -> Cores {
+        Cores::new()
+    }
 }
 
 impl Cores {
     /// Nothing seen yet.
     pub const fn new() -> Cores {
-        Cores { looked: AtomicU64::new(0), spare: AtomicBool::new(false) }
+        Cores { next: AtomicU64::new(0), spare: AtomicBool::new(false), doubt: AtomicBool::new(true) }
     }
 
     /// Whether it is the caller's turn to look, and tell [`Cores::saw`].
     pub fn look(&self, now: Nanos) -> bool {
-        let looked = self.looked.load(Ordering::Relaxed);
-        (looked == 0 || now.0 >= looked.saturating_add(GOOD_FOR.0))
-            && self
-                .looked
-                .compare_exchange(looked, now.0.max(1), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        let next = self.next.load(Ordering::Relaxed);
+        let then = now.0.saturating_add(GOOD_FOR.0).max(1);
+        now.0 >= next && self.next.compare_exchange(next, then, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// So many threads were running or wanted to, the caller among them, on so many processors.
-    pub fn saw(&self, running: usize, processors: usize) {
-        // Whoever spins has a partner that needs a processor too. While they spin, both are counted.
-        let partner = usize::from(!self.spare());
-        self.spare.store(running + partner <= processors, Ordering::Relaxed);
+    /// At `now` so many threads were running or wanted to, on so many processors: the caller and perhaps its
+    /// partner, who needs a processor too, among them.
+    pub fn saw(&self, now: Nanos, running: usize, processors: usize) {
+        let spare = processors > 1 && running <= processors;
+        // Something is always running for a moment, and a partner may just be waking: twice is no accident.
+        if self.spare() == spare || self.doubt.load(Ordering::Relaxed) {
+            self.spare.store(spare, Ordering::Relaxed);
+            self.doubt.store(false, Ordering::Relaxed);
+        } else {
+            self.doubt.store(true, Ordering::Relaxed);
+            self.next.store(now.0.saturating_add(SURPRISE.0), Ordering::Relaxed);
+        }
     }
 
     /// Whether there is a processor to spare.
@@ -130,10 +146,10 @@ mod tests {
     #[test]
     fn quick_answers_are_caught_and_the_reach_follows_them() {
         let mut spin = Spin::default();
-        assert_eq!(wait(&mut spin, 1000, us(8)).1, 1000);
-        assert!(spin.budget() >= us(8) && spin.budget() <= us(17), "{:?}", spin.budget());
+        assert_eq!(wait(&mut spin, 1000, us(20)).1, 1000);
+        assert!(spin.budget() >= us(30) && spin.budget() <= us(41), "{:?}", spin.budget());
         // They take longer now: one is missed, the next are not.
-        assert!(wait(&mut spin, 100, us(20)).1 >= 98);
+        assert!(wait(&mut spin, 100, us(80)).1 >= 99);
         assert!(wait(&mut spin, 1000, us(1)).1 == 1000 && spin.budget() == SHORTEST);
     }
 
@@ -142,7 +158,7 @@ mod tests {
         let mut spin = Spin::default();
         let (spun, caught) = wait(&mut spin, 100_000, us(400));
         assert_eq!(caught, 0);
-        assert!(spun < us(100_000 / 10), "a tenth of a microsecond a wait: {spun:?}");
+        assert!(spun < us(100_000 / 5), "a fifth of a microsecond a wait: {spun:?}");
         // And when they are quick again, that is noticed.
         assert!(wait(&mut spin, 5_000, us(8)).1 > 3_000);
     }
@@ -162,16 +178,23 @@ mod tests {
         assert!(!cores.spare(), "nothing is known yet");
         assert!(cores.look(us(5)));
         assert!(!cores.look(us(6)), "one look is enough");
-        cores.saw(1, 2);
-        assert!(cores.spare());
-        cores.saw(2, 2);
+        cores.saw(us(5), 2, 2);
         assert!(cores.spare(), "the second one is the partner");
-        cores.saw(3, 2);
+        cores.saw(us(6), 3, 2);
+        assert!(cores.spare(), "for a moment");
+        assert!(!cores.look(us(900)) && cores.look(us(6) + SURPRISE), "which is not long");
+        cores.saw(us(6) + SURPRISE, 3, 2);
         assert!(!cores.spare());
-        cores.saw(2, 2);
-        assert!(!cores.spare(), "the partner sleeps now, so the second one is somebody else");
-        assert!(cores.look(us(5) + GOOD_FOR));
-        cores.saw(1, 1);
-        assert!(!cores.spare(), "never on one processor");
+        assert!(!cores.look(us(10_000)) && cores.look(us(6) + SURPRISE + GOOD_FOR));
+        cores.saw(us(30_000), 2, 2);
+        assert!(!cores.spare(), "for a moment");
+        cores.saw(us(31_000), 3, 2);
+        cores.saw(us(51_000), 1, 2);
+        assert!(!cores.spare(), "twice, with nothing in between");
+        cores.saw(us(52_000), 1, 2);
+        assert!(cores.spare());
+        let alone = Cores::new();
+        alone.saw(us(1), 1, 1);
+        assert!(!alone.spare(), "never on one processor");
     }
 }

@@ -27,6 +27,9 @@ pub const READS_IN_A_ROW: u32 = 6;
 pub const WRITES_IN_A_ROW: u32 = 16;
 /// What was begun in vain is tried again after as many requests as this, at most.
 const LONGEST_REST: u32 = 1 << 16;
+const FIRST_REST: u32 = 16;
+/// A stream of so many bytes was worth its beginning and its end.
+const WORTH: u64 = 64 << 10;
 
 /// What client and node tell each other about one file. All zero is a good beginning; every bit pattern is
 /// a value.
@@ -133,7 +136,7 @@ pub struct Sequence {
 
 impl Default for Sequence {
     fn default() -> Sequence {
-        Sequence { next: 0, run: 0, rest: 0, next_rest: 16 }
+        Sequence { next: 0, run: 0, rest: 0, next_rest: FIRST_REST }
     }
 }
 
@@ -144,6 +147,14 @@ impl Sequence {
         self.next = offset.saturating_add(len as u64);
         self.rest = self.rest.saturating_sub(1);
         self.run >= enough && self.rest == 0
+    }
+
+    /// A stream of so many bytes has come to its end.
+    pub fn ended(&mut self, bytes: u64) {
+        match bytes >= WORTH {
+            true => (self.rest, self.next_rest) = (0, FIRST_REST),
+            false => self.in_vain(),
+        }
     }
 
     /// The effort was in vain: the next one is made later, each time later than the last.
@@ -226,8 +237,12 @@ mod tests {
             })
         };
         assert_eq!(rest(&mut s), Some(16));
-        s.in_vain();
+        s.ended(WORTH - 1);
         assert_eq!(rest(&mut s), Some(64));
+        s.ended(WORTH);
+        assert_eq!(rest(&mut s), Some(1), "it was worth it");
+        s.in_vain();
+        assert_eq!(rest(&mut s), Some(16));
     }
 
     #[test]

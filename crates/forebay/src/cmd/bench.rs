@@ -58,7 +58,7 @@ enum What {
 /// blocking socket, a header, the payload, pwrite or pread, a reply, and nothing else); *forebay* is an
 /// unmodified program through the preload library and one I/O node. Latencies and metadata rates are
 /// measured with both sides on one processor, where nobody can spin, and *free*, as users see them,
-/// against a limit that spins for up to 50 µs before it sleeps; throughput without pinning. The ratio is
+/// against a limit that spins for up to 100 µs before it sleeps; throughput without pinning. The ratio is
 /// the median of the repetitions' own ratios: what a machine does to one repetition it mostly does to all
 /// three ways. With --against, this build is held against another one instead.
 #[derive(Args)]
