@@ -215,9 +215,10 @@ impl Program {
         nodes.extend(layer.stop());
         if survivors.is_empty() {
             registered.into_iter().for_each(|job| job.end(!status.success()));
-        } else if registered.is_some_and(Registered::leave) {
+        } else if registered.is_some_and(Registered::leave) && layer.config().origin.is_none() {
             layer.leave_dir();
         } else {
+            // Also where other hosts see the directory: whoever took over leaves it to this one.
             keep(&mut layer);
         }
         let mut notes = layer.notes();

@@ -36,7 +36,16 @@ fn a_program_goes_direct_and_back() {
     });
     let (data, stop) = (path("data"), path("stop"));
     let here = data.display().to_string();
-    let _node = site.node_with(0, &["--arbiter", &url, "--export", &here]);
+    // It exports the directory under the path that it has here; the run waits until it is there.
+    let listen = format!("tcp:{}", free_address());
+    let mut node =
+        site.command(&["node", "--id", "0", "--as", "self", "--listen", &listen, "--export", &here]);
+    let secret = site.secret_file();
+    let log = std::fs::File::create(path("node.log")).unwrap();
+    let _node = Process::start(
+        node.args(["--arbiter", &url, "--secret-file"]).arg(secret).stdout(Stdio::null()).stderr(log),
+    )
+    .unwrap();
     let script = format!("D={}; STOP={}; {SCRIPT}", data.display(), stop.display());
     let mut run = site.command(&["run", "--quiet", "--arbiter", &url, "--job", "j", "--at", &here]);
     run.args(["--pattern", "flat", "--fallback", "direct", "--", "sh", "-c", &script]);

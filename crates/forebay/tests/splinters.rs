@@ -78,7 +78,7 @@ fn the_output_is_closed() {
         closed(&args.map(str::to_owned))
     };
     assert_eq!(run("test ! -e /proc/self/fd/1; exit 3").0, Some(3));
-    let (status, _, says) = run("ls /proc/$$/fd/1 >&2");
+    let (status, _, says) = run("ls /proc/$$/fd/1 >&2; exit $?");
     assert!(status != Some(0) && says.contains("No such file"), "{says}");
 }
 
@@ -87,7 +87,8 @@ fn the_output_is_closed() {
 fn a_service_does_not_need_a_listener() {
     let dir = tempfile::tempdir().unwrap();
     let (at, secret) = (text(dir.path()), secret(dir.path()));
-    let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &at];
+    let node =
+        ["node", "--as", "self", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret, "--export", &at];
     let state = text(&dir.path().join("state"));
     let arbiter = ["arbiter", "--listen", "127.0.0.1:0", "--secret-file", &secret, "--state", &state];
     for args in [&node[..], &arbiter[..]] {

@@ -241,7 +241,7 @@ fn what_would_not_be_forwarded_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (at, ran) = (text(dir.path()), text(&dir.path().join("ran")));
     let job = "a".repeat(256);
-    refused(&["run", "--job", &job, "--at", &at, "--", "touch", &ran], 125, &["up to 255 bytes"]);
+    refused(&["run", "--job", &job, "--at", &at, "--", "touch", &ran], 125, &["255 bytes"]);
     let twice = ["run", "--at", &format!("/x={at}"), "--at", "/x/../x=/tmp", "--", "touch", &ran];
     refused(&twice, 125, &["--at /x: given twice"]);
     assert!(!Path::new(&ran).exists(), "the job was started");
