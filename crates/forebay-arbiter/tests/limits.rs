@@ -81,9 +81,6 @@ struct Node {
     reported: Nanos,
     held: Vec<FlowId>,
     hello: Option<Nanos>,
-    /// Whether it may have something without a part of its own.
-    standby: bool,
-    dead: bool,
 }
 
 enum Doing {
@@ -131,8 +128,6 @@ impl World {
             reported: START,
             held: Vec::new(),
             hello: Some(START),
-            standby: false,
-            dead: false,
         };
         World {
             now: START,
@@ -203,7 +198,6 @@ impl World {
         let due: Vec<(Nanos, Message)> = due;
         for (_, message) in due {
             match message {
-                Message::Node(id, _) | Message::Word(id, ..) if self.nodes[id].dead => {}
                 Message::Node(id, ToNode::Mapping { jobs, .. }) => {
                     if let Some(job) = jobs.first() {
                         let number =
@@ -225,7 +219,6 @@ impl World {
     }
 
     fn share_out(&mut self, id: usize, jobs: &[JobShare]) {
-        self.nodes[id].standby = jobs.iter().any(|share| share.standby);
         let queue = &mut self.nodes[id].queue;
         match jobs.first() {
             Some(share) => {
@@ -239,16 +232,10 @@ impl World {
     fn look_after(&mut self, id: usize) {
         let now = self.now;
         let me = NodeId(id as u32);
-        if self.nodes[id].dead {
-            return;
-        }
-        let dead: Vec<bool> = self.nodes.iter().map(|n| n.dead).collect();
         if self.core.is_some() && self.nodes[id].hello.is_some_and(|at| at <= now) {
             let node = &mut self.nodes[id];
             node.hello = None;
-            let standby = node.standby;
-            let share =
-                |(_, limit)| JobShare { job: "limited".into(), limit, standby, ..JobShare::default() };
+            let share = |(_, limit)| JobShare { job: "limited".into(), limit, ..JobShare::default() };
             let hello = NodeHello { shares: node.queue.limits().map(share).collect(), ..hello(me.0) };
             self.with_core(|c, now| c.node_hello(now, ConnectionId(id as u64), hello).unwrap());
         }
@@ -263,7 +250,6 @@ impl World {
                 self.done.push((now, self.done.last().unwrap().1 + r.len));
                 let belongs =
                     node.mapping.get(client % node.mapping.len().max(1)).map_or(id, |n| *n as usize);
-                let belongs = if dead[belongs] { id } else { belongs };
                 // It learns from the answer where it belongs.
                 let away = if belongs == id { THOUGHT } else { THOUGHT + self.dice.throw(self.late) };
                 self.clients[client] = Client { node: belongs, doing: Doing::Away(now + away) };
@@ -321,26 +307,6 @@ impl World {
         }
     }
 
-    fn limit(&mut self) {
-        self.with_core(|c, now| {
-            let most = Rates { bandwidth: Some(LIMIT), ..Rates::default() };
-            let subject = Subject::Job("limited".into());
-            c.set_limit(now, Limit { subject, most, at_least: None, until_unix_ms: None }).unwrap();
-        });
-    }
-
-    /// A node dies, and its clients go to another as soon as they notice.
-    fn lose(&mut self, id: usize, to: usize) {
-        self.nodes[id].dead = true;
-        for (i, client) in self.clients.iter_mut().enumerate().filter(|(_, c)| c.node == id) {
-            *client = Client { node: to, doing: Doing::Away(self.now + Nanos::from_millis(300)) };
-            self.whose.retain(|_, whose| *whose != i);
-        }
-        if self.core.is_some() {
-            self.with_core(|c, now| c.node_lost(now, NodeId(id as u32), ConnectionId(id as u64)));
-        }
-    }
-
     /// The arbiter dies.
     fn kill(&mut self) -> Kept {
         let kept = self.core.take().unwrap().kept();
@@ -393,7 +359,11 @@ fn any_two_seconds_are_within_three_per_cent_through_moves_and_the_arbiters_deat
             c.pin(now, "limited", pinned(&[0])).unwrap();
         });
         world.run(at(500));
-        world.limit();
+        world.with_core(|c, now| {
+            let most = Rates { bandwidth: Some(LIMIT), ..Rates::default() };
+            let subject = Subject::Job("limited".into());
+            c.set_limit(now, Limit { subject, most, at_least: None, until_unix_ms: None }).unwrap();
+        });
         world.run(at(5_000));
         world.with_core(|c, now| drop(c.pin(now, "limited", pinned(&[0, 1, 2, 3])).unwrap()));
         world.run(at(10_000));
@@ -422,36 +392,4 @@ fn any_two_seconds_are_within_three_per_cent_through_moves_and_the_arbiters_deat
         });
     }
     assert!(worst.0 >= -3.0 && worst.1 <= 3.0, "{worst:?}");
-}
-
-/// What a job may have is where its clients are, soon after they have come there: whether one of two nodes dies, or the
-/// only one, and whether an arbiter is there, comes later, or comes and goes.
-#[test]
-fn what_a_dead_node_had_is_where_its_clients_go() {
-    for seed in [1, 2, 3] {
-        for (on, arbiter) in [(vec![0], true), (vec![0, 1], true), (vec![0], false), (vec![0, 1], false)] {
-            let mut world = World::new(seed, 4, 64 << 10, 10);
-            world.run(at(20));
-            world.with_core(|c, now| {
-                c.register(now, job(), &"0".repeat(64)).unwrap();
-                c.pin(now, "limited", on.iter().copied().map(NodeId).collect()).unwrap();
-            });
-            world.run(at(500));
-            world.limit();
-            world.run(at(4_000));
-            let kept = (!arbiter).then(|| world.kill());
-            world.run(at(5_000));
-            world.lose(0, 1);
-            world.run(at(7_000));
-            if let Some(kept) = kept {
-                world.revive(&kept);
-            }
-            world.run(at(16_000));
-            // The other one of two has its own part until an arbiter is there that no longer waits for the first.
-            let from = if !arbiter && on.len() > 1 { at(12_500) } else { at(8_000) };
-            let (low, high) = world.extremes(from, at(16_000));
-            println!("on {on:?}, {arbiter}: {low:+.2} % to {high:+.2} %");
-            assert!(low >= -3.0 && high <= 3.0, "on {on:?}, {arbiter}: {low:+.2} % to {high:+.2} %");
-        }
-    }
 }

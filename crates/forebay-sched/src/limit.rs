@@ -9,7 +9,7 @@ mod bucket;
 mod divide;
 mod lend;
 
-pub use divide::{Demand, Kept, divide, keep};
+pub use divide::{Demand, divide, keep};
 pub use forebay_types::rates::{KINDS, Rates};
 pub use lend::{Lender, TICK, Word};
 

@@ -8,7 +8,7 @@ use crate::store::Change;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
-use forebay_sched::limit::{Demand, KINDS, Kept, divide, keep};
+use forebay_sched::limit::{Demand, KINDS, divide, keep};
 use forebay_sched::{Algorithm, SchedulerConfig};
 use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,6 @@ const SOON: Nanos = Nanos::from_millis(90);
 const FRESH: Nanos = Nanos::from_millis(1500);
 /// What a node used counts for so long.
 const RECENT: Nanos = Nanos::from_secs(3);
-/// A node whose connection broke comes back sooner than this, or is dead: what it had is needed where its clients go.
-const BACK: Nanos = Nanos::from_millis(500);
-/// And so does one that is there when an arbiter starts.
-const ALL_BACK: Nanos = Nanos::from_secs(3);
 /// Other nodes that a node is to share its service with, or a job's limit, at most.
 const PEERS: usize = 64;
 
@@ -50,14 +46,6 @@ struct Held {
     shares: BTreeMap<At, [f64; KINDS]>,
     /// An arbiter before this one divided it: nodes that have not come yet have parts of it.
     inherited: bool,
-    /// What that one let nodes without a part have, should clients come there.
-    standby: BTreeMap<At, [f64; KINDS]>,
-}
-
-impl Held {
-    fn new(limit: Limit) -> Held {
-        Held { limit, shares: BTreeMap::new(), inherited: false, standby: BTreeMap::new() }
-    }
 }
 
 struct Use {
@@ -78,7 +66,7 @@ impl Limits {
         kept: &BTreeMap<String, Limit>,
         learned: &BTreeMap<String, serde_json::Value>,
     ) -> Limits {
-        let held = |l: &Limit| Held { inherited: true, ..Held::new(l.clone()) };
+        let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
         let all = kept.iter().map(|(id, l)| (id.clone(), held(l))).collect();
         Limits { all, peaks: Peaks::restore(learned), ..Limits::default() }
     }
@@ -114,13 +102,7 @@ impl Limits {
         }
         let mut news = false;
         for JobUse { job, used, held } in jobs {
-            let at = (job, node);
-            // A node where it may come and is not has no part.
-            let nothing = !held && used.iter().all(|u| *u == 0.0);
-            if nothing && !self.all.values().any(|h| h.shares.contains_key(&at)) {
-                continue;
-            }
-            let before = self.uses.insert(at, Use { at: now, rates: used, held: Some(held) });
+            let before = self.uses.insert((job, node), Use { at: now, rates: used, held: Some(held) });
             news |= before.and_then(|u| u.held) != Some(held);
         }
         news || now.since(self.divided) >= SOON
@@ -164,7 +146,7 @@ impl Core {
             return Err(Refusal::Full(format!("there are {MOST} limits already: remove some")));
         }
         self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
-        self.limits.all.insert(id.clone(), Held::new(limit));
+        self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new(), inherited: false });
         self.keep_peaks_now(now);
         self.divide_limits(now);
         self.limits()
@@ -250,7 +232,7 @@ impl Core {
         let mut left: BTreeMap<At, Rates> = BTreeMap::new();
         for id in order {
             let Some(held) = all.get_mut(&id) else { continue };
-            self.divide_one(now, held, &left);
+            self.divide_one(held, &left);
             for (at, share) in &held.shares {
                 let here = held.limit.leaves(share);
                 left.entry(at.clone()).and_modify(|rates| *rates = rates.min(&here)).or_insert(here);
@@ -269,10 +251,10 @@ impl Core {
     }
 
     /// `left`: what limits that were divided before leave to whom.
-    fn divide_one(&self, now: Nanos, held: &mut Held, left: &BTreeMap<At, Rates>) {
-        let mut places = self.places_of(now, &held.limit.subject);
+    fn divide_one(&self, held: &mut Held, left: &BTreeMap<At, Rates>) {
+        let mut places = self.places_of(&held.limit.subject);
         // Those that may still come have parts of which nothing is known.
-        held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && self.comes_back(now, n));
+        held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
         if held.inherited {
             places.extend(held.shares.keys().cloned());
             places.retain(|(_, node)| self.nodes.get(node).is_some_and(|n| n.hello.is_some()));
@@ -291,10 +273,7 @@ impl Core {
                 }
             };
             let parts = if held.inherited {
-                let part = |at: &At| {
-                    let standby = || held.standby.get(at).map(|s| Kept::Standby(s[kind]));
-                    held.shares.get(at).map(|s| Kept::Part(s[kind])).or_else(standby).unwrap_or(Kept::New)
-                };
+                let part = |at: &At| held.shares.get(at).map(|s| s[kind]);
                 keep(most, &at.iter().map(part).collect::<Vec<_>>())
             } else {
                 divide(most, &at.iter().map(demand).collect::<Vec<_>>())
@@ -309,11 +288,10 @@ impl Core {
     /// What a node that comes was told by an arbiter before this one: it holds until all of them are here.
     pub(super) fn adopt_shares(&mut self, node: NodeId, shares: &[JobShare]) {
         let mut all = std::mem::take(&mut self.limits.all);
-        for share in shares {
+        for share in shares.iter().filter(|s| !s.standby) {
             let rates = share.limit.all().map(|r| r.filter(|r| r.is_finite()).unwrap_or(0.0).max(0.0));
             for held in all.values_mut().filter(|h| self.is_of(&share.job, &h.limit.subject)) {
-                let into = if share.standby { &mut held.standby } else { &mut held.shares };
-                into.entry((share.job.clone(), node)).or_insert(rates);
+                held.shares.entry((share.job.clone(), node)).or_insert(rates);
             }
         }
         self.limits.all = all;
@@ -333,20 +311,9 @@ impl Core {
         }
     }
 
-    /// Whether a node that is not connected may still have what it was given: jobs are left on it for longer, but what
-    /// they may have is needed where their clients are.
-    fn comes_back(&self, now: Nanos, node: &super::Node) -> bool {
-        let soon = match node.hello {
-            Some(_) => node.awaited.since(now) + BACK > self.config.node_grace,
-            None => now.since(self.started) < ALL_BACK,
-        };
-        soon && !node.lost()
-    }
-
     /// Where the subject's jobs are, and where they were a moment ago: clients take their time to move.
-    fn places_of(&self, now: Nanos, subject: &Subject) -> BTreeSet<At> {
-        let there =
-            |n: &NodeId| self.nodes.get(n).is_some_and(|n| n.connection.is_some() || self.comes_back(now, n));
+    fn places_of(&self, subject: &Subject) -> BTreeSet<At> {
+        let there = |n: &NodeId| self.nodes.get(n).is_some_and(|n| !n.lost());
         let mut places = BTreeSet::new();
         for (id, job) in self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)) {
             places.extend(job.nodes().iter().filter(|n| there(n)).map(|n| (id.clone(), *n)));

@@ -46,30 +46,11 @@ pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
     shares
 }
 
-/// What an I/O node may have while some who have parts are not there to say so.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kept {
-    /// It has this part.
-    Part(f64),
-    /// It has none, but may have this in place of one that is gone; and flows have come there.
-    Standby(f64),
-    /// Nothing is known.
-    New,
-}
-
-/// Divides `total` while some who have a part of it are not there to say so: who has one keeps it, who stands by for
-/// others has what those that are there do not, and who is new can begin.
-pub fn keep(total: f64, parts: &[Kept]) -> Vec<f64> {
+/// Divides `total` while some who have a part of it are not there to say so: who has one keeps it, and who has
+/// none can begin.
+pub fn keep(total: f64, parts: &[Option<f64>]) -> Vec<f64> {
     let least = total / parts.len().max(1) as f64 * LEAST;
-    let kept: f64 = parts.iter().map(|p| if let Kept::Part(part) = p { *part } else { 0.0 }).sum();
-    let standing_by = parts.iter().filter(|p| matches!(p, Kept::Standby(_))).count();
-    let each = (total - kept).max(0.0) / standing_by.max(1) as f64;
-    let part = |p: &Kept| match p {
-        Kept::Part(part) => *part,
-        Kept::Standby(most) => most.min(each).max(least),
-        Kept::New => least,
-    };
-    parts.iter().map(part).collect()
+    parts.iter().map(|p| p.unwrap_or(least)).collect()
 }
 
 /// Everybody gets what he wants, those who want much the same: nobody more than he wants, nobody less than
@@ -127,14 +108,7 @@ mod tests {
 
     #[test]
     fn who_has_a_part_keeps_it_while_others_are_missing() {
-        use Kept::{New, Part, Standby};
-        assert_eq!(keep(100.0, &[Part(60.0), New]), [60.0, 0.5]);
-        // Who stands by has what those have not that are there, and no more than it was told.
-        assert_eq!(keep(100.0, &[Standby(100.0)]), [100.0]);
-        assert_eq!(keep(100.0, &[Part(50.0), Standby(60.0)]), [50.0, 50.0]);
-        assert_eq!(keep(100.0, &[Part(50.0), Standby(30.0)]), [50.0, 30.0]);
-        assert_eq!(keep(100.0, &[Standby(100.0), Standby(100.0)]), [50.0, 50.0]);
-        assert_eq!(keep(100.0, &[Part(100.0), Standby(50.0)]), [100.0, 0.5]);
+        assert_eq!(keep(100.0, &[Some(60.0), None]), [60.0, 0.5]);
         assert!(keep(100.0, &[]).is_empty());
     }
 
