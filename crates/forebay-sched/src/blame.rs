@@ -73,119 +73,85 @@ fn class(s: &Traced) -> Class {
     (s.request.op, doubled * 4 + quarter, s.servers.count())
 }
 
-/// How often a thing must have been seen to say what is usual.
+/// How often a thing must have been seen to be no accident.
+const OFTEN: usize = 5;
+
+/// And how often to say what is usual.
 const ENOUGH: usize = 8;
 
 /// A request that takes so many times what is usual does not keep others waiting by itself: whatever holds
 /// it up does.
 const STALLED: u64 = 10;
 
-/// So often the way to the storage is looked for: each time it is known better who found it at rest.
-const LOOKS: usize = 3;
-
 /// What requests cost the storage, if each data server serves one after the other.
 #[derive(Debug)]
 pub struct Costs {
     /// By their place among those seen: each one's servers did nothing else for this long.
     pub cost: Vec<Nanos>,
-    /// What a request takes on its way there and back, when its servers can serve others.
-    pub way: Nanos,
-    /// Whether each went to servers that had served its own file before, and which of them began with it when.
-    follows: Vec<bool>,
+    /// And which of them began with it when.
     began: Vec<SmallVec<[(usize, Nanos); 2]>>,
-    /// Of those whose servers had nothing else to do: what they took at least.
-    floor: HashMap<Class, Nanos>,
+    /// Of those whose servers had nothing else to do: what they took at least, and mostly if there were many.
+    floor: HashMap<Class, (Nanos, Option<Nanos>)>,
     usual: HashMap<Class, Nanos>,
-    /// What they mostly cost that followed their own file, and those that did not.
-    mostly: HashMap<(Class, bool), Nanos>,
 }
-
-/// What requests of a class took: alone, with the way, and behind others, without.
-type Samples = HashMap<Class, (Vec<Nanos>, Vec<Nanos>)>;
 
 impl Costs {
     /// As it was seen.
     pub fn of(seen: &[Traced]) -> Costs {
-        let (order, rested) = (served(seen), at_rest(seen));
-        let (mut costs, mut samples) = Costs::with(seen, &order, Nanos::ZERO);
-        for _ in 0..LOOKS {
-            let way = way(seen, &rested, &mut samples);
-            if way == costs.way {
-                break;
+        let mut cost = vec![Nanos::ZERO; seen.len()];
+        let mut began = vec![SmallVec::new(); seen.len()];
+        // What they took alone, and what behind others.
+        let mut samples: HashMap<Class, (Vec<Nanos>, Vec<Nanos>)> = HashMap::new();
+        let mut free = [Nanos::ZERO; 64];
+        for i in served(seen) {
+            let s = &seen[i];
+            let begin = s.servers.each().map(|n| free[n]).fold(s.issued, Nanos::max);
+            cost[i] = s.done.since(begin);
+            let (alone, behind) = samples.entry(class(s)).or_default();
+            // Others in front of it say nothing of what it takes.
+            if begin == s.issued {
+                alone.push(cost[i]);
+            } else if cost[i] > Nanos::ZERO {
+                behind.push(cost[i]);
             }
-            (costs, samples) = Costs::with(seen, &order, way);
+            for n in s.servers.each() {
+                let from = s.issued.max(free[n]);
+                began[i].push((n, from));
+                free[n] = from + cost[i];
+            }
         }
-        let mut mostly: HashMap<(Class, bool), Vec<Nanos>> = HashMap::new();
-        for (i, s) in seen.iter().enumerate().filter(|(i, _)| costs.cost[*i] > Nanos::ZERO) {
-            mostly.entry((class(s), costs.follows[i])).or_default().push(costs.cost[i]);
-        }
-        mostly.retain(|_, all| all.len() >= ENOUGH);
-        costs.mostly = mostly.into_iter().map(|(key, mut all)| (key, part(&mut all, 2))).collect();
+        let (mut floor, mut usual) = (HashMap::new(), HashMap::new());
         for (class, (mut alone, mut behind)) in samples {
             let least = alone.iter().min().copied();
-            costs.floor.extend(least.map(|least| (class, least)));
+            let mostly = (alone.len() >= OFTEN).then(|| part(&mut alone, 2));
+            floor.extend(least.map(|least| (class, (least, mostly))));
             // The best eighth: most of them may have been held up.
             let typical = if alone.len() >= ENOUGH {
                 Some(part(&mut alone, 8))
             } else {
                 let enough = behind.len() >= ENOUGH;
-                enough.then(|| (part(&mut behind, 8) + costs.way).max(least.unwrap_or_default()))
+                enough.then(|| part(&mut behind, 8).max(least.unwrap_or_default()))
             };
-            costs.usual.extend(typical.map(|typical| (class, typical)));
+            usual.extend(typical.map(|typical| (class, typical)));
         }
-        costs
+        Costs { cost, began, floor, usual }
     }
 
-    /// If the way takes so long.
-    fn with(seen: &[Traced], order: &[usize], way: Nanos) -> (Costs, Samples) {
-        let mut costs = Costs {
-            cost: vec![Nanos::ZERO; seen.len()],
-            way,
-            follows: vec![false; seen.len()],
-            began: vec![SmallVec::new(); seen.len()],
-            floor: HashMap::new(),
-            usual: HashMap::new(),
-            mostly: HashMap::new(),
-        };
-        let mut samples = Samples::new();
-        let (mut free, mut last) = ([Nanos::ZERO; 64], [None; 64]);
-        for &i in order {
-            let s = &seen[i];
-            let begin = s.servers.each().map(|n| free[n]).fold(s.issued, Nanos::max);
-            let cost = s.done.since(begin).since(way);
-            let (alone, behind) = samples.entry(class(s)).or_default();
-            // Others in front of it say nothing of what it takes.
-            if begin == s.issued {
-                alone.push(s.done.since(s.issued));
-            } else if cost > Nanos::ZERO {
-                behind.push(cost);
-            }
-            costs.cost[i] = cost;
-            costs.follows[i] = s.servers.each().all(|n| last[n] == Some(s.request.file));
-            for n in s.servers.each() {
-                let from = s.issued.max(free[n]);
-                costs.began[i].push((n, from));
-                free[n] = from + cost;
-                last[n] = Some(s.request.file);
-            }
-        }
-        (costs, samples)
-    }
-
-    /// What one costs servers that have served its own file before, or another.
-    pub fn after(&self, i: usize, s: &Traced, follows: bool) -> Nanos {
-        match self.mostly.get(&(class(s), follows)) {
-            Some(mostly) if follows != self.follows[i] => *mostly,
-            _ => self.cost[i],
-        }
+    /// What one takes from the moment it goes to the storage, though its servers have nothing else to do: those
+    /// behind others hide the way there and back. Known if it was seen often enough: the first request to a storage
+    /// that was at rest may have taken far longer than any later one.
+    pub fn at_rest(&self, i: usize, s: &Traced) -> Nanos {
+        let alone = self.cost[i] == s.done.since(s.issued);
+        let mostly = self.floor.get(&class(s)).and_then(|(_, mostly)| *mostly);
+        mostly.filter(|_| !alone).unwrap_or_default()
     }
 
     /// What this one takes by itself: as much as those like it do at their better times. As long as there are
     /// not enough of them to tell, what it did.
     fn itself(&self, i: usize, s: &Traced) -> Nanos {
-        let least = || self.floor.get(&class(s)).copied().unwrap_or_default();
-        let did = || (self.cost[i] + self.way).max(least());
-        self.usual.get(&class(s)).copied().unwrap_or_else(did).min(s.done.since(s.issued))
+        let least = || self.floor.get(&class(s)).map_or(Nanos::ZERO, |(least, _)| *least);
+        let own = self.usual.get(&class(s)).copied().unwrap_or_else(|| self.cost[i].max(least()));
+        own.min(s.done.since(s.issued))
     }
 
     /// From when to when the servers of `me` were at this one before.
@@ -197,37 +163,6 @@ impl Costs {
         };
         self.began[i].iter().filter(sooner).map(move |(_, from)| (*from, *from + span))
     }
-}
-
-/// What the way takes. It hides where a request waits for its servers, who serve others meanwhile; so it is what
-/// those take that find them at rest beyond what others like them cost.
-fn way(seen: &[Traced], rested: &[usize], samples: &mut Samples) -> Nanos {
-    let mut cost: HashMap<Class, Nanos> = HashMap::new();
-    for (class, (_, behind)) in samples.iter_mut().filter(|(_, (_, behind))| behind.len() >= ENOUGH) {
-        cost.insert(*class, part(behind, 2));
-    }
-    let beyond = |i: &usize| Some(seen[*i].done.since(seen[*i].issued).since(*cost.get(&class(&seen[*i]))?));
-    let mut beyond: Vec<Nanos> = rested.iter().filter_map(beyond).collect();
-    // Of a few it is the shortest: who comes to a storage at rest for the first time may wait far longer.
-    let few = if beyond.len() < ENOUGH { beyond.len() + 1 } else { 2 };
-    if beyond.is_empty() { Nanos::ZERO } else { part(&mut beyond, few) }
-}
-
-/// Those whose servers had been given nothing that was not done.
-fn at_rest(seen: &[Traced]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..seen.len()).collect();
-    order.sort_by_key(|i| seen[*i].issued);
-    // What was there before the first was done may have been forgotten.
-    let known = seen.iter().map(|s| s.done).min().unwrap_or_default();
-    let mut latest = [known; 64];
-    let mut rested = |i: &usize| {
-        let s = &seen[*i];
-        let free = s.servers.each().all(|n| latest[n] <= s.issued);
-        s.servers.each().for_each(|n| latest[n] = latest[n].max(s.done));
-        free
-    };
-    order.retain(|i| rested(i));
-    order
 }
 
 /// One that is above so small a part of them; there is at least one.
