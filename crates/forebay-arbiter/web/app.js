@@ -1,7 +1,7 @@
 // The page: which view is shown, keys, login, actions.
 
 import { clip } from "./charts.js";
-import { apply, connect, look, onChange, refuse, sample, secret, state } from "./state.js";
+import { apply, connect, onChange, refuse, sample, secret, state } from "./state.js";
 import { jobDetail, nodeDetail, pill, views } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -68,8 +68,6 @@ function toast(text) {
 // Asks for a text (`input`: its type; null: only yes or no), or for `fields`, a list of [label, type, value]: the
 // answer has null for those that were left as they were.
 function ask(title, text, input, fields = []) {
-  // What was said before is no longer so once this is answered.
-  $("toast").hidden = true;
   $("ask-title").textContent = clip(title, 40);
   $("ask-title").title = title;
   $("ask-text").textContent = text;
@@ -149,18 +147,13 @@ const act = {
   async drain(node) { if (await ask(`Drain I/O node ${node}?`, "It finishes what it accepted, its jobs move to others, and it ends.", null) !== null) change("POST", `/v1/nodes/${node}/drain`); },
   async end(job) { if (await ask(`End job ${job}?`, "The arbiter forgets it. Its processes are not stopped; they lose their I/O nodes.", null) !== null) change("DELETE", `/v1/jobs/${encodeURIComponent(job)}`); },
   async limit(job) {
-    const shown = state.limits.get(`job=${job}`) ?? {};
-    const given = await ask(`Limit ${job}`, "On all its I/O nodes together. Empty: none; all empty: the limit is removed.", null, LIMIT.map(([, label, type, of]) => [label, type, of(shown) ?? ""]));
+    const now = () => state.limits.get(`job=${job}`) ?? {};
+    const given = await ask(`Limit ${job}`, "On all its I/O nodes together. Empty: none; all empty: the limit is removed.", null, LIMIT.map(([, label, type, of]) => [label, type, of(now()) ?? ""]));
     if (given === null) return;
-    // What was not touched stays as it is now, whoever else has changed it meanwhile; what was is not overwritten then.
-    let now;
-    try { now = (await look("/v1/limits")).find((l) => l.id === `job=${job}`)?.limit; } catch (e) { return toast(`Nothing was changed: the arbiter does not say how it is limited now (${e.message}).`); }
-    const known = now !== undefined;
-    now ??= {};
-    const limit = { subject: { job }, most: { ...now.most }, at_least: now.at_least, until_unix_ms: now.until_unix_ms };
-    for (const [i, [key, label, type, of]] of LIMIT.entries()) {
+    // What was not touched stays as it is now, whoever else has changed it meanwhile.
+    const limit = { subject: { job }, most: { ...now().most }, at_least: now().at_least, until_unix_ms: now().until_unix_ms };
+    for (const [i, [key, label, type]] of LIMIT.entries()) {
       if (given[i] === null) continue;
-      if (of(now) !== of(shown)) return toast(`Nothing was changed: somebody else has changed this meanwhile (${label}: ${of(now) ?? "none"}).`);
       const entered = given[i] === "" ? undefined : type === "number" ? Number(given[i]) : new Date(given[i]).getTime();
       if (entered !== undefined && !(entered > 0)) return toast(`${label}: this is not above 0.`);
       const value = entered === undefined ? undefined : /MB/.test(label) ? entered * 1e6 : entered;
@@ -168,7 +161,7 @@ const act = {
     }
     const nothing = MOST.every((k) => limit.most[k] === undefined) && limit.at_least === undefined;
     if (!nothing) return change("POST", "/v1/limits", limit);
-    if (known) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
+    if (state.limits.has(`job=${job}`)) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
     toast("Nothing was limited.");
   },
   async pin(job) {

@@ -243,7 +243,6 @@ async function listen(ended) {
 export async function connect() {
   const me = ++turn;
   link?.abort();
-  state.refused = null;
   if (!ticking) ticking = setInterval(sample, STEP * 1000);
   for (let nap = 500; ;) {
     const began = Date.now();

@@ -73,6 +73,7 @@ fn flags() {
         ("STALE_HANDLE", flag::STALE_HANDLE),
         ("LINGER", flag::LINGER),
         ("HELD", flag::HELD),
+        ("LOOK", flag::LOOK),
     ];
     let told: Vec<(String, String)> =
         table("Flags").into_iter().map(|r| (r[1].clone(), r[0].clone())).collect();
