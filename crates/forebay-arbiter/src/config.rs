@@ -94,7 +94,6 @@ struct File {
     policy: Option<String>,
     curves: Option<PathBuf>,
     compute_nodes: Option<u32>,
-    compute_hosts: Option<Vec<String>>,
     sharing: Option<SharingRule>,
     lease_ms: Option<u64>,
     node_grace_ms: Option<u64>,
@@ -228,13 +227,6 @@ impl Config {
         set(&mut core.settings.fair, file.fair);
         set(&mut core.settings.dfra, file.dfra);
         core.map = map(&file.map.unwrap_or_default())?;
-        core.compute_hosts = compute_hosts(file.compute_hosts.unwrap_or_default())?;
-        if !core.compute_hosts.is_empty() && core.settings.dfra.compute_per_io_node.is_none() {
-            return Err(
-                "compute-hosts: [dfra] compute_per_io_node has to say how many belong to an I/O node"
-                    .to_owned(),
-            );
-        }
         // A policy that cannot be made says why now.
         if core.policy == PolicyKind::Zero {
             return Err("policy: ZERO means direct access, which an arbiter does not give".to_owned());
@@ -272,18 +264,6 @@ fn map(lists: &BTreeMap<String, u32>) -> Result<BTreeMap<String, NodeId>, String
         }
     }
     Ok(map)
-}
-
-/// The names that lists as Slurm writes them stand for.
-fn compute_hosts(lists: Vec<String>) -> Result<Vec<String>, String> {
-    let mut all = Vec::new();
-    for list in lists {
-        let more = hostlist::expand(&list).filter(|names| !names.is_empty());
-        all.extend(
-            more.ok_or_else(|| format!("compute-hosts: {list:?} is no list of hosts, as cn[001-512] is"))?,
-        );
-    }
-    Ok(all)
 }
 
 /// How to prove to be the arbiter.
@@ -339,8 +319,6 @@ mod tests {
             ("[health]\nfactor = 0.5", "factor"),
             ("[map]\n\"c[1-3\" = 0", "map: `c[1-3` is no list"),
             ("[map]\n\"c[1-3]\" = 0\n\"c2\" = 1", "map: c2 is there twice, for I/O nodes 1 and 0"),
-            ("compute-hosts = [\"cn[1-\"]", "no list of hosts"),
-            ("compute-hosts = [\"cn[1-8]\"]", "compute_per_io_node"),
             ("policy = \"dfra\"\n[dfra]\nquiet_seconds = 0.0", "quiet_seconds"),
             ("policy = \"dfra\"\n[dfra]\ndefault_io_nodes = 0", "default_io_nodes"),
         ] {

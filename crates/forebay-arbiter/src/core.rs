@@ -11,12 +11,11 @@
 //! | `core/limits.rs` | what jobs may have at most, node by node |
 //! | `core/guarantees.rs` | what they have at least: the weights |
 //! | `core/screening.rs` | nodes are probed, and diagnoses carried out |
-//! | `core/compute.rs` | the fixed map of compute nodes |
+//! | `core/site.rs` | a site's fixed map of compute nodes |
 //! | `core/decide.rs` | the policy runs, and its decision becomes the mapping |
 //! | `core/tune.rs` | the council's part |
 //! | `core/view.rs` | what is shown |
 
-mod compute;
 mod decide;
 mod guarantees;
 mod jobs;
@@ -24,12 +23,12 @@ mod limits;
 mod moved;
 mod nodes;
 mod screening;
+mod site;
 #[cfg(test)]
 mod tests;
 mod tune;
 mod view;
 
-use compute::ComputeNodes;
 pub use jobs::Refusal;
 use limits::Limits;
 use moved::Moved;
@@ -58,9 +57,6 @@ pub struct CoreConfig {
     /// Compute nodes of the whole machine, over which STATIC divides the I/O nodes; `None` divides
     /// over those of the running jobs.
     pub compute_nodes: Option<u32>,
-    /// The names of all compute nodes, neighbours beside each other, where each belongs to an I/O node
-    /// (`compute_per_io_node` of DFRA).
-    pub compute_hosts: Vec<String>,
     /// What is learned about scheduler parameters.
     pub tune: TuneConfig,
     /// When jobs may share an I/O node.
@@ -82,7 +78,7 @@ pub struct CoreConfig {
     /// I/O nodes that are taken at most.
     pub max_nodes: usize,
     /// A site's fixed map: which I/O node serves a compute node. Jobs of which every host is in it are not the
-    /// policy's.
+    /// policy's; DFRA takes it for the default that it departs from.
     pub map: BTreeMap<String, NodeId>,
 }
 
@@ -92,7 +88,6 @@ impl Default for CoreConfig {
             policy: PolicyKind::Fair,
             settings: Settings::default(),
             compute_nodes: None,
-            compute_hosts: Vec::new(),
             tune: TuneConfig::default(),
             sharing: SharingRule::default(),
             lease: Nanos::from_secs(15),
@@ -190,7 +185,6 @@ pub struct Core {
     jobs: BTreeMap<String, Job>,
     /// Jobs that have ended of late, and when: nodes may still report what they did last.
     ended: BTreeMap<String, Nanos>,
-    compute_nodes: ComputeNodes,
     limits: Limits,
     next_order: u64,
     next_decision: u64,
@@ -273,7 +267,6 @@ impl Core {
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
             jobs,
             ended: BTreeMap::new(),
-            compute_nodes: ComputeNodes::new(&config.compute_hosts),
             limits: Limits::restore(&kept.limits, &kept.learned),
             next_decision,
             started: now,

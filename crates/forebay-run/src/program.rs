@@ -18,6 +18,7 @@ use forebay_embed::{At, Layer, LayerConfig, Note, Transport};
 use forebay_mount::Contract;
 use forebay_types::{Nanos, Protect};
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -53,6 +54,13 @@ impl FromStr for Forward {
     fn from_str(text: &str) -> Result<Forward, String> {
         let name = text.split_once('=').map(|(_, name)| name.to_owned());
         Ok(Forward { at: text.parse()?, name })
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_ref().map_or(String::new(), |name| format!("={name}"));
+        write!(f, "{}{name}", self.at.dir.display())
     }
 }
 
@@ -263,6 +271,8 @@ impl Program {
         }
         launch::refuse_inverted(&self.plan.command)?;
         let number = if let IoNodes::Own { number, .. } = &io_nodes { *number } else { 0 };
+        let at: Vec<String> = self.at.iter().map(ToString::to_string).collect();
+        launch::refuse_submission(&self.plan.command, &at, number)?;
         let across = self.plan.across(&self.several, number)?;
         let (mut layer, registered) = match io_nodes {
             IoNodes::Arbiter { arbiter, request, patience } => {

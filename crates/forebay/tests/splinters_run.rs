@@ -210,6 +210,22 @@ fn one_of_several_ranks_is_refused_with_the_right_command() {
     }
 }
 
+/// `forebay run … -- sbatch job.sh`: the job would run when the run has ended.
+#[test]
+fn what_is_submitted_is_refused_with_the_right_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, ran) = (text(dir.path()), dir.path().join("ran"));
+    let tool = dir.path().join("sbatch");
+    std::fs::write(&tool, format!("#!/bin/sh\ntouch {}\n", ran.display())).unwrap();
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let right = format!("sbatch --forebay={at},io-nodes=1 -N 2 job.sh");
+    let script = format!("forebay run --at {at} -- … into the job's script");
+    refused(&["run", "--quiet", "--at", &at, "--", &text(&tool), "-N", "2", "job.sh"], 125, &[&right, &script]);
+    refused(&["run", "--quiet", "--at", &at, "--", "salloc", "-N", "2"], 125, &["salloc … forebay run"]);
+    refused(&["run", "--quiet", "--at", &at, "--", "nice", "qsub", "job.sh"], 125, &[&script]);
+    assert!(!ran.exists(), "it was started");
+}
+
 #[test]
 fn a_run_ends_when_it_is_asked_to() {
     let dir = tempfile::tempdir().unwrap();

@@ -199,31 +199,11 @@ impl Core {
         wanted.iter().copied().filter(|n| self.admits(*n, held)).collect()
     }
 
-    /// Those that the site's map has for the job's hosts, as far as they are admitted.
-    fn mapped(&self, id: &str, held: &[NodeId]) -> Vec<NodeId> {
-        let wanted = self.jobs.get(id).map_or(Vec::new(), |job| self.in_map(job));
-        let mut nodes = Vec::new();
-        for (_, node) in wanted {
-            if self.admits(node, held) && !nodes.contains(&node) {
-                nodes.push(node);
-            }
-        }
-        nodes
-    }
-
-    /// Each of the job's hosts with its I/O node; none if the map does not have all of them.
-    pub(super) fn in_map(&self, job: &super::Job) -> Vec<(String, NodeId)> {
-        let (hosts, map) = (&job.stored.request.hosts, &self.config.map);
-        let of = |host: &String| {
-            let short = host.split('.').next().unwrap_or(host);
-            let node = map.get(host).or_else(|| map.get(short))?;
-            Some((host.clone(), *node))
-        };
-        if map.is_empty() {
-            Vec::new()
-        } else {
-            hosts.iter().map(of).collect::<Option<_>>().unwrap_or_default()
-        }
+    /// The I/O nodes that other jobs have for themselves.
+    pub(super) fn dedicated_to_others(&self, id: &str) -> BTreeSet<NodeId> {
+        let others =
+            self.jobs.iter().filter(|(other, _)| *other != id).filter_map(|(_, j)| j.stored.held.as_ref());
+        others.filter(|h| h.dedicated).flat_map(|h| &h.nodes).copied().collect()
     }
 
     /// An I/O node for what a job that goes direct has open still: where it is, or that has the fewest jobs.

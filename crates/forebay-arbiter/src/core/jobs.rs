@@ -195,16 +195,6 @@ impl Core {
         }
     }
 
-    /// The hosts that a map of the site's gives one of the job's I/O nodes, and which of these.
-    pub(super) fn fixed(&self, job: &super::Job) -> impl Iterator<Item = (String, usize)> {
-        let (own, known) = (job.nodes().to_vec(), job.stored.addresses.len());
-        let at =
-            move |(host, node)| Some((host, own.iter().position(|n| *n == node).filter(|at| *at < known)?));
-        let map = self.in_map(job);
-        let map = if map.is_empty() { self.places(job).into_iter().collect() } else { map };
-        map.into_iter().filter_map(at)
-    }
-
     fn grant(&self, id: &str) -> Result<JobGrant, Refusal> {
         let job = self.jobs.get(id).ok_or_else(|| unknown(id))?;
         let own = job.nodes();

@@ -34,7 +34,7 @@ const MODEL: &str = "far-away";
 /// The paper's thresholds in proportion: an I/O node carries out 200 requests a second, and 200 MB/s of the largest.
 fn policy(remap: bool) -> String {
     format!(
-        "policy = \"dfra\"\ncompute-hosts = [\"cn[0-31]\"]\n[dfra]\nmin_bytes = 10000000\n\
+        "policy = \"dfra\"\n[map]\n\"cn[0-31]\" = 0\n[dfra]\nmin_bytes = 10000000\n\
          io_node_peak_mbs = 200.0\ncompute_node_peak_mbs = 50.0\nhigh_iops = 150.0\nhigh_metadata_rate = 100.0\n\
          compute_per_io_node = 32\ndefault_io_nodes = 1\nremap = {remap}\n"
     )

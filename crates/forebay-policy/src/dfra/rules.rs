@@ -3,7 +3,7 @@
 use super::history::IoProfile;
 use crate::job::{Job, Pool};
 use crate::policy::PolicyError;
-use forebay_types::{IoMode, NodeId};
+use forebay_types::IoMode;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -137,13 +137,6 @@ impl DfraConfig {
         }
     }
 
-    /// The I/O node that a compute node belongs to, by its place among all of them, where the map is fixed.
-    pub fn default_of(&self, compute_node: usize) -> Option<NodeId> {
-        let at = compute_node / self.compute_per_io_node?.max(1) as usize;
-        let at = self.default_io_nodes.map_or(at, |n| at % n.max(1) as usize);
-        u32::try_from(at).ok().map(NodeId)
-    }
-
     /// F: how many compute nodes at their peak one I/O node can serve.
     pub fn scaling_factor(&self) -> u32 {
         ((self.io_node_peak_mbs / self.compute_node_peak_mbs).ceil() as u32).max(1)
@@ -215,6 +208,7 @@ impl DfraConfig {
         // STATIC default rounds, and only to counts that the job may have.
         let count = match self.compute_per_io_node {
             Some(_) => exact.ceil() as u32,
+            None if !job.default_nodes.is_empty() => job.default_nodes.len() as u32,
             None => job.round_down((exact.round() as u32).clamp(1, pool.available().max(1))),
         };
         count.clamp(1, pool.available().max(1))

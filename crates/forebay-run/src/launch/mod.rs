@@ -10,6 +10,7 @@ mod inverted;
 mod job;
 mod plan;
 mod probe;
+mod submitted;
 mod wrapper;
 
 pub use account::{Account, HostRow, Missing, Spread, account};
@@ -20,6 +21,7 @@ pub(crate) use inverted::refuse_inverted;
 pub use job::BatchJob;
 pub use plan::{IoHosts, Plan, Several};
 pub use probe::{ClientsByNode, Probed, Started, blamed, clients, preflight, read_probe, served, since};
+pub(crate) use submitted::refuse_submission;
 
 use forebay_types::Starter;
 use std::ffi::OsStr;

@@ -18,7 +18,7 @@ fn machine(kept: &Kept, now: Nanos) -> Core {
     let config = CoreConfig {
         policy: PolicyKind::Dfra,
         settings: Settings { dfra, ..Settings::default() },
-        compute_hosts: (0..8).map(|n| format!("cn{n}")).collect(),
+        map: (0..8).map(|n| (format!("cn{n}"), NodeId(n / 4))).collect(),
         ..CoreConfig::default()
     };
     let mut core = Core::new(config, Curves::default(), Term(1), kept, 1, now).unwrap();
