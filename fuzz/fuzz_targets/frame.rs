@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
 /// Nothing that was not sealed is opened, however it comes.
 fn sealed(mut data: &[u8]) {
     let protect = if data.len().is_multiple_of(2) { Protect::Integrity } else { Protect::Privacy };
-    let what = Proof { node: &[1; 16], client: &[2; 16], session: SessionId([3; 16]), job: "j", protect };
+    let what = Proof { node: &[1; 16], client: &[2; 16], session: SessionId([3; 16]), job: "j", protect, exports: &[] };
     let ends = what.seed(&Secret::new([4; 32])).ends(Side::Node, protect, [b"", b"", b""]);
     let (_, mut opener) = ends.expect("it is protected");
     while !data.is_empty() {

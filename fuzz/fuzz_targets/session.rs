@@ -39,7 +39,7 @@ fn world() -> &'static World {
         let running = Node::start(NodeConfig {
             listen: vec![Address::Unix(dir.path().join("socket"))],
             grace: Duration::from_millis(10),
-            exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
+            exports: vec![ExportConfig::new(dir.path().join("export"), "x")],
             secret: Some(Secret::new(SECRET)),
             memory: 16 << 20,
             act_as: forebay_node::config::ActAs::Itself,
@@ -61,7 +61,7 @@ fn greeting(stream: &mut UnixStream) -> Greeting {
 
 fn shake_hands(stream: &mut UnixStream, greeting: &Greeting) {
     let session = SessionId([1; 16]);
-    let mut hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, rank: None, proof: [0; 32], challenge: [2; 16], credential: "", epoch: Epoch(0), lifeline: false, protect: forebay_types::Protect::None };
+    let mut hello = Hello { version: forebay_wire::VERSION_MAX, session, job: "fuzz", host: "h", pid: 1, rank: None, proof: [0; 32], challenge: [2; 16], credential: "", epoch: Epoch(0), lifeline: false, exports: vec!["x"], protect: forebay_types::Protect::None };
     hello.proof = hello.to_prove(&greeting.challenge).of(Side::Client, &Secret::new(SECRET));
     let mut body = Vec::new();
     encode_into(&hello, &mut body);

@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::pool::Taken;
 use crate::sys;
 use crate::whereabouts::RemoteHandle;
-use forebay_types::Nanos;
+use forebay_types::{Nanos, Protect};
 use forebay_wire::frame::{Header, Opcode, flag};
 use forebay_wire::message::{Answer, Meta};
 use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Why};
@@ -436,29 +436,37 @@ impl Client {
 
     pub(crate) fn connect(&self, node: usize, until: Nanos, lifeline: bool) -> Result<Conn, Failure> {
         let address = *self.nodes.address(node);
-        let made = self.config.vouch.as_ref().map(|vouch| (vouch.0)()).transpose();
-        let credential =
-            made.map_err(|why| Failure::Fatal(Error::Protocol(address.clone(), why)))?.unwrap_or_default();
-        let who = Identity {
-            session: self.session,
-            secret: &self.secret,
-            credential: &credential,
-            job: &self.config.job,
-            host: &self.host,
-            rank: self.task.map(|t| (t.rank, t.ranks)),
-            epoch: self.nodes.epoch(),
-            lifeline,
-            protect: self.config.protect,
-            tick: PING_AFTER.min(self.config.deadline() / 2).max(Duration::from_millis(1)),
+        let exports: Vec<&str> = self.config.exports.iter().map(|e| e.export.as_str()).collect();
+        let conn = loop {
+            let made = self.config.vouch.as_ref().map(|vouch| (vouch.0)()).transpose();
+            let credential = made
+                .map_err(|why| Failure::Fatal(Error::Protocol(address.clone(), why)))?
+                .unwrap_or_default();
+            let protect = self.protect();
+            let who = Identity {
+                session: self.session,
+                secret: &self.secret,
+                credential: &credential,
+                job: &self.config.job,
+                host: &self.host,
+                rank: self.task.map(|t| (t.rank, t.ranks)),
+                epoch: self.nodes.epoch(),
+                lifeline,
+                protect,
+                asked: &self.asked,
+                exports: &exports,
+                tick: PING_AFTER.min(self.config.deadline() / 2).max(Duration::from_millis(1)),
+            };
+            match Conn::open(node, address, &who, until) {
+                // It asks for more; how much more, is known now.
+                Err(_) if self.protect() > protect => {}
+                done => break done?,
+            }
         };
-        let conn = Conn::open(node, address, &who, until)?;
         let served = &conn.welcome.exports;
-        if let Some(missing) =
-            self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export))
-        {
+        if let Some(missing) = exports.iter().find(|e| !served.iter().any(|s| s == *e)) {
             let why = format!(
-                "it does not serve {:?} as export {} (it serves {served:?}): start the I/O nodes with the same --export list",
-                missing.1.export, missing.0
+                "it does not serve {missing:?} (it serves {served:?}): all I/O nodes of a job need the same --export"
             );
             // One that came back as something else is as good as gone, while there are others.
             let now = sys::now();
@@ -470,6 +478,11 @@ impl Client {
             );
         }
         Ok(conn)
+    }
+
+    /// How connections to other hosts are protected: as was asked for here, or more where a node has asked for that.
+    fn protect(&self) -> Protect {
+        Protect::numbered(self.asked.load(Ordering::Relaxed).into()).max(self.config.protect)
     }
 
     /// The node's other connections are no better.

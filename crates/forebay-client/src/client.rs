@@ -24,7 +24,7 @@ use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
 use forebay_wire::session::place::has_no_name;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Closes of clean files that wait for the next request to travel with.
@@ -62,6 +62,8 @@ pub struct Client {
     pub(crate) news: News,
     /// When the configuration was last read again, in nanoseconds.
     pub(crate) reread: AtomicU64,
+    /// How nodes want what this process uses to be protected, as far as they have said so.
+    pub(crate) asked: AtomicU8,
     pub(crate) counters: Option<&'static Counters>,
     files: Option<&'static FileCounters>,
 }
@@ -128,6 +130,7 @@ impl Client {
             ring: Tried::default(),
             news: News::default(),
             reread: AtomicU64::new(0),
+            asked: AtomicU8::new(0),
             counters,
             files,
             config,
@@ -149,6 +152,7 @@ impl Client {
         if self.config.hosts.is_empty() {
             child.nodes.fork(self.forks.load(Ordering::Relaxed));
         }
+        child.asked = AtomicU8::new(self.asked.load(Ordering::Relaxed));
         child.lifelines = self.lifelines.inherit();
         child.board = self.board.inherit();
         child

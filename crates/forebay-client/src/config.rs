@@ -185,6 +185,8 @@ pub const DIRECT_MARK: &str = "direct";
 const LONGEST_NAME: usize = 255;
 /// More directories than this are not forwarded.
 const MOST_EXPORTS: usize = 1024;
+/// Their names go into one frame.
+const LONGEST_EXPORTS: usize = 48 << 10;
 /// A configuration that is longer is none.
 pub const LONGEST_CONFIG: usize = 1 << 20;
 
@@ -212,6 +214,9 @@ impl Config {
         }
         if self.exports.len() > MOST_EXPORTS {
             return Err(ConfigError::Value("exports: no more than 1024 directories can be forwarded"));
+        }
+        if self.exports.iter().map(|e| e.export.len() + 4).sum::<usize>() > LONGEST_EXPORTS {
+            return Err(ConfigError::Value("exports: their names have more than 48 KiB together"));
         }
         if self.exports.iter().any(|e| !e.dir.is_absolute()) {
             return Err(ConfigError::Value("exports: a directory must be an absolute path"));

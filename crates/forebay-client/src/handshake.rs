@@ -5,12 +5,13 @@ use crate::error::Error;
 use crate::hosts::HostSet;
 use crate::identity::{Identity, challenge};
 use crate::sys;
-use forebay_types::{Address, Nanos};
+use forebay_types::{Address, Nanos, Protect};
 use forebay_wire::frame::{Header, Opcode, flag};
 use forebay_wire::hello::{Greeting, Hello, Proof, Side, negotiate};
 use forebay_wire::message::{decode, encode_into};
 use forebay_wire::session::wait::Wait;
 use std::io::IoSlice;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Conn {
     /// The handshake, on a connection that stands.
@@ -45,7 +46,8 @@ impl Conn {
             _ => greeting.protect.max(who.protect),
         };
         let greeted = self.buffered(place.clone()).to_vec();
-        let proof = Proof { node: &greeting.challenge, client: &challenge, session, job, protect };
+        let exports = who.exports;
+        let proof = Proof { node: &greeting.challenge, client: &challenge, session, job, protect, exports };
         let hello = Hello {
             version,
             session: who.session,
@@ -58,6 +60,7 @@ impl Conn {
             credential: who.credential,
             epoch: who.epoch,
             lifeline: who.lifeline,
+            exports: exports.to_vec(),
             protect,
         };
         let mut said = Vec::new();
@@ -71,6 +74,8 @@ impl Conn {
         let body = self.buffered(place);
         if header.status.get() != 0 {
             let text = String::from_utf8_lossy(body).into_owned();
+            // What is on the way can only have it ask for more than it does.
+            who.asked.fetch_max(Protect::numbered(header.length.get()) as u8, Relaxed);
             // A node that is draining is not an enemy: another one may take us.
             return Err(if header.has(flag::MOVE) {
                 Failure::Broken(format!("{address}: {text}"))

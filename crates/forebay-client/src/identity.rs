@@ -3,6 +3,7 @@
 use forebay_types::{Epoch, Protect, Secret};
 use forebay_wire::hello::SessionId;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 /// Who this process is, for the handshake.
@@ -19,6 +20,10 @@ pub(crate) struct Identity<'a> {
     pub(crate) lifeline: bool,
     /// How a connection to another host is protected at least.
     pub(crate) protect: Protect,
+    /// Where it is noted that a node asks for more, for what this process names.
+    pub(crate) asked: &'a AtomicU8,
+    /// The exports that it uses.
+    pub(crate) exports: &'a [&'a str],
     /// How late a deadline may be noticed.
     pub(crate) tick: Duration,
 }

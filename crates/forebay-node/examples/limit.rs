@@ -128,7 +128,7 @@ fn main() {
     let limit = forwarder(dir.path().to_owned());
     let running = Node::start(NodeConfig {
         listen: vec!["tcp:127.0.0.1:0".parse().unwrap()],
-        exports: vec![ExportConfig { path: dir.path().into(), name: "x".into() }],
+        exports: vec![ExportConfig::new(dir.path(), "x")],
         secret: Some(Secret::new(SECRET)),
         scheduler: std::env::args().nth(1).unwrap_or("fifo".into()).parse().unwrap(),
         act_as: ActAs::Itself,

@@ -2,7 +2,9 @@
 
 pub use crate::identity::ActAs;
 pub use crate::layout::LayoutSource;
+pub use crate::protection::Protection;
 pub use crate::storage::{EmulatedServers, forget};
+use crate::protection::{self, Protections};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, AddressError, Identity, NodeId, Protect, Secret, SecretError};
@@ -21,6 +23,15 @@ pub struct ExportConfig {
     pub path: PathBuf,
     /// Its name; the directory's own path unless given.
     pub name: String,
+    /// How what goes to and from other hosts is protected, if more than is asked for all exports.
+    pub protect: Protect,
+}
+
+impl ExportConfig {
+    /// A directory under a name, protected as everything is.
+    pub fn new(path: impl Into<PathBuf>, name: impl Into<String>) -> ExportConfig {
+        ExportConfig { path: path.into(), name: name.into(), protect: Protect::None }
+    }
 }
 
 impl FromStr for ExportConfig {
@@ -32,7 +43,7 @@ impl FromStr for ExportConfig {
         if path.is_empty() || name.is_empty() {
             return Err(format!("`{text}` is no export: write DIR or DIR=NAME"));
         }
-        Ok(ExportConfig { path: path.into(), name: name.into() })
+        Ok(ExportConfig::new(path, name))
     }
 }
 
@@ -68,7 +79,7 @@ pub struct NodeConfig {
     pub act_as: ActAs,
     /// Root on a compute node is root here, too; else it is nobody.
     pub allow_root: bool,
-    /// How what goes to and from other hosts is protected.
+    /// How what goes to and from other hosts is protected at least, whichever export it is of.
     pub protect: Protect,
     /// Where `munged` listens, if not in the usual place.
     pub munge_socket: Option<PathBuf>,
@@ -199,7 +210,7 @@ struct File {
     r#as: Option<String>,
     identities: Option<String>,
     allow_root: Option<bool>,
-    protect: Option<Protect>,
+    protect: Option<Protections>,
     munge_socket: Option<PathBuf>,
     scheduler: Option<SchedulerConfig>,
     servers: Option<u32>,
@@ -301,6 +312,20 @@ impl NodeConfig {
         }
     }
 
+    /// Exports these in place of what it did. What has the same name is protected as before.
+    pub fn export(&mut self, exports: &[ExportConfig]) {
+        let before = std::mem::replace(&mut self.exports, exports.to_vec());
+        for export in &mut self.exports {
+            let same = before.iter().find(|e| e.name == export.name);
+            export.protect = same.map_or(export.protect, |e| e.protect);
+        }
+    }
+
+    /// Sets how exports are protected.
+    pub fn ask(&mut self, asked: &[Protection]) -> Result<(), String> {
+        protection::ask(&mut self.protect, &mut self.exports, asked)
+    }
+
     /// Reads a configuration file; what it does not say is as by default.
     pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
         let fail = |reason: String| ConfigError::File { file: path.display().to_string(), reason };
@@ -348,7 +373,9 @@ impl NodeConfig {
             (None, None) => {}
         }
         set(&mut c.allow_root, file.allow_root);
-        set(&mut c.protect, file.protect);
+        if let Some(asked) = file.protect {
+            c.ask(&asked.parse().map_err(Problem::Here)?).map_err(Problem::Here)?;
+        }
         c.munge_socket = file.munge_socket;
         set(&mut c.id, file.id.map(NodeId));
         set(&mut c.scheduler, file.scheduler);
@@ -443,6 +470,16 @@ mod tests {
         assert!(
             NodeConfig::from_toml("metrics = \"localhost:0\"", Path::new("/")).unwrap().metrics.is_some()
         );
+        let exports = "export = [\"/a=a\", \"/b=b=c\"]\n";
+        assert!(wrong(&format!("{exports}protect = \"much\"")).contains("none, integrity or privacy"));
+        assert!(wrong(&format!("{exports}protect = [\"c=privacy\"]")).contains("no export \"c\""));
+        let text = format!("{exports}protect = [\"integrity\", \"b=c=privacy\"]");
+        let c = NodeConfig::from_toml(&text, Path::new("/")).unwrap();
+        assert_eq!((c.protect, c.exports[0].protect), (Protect::Integrity, Protect::None));
+        assert_eq!(c.exports[1].protect, Protect::Privacy);
+        let mut moved = c.clone();
+        moved.export(&["/elsewhere=b=c".parse().unwrap()]);
+        assert_eq!((moved.exports.len(), moved.exports[0].protect), (1, Protect::Privacy));
         assert!("".parse::<ExportConfig>().is_err());
         for (text, hint) in [
             ("lease-ms = 0", "lease-ms is 0: it can be 10 to 3600000"),

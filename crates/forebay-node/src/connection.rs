@@ -7,6 +7,7 @@ use crate::file::OpenFile;
 use crate::lent::{Lender, Pipe};
 use crate::link::{Link, SEND_SLICE, Stop};
 use crate::node::Node;
+use crate::path::Reach;
 use crate::receiver::{Body, ROOM, Receiver};
 use crate::reply::ReplyBody;
 use crate::serve::{self, data_op};
@@ -25,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// A hello is short; nobody who has not proved anything gets more memory than this.
-const HELLO_LIMIT: usize = 4096;
+const HELLO_LIMIT: usize = 56 << 10;
 
 /// One connection, as its thread sees it.
 pub(crate) struct Connection {
@@ -75,6 +76,7 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
 impl Connection {
     /// Whose connection it is, and whether it is a lifeline.
     fn shake_hands(&mut self) -> Result<(Arc<Session>, Option<Lifeline>), Stop> {
+        let local = sys::is_local(self.link.fd());
         let mut challenge = [0u8; 16];
         getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
@@ -84,7 +86,7 @@ impl Connection {
             host_boot: self.node.host_boot,
             incarnation: self.node.incarnation,
             challenge,
-            protect: if sys::is_local(self.link.fd()) { Protect::None } else { self.node.config.protect },
+            protect: if local { Protect::None } else { self.node.config.protect },
         };
         self.send_message(Header::request(Opcode::Greeting, 0, 0), &greeting)?;
         let greeted = self.frame[HEADER_LEN..].to_vec();
@@ -118,6 +120,8 @@ impl Connection {
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
         }
+        let reach = Reach::new(&self.node.exports, &hello.exports, hello.protect, local)?;
+        let _ = self.link.reach.set(reach);
         let version = hello.version;
         let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
         let who = Arrival {
@@ -319,6 +323,7 @@ impl Connection {
         let body = self.body(session, header, opcode)?;
         let found = session
             .observe_and_find(received, header.stamp.get(), header.handle.get())
+            .and_then(|file| self.link.carries(file))
             .and_then(|file| serve::permitted(&file, opcode).map(|()| file));
         let file = match found {
             Ok(file) => file,
@@ -552,6 +557,9 @@ impl Connection {
         if matches!(stop, Stop::Wire(WireError::UnknownJob)) {
             // Another node may know it.
             header.set(flag::MOVE);
+        }
+        if let Stop::Wire(WireError::Unprotected(asked)) = stop {
+            header.length = (*asked as u64).into();
         }
         let frame = [&header.as_bytes()[..], why.as_bytes()].concat();
         if self.link.send(&frame).is_ok() {

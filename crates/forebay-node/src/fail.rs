@@ -44,6 +44,13 @@ impl Failure {
         why: "this I/O node does not act as this job's user: it was not told who that is, or may not",
     };
 
+    /// The connection is less protected than what it is about.
+    pub(crate) const UNPROTECTED: Failure = Failure {
+        errno: Errno::ACCESS,
+        flags: 0,
+        why: "the export asks for more protection than this connection has",
+    };
+
     pub(crate) fn new(errno: Errno, why: &'static str) -> Failure {
         Failure { errno, flags: 0, why }
     }

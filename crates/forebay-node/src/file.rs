@@ -4,7 +4,7 @@ use crate::path;
 use crate::ranges::Ranges;
 use crate::sys::{self, RawLock};
 use forebay_sched::layout::Layout;
-use forebay_types::{FileId, Nanos};
+use forebay_types::{FileId, Nanos, Protect};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Attr, LockKind, LockOwner, LockRange};
 use forebay_wire::session::held::Files;
@@ -25,6 +25,8 @@ pub(crate) struct OpenFile {
     /// What tells it from any other file; see [`path::identity`].
     pub(crate) identity: u64,
     pub(crate) directory: bool,
+    /// How what is in it is protected at least.
+    pub(crate) protect: Protect,
     flags: AtomicU32,
     /// Where it lies on the data servers, once somebody asked.
     pub(crate) layout: OnceLock<Option<Layout>>,
@@ -44,13 +46,20 @@ pub(crate) struct Position {
 }
 
 impl OpenFile {
-    pub(crate) fn new(fd: OwnedFd, attr: &Attr, identity: u64, flags: OpenFlags) -> OpenFile {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        attr: &Attr,
+        identity: u64,
+        flags: OpenFlags,
+        protect: Protect,
+    ) -> OpenFile {
         OpenFile {
             fd,
             dev: attr.dev,
             ino: attr.ino,
             identity,
             directory: attr.mode & libc::S_IFMT == libc::S_IFDIR,
+            protect,
             flags: AtomicU32::new(flags.0),
             layout: OnceLock::new(),
             position: Mutex::default(),
@@ -253,7 +262,7 @@ mod tests {
         let fd = OwnedFd::from(tempfile::tempfile().unwrap());
         let attr = path::attr_of(fd.as_fd()).unwrap();
         let identity = path::identity(fd.as_fd(), &attr);
-        Arc::new(OpenFile::new(fd, &attr, identity, OpenFlags::READ | OpenFlags::WRITE))
+        Arc::new(OpenFile::new(fd, &attr, identity, OpenFlags::READ | OpenFlags::WRITE, Protect::None))
     }
 
     #[test]

@@ -380,6 +380,7 @@ mod tests {
             credential: "",
             epoch: forebay_types::Epoch(0),
             lifeline: false,
+            exports: Vec::new(),
             protect: forebay_types::Protect::None,
         };
         hello.proof = hello.to_prove(challenge).of(Side::Client, secret);

@@ -31,6 +31,7 @@ mod node;
 mod path;
 mod peers;
 mod probe;
+mod protection;
 mod ranges;
 mod receiver;
 mod reply;

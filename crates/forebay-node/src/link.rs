@@ -1,7 +1,10 @@
 //! A connection's sending side, shared by its own thread and the dispatchers, and why it ends.
 
 use crate::buffer::Buffer;
+use crate::fail::{Failure, Outcome};
+use crate::file::OpenFile;
 use crate::lent::Pipe;
+use crate::path::Reach;
 use crate::session::Session;
 use crate::sys;
 use forebay_types::Nanos;
@@ -122,6 +125,8 @@ pub(crate) struct Link {
     pub(crate) heard: AtomicU64,
     /// Whose it is, once that is known.
     pub(crate) session: OnceLock<Weak<Session>>,
+    /// What it reaches, from then on.
+    pub(crate) reach: OnceLock<Reach>,
     /// The client's newest stamp on this connection: whatever it says on others, it may have given up
     /// this one.
     stamp: AtomicU64,
@@ -146,6 +151,7 @@ impl Link {
         Link {
             socket,
             session: OnceLock::new(),
+            reach: OnceLock::new(),
             out: Mutex::default(),
             out_free: Condvar::new(),
             sealer: OnceLock::new(),
@@ -192,6 +198,12 @@ impl Link {
     pub(crate) fn cut(&self) {
         self.dead.store(true, Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// An open file of the session, if it may be sent on this connection.
+    pub(crate) fn carries(&self, file: Arc<OpenFile>) -> Outcome<Arc<OpenFile>> {
+        let may = self.reach.get().is_some_and(|reach| reach.carries(file.protect));
+        if may { Ok(file) } else { Err(Failure::UNPROTECTED) }
     }
 
     /// From now on everything is sealed with this.

@@ -4,7 +4,9 @@
 
 use crate::fail::{Failure, Outcome};
 use crate::sys::FileHandle;
-use forebay_wire::message::{Attr, Path};
+use forebay_types::Protect;
+use forebay_wire::WireError;
+use forebay_wire::message::{Attr, ExportId, Path};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -18,16 +20,52 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGIC
 pub(crate) struct Export {
     pub(crate) name: String,
     pub(crate) root: OwnedFd,
+    /// How what is below it is protected at least when it goes to another host.
+    pub(crate) protect: Protect,
 }
 
 impl Export {
     /// Opens the directory to be exported.
-    pub(crate) fn open(name: String, path: &std::path::Path) -> Result<Export, Errno> {
+    pub(crate) fn open(name: String, path: &std::path::Path, protect: Protect) -> Result<Export, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         // The kernel must have openat2, or nothing here would be safe.
         openat2(root.as_fd(), b"", flags, Mode::empty())?;
-        Ok(Export { name, root })
+        Ok(Export { name, root, protect })
+    }
+}
+
+/// What a connection reaches: the exports that its client has named, by their places here, and how it is protected.
+/// Nothing it reaches asks for more.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    exports: Box<[Option<usize>]>,
+    protect: Protect,
+}
+
+impl Reach {
+    /// For what a client names. `protect`: how the connection is protected; on this host nothing need be.
+    pub(crate) fn new(
+        exports: &[Export],
+        names: &[&str],
+        protect: Protect,
+        local: bool,
+    ) -> Result<Reach, WireError> {
+        let place = |name: &&str| exports.iter().position(|e| e.name == *name);
+        let named: Box<[Option<usize>]> = names.iter().map(place).collect();
+        let protect = if local { Protect::Privacy } else { protect };
+        let asked = named.iter().flatten().map(|at| exports[*at].protect).max().unwrap_or_default();
+        if asked > protect { Err(WireError::Unprotected(asked)) } else { Ok(Reach { exports: named, protect }) }
+    }
+
+    /// The export of that number, among those that the client has named.
+    pub(crate) fn export<'a>(&self, exports: &'a [Export], number: ExportId) -> Option<&'a Export> {
+        exports.get((*self.exports.get(usize::from(number.0))?)?)
+    }
+
+    /// Whether what is protected at least so may be sent here.
+    pub(crate) fn carries(&self, protect: Protect) -> bool {
+        protect <= self.protect
     }
 }
 
@@ -57,17 +95,17 @@ impl Parent<'_> {
 pub(crate) struct Checked<'a> {
     root: BorrowedFd<'a>,
     rel: &'a [u8],
+    /// How it is protected at least.
+    pub(crate) protect: Protect,
 }
 
 /// Checks what a client sent.
-pub(crate) fn check<'a>(exports: &'a [Export], path: &Path<'a>) -> Outcome<Checked<'a>> {
+pub(crate) fn check<'a>(export: Option<&'a Export>, path: &Path<'a>) -> Outcome<Checked<'a>> {
     path.check().map_err(|e| {
         if e == libc::EXDEV { Failure::ESCAPES } else { Failure::from(Errno::from_raw_os_error(e)) }
     })?;
-    let export = exports
-        .get(usize::from(path.export.0))
-        .ok_or(Failure::new(Errno::NOENT, "this node has no export of that number"))?;
-    Ok(Checked { root: export.root.as_fd(), rel: path.rel })
+    let export = export.ok_or(Failure::new(Errno::NOENT, "this node has no export that was named so"))?;
+    Ok(Checked { root: export.root.as_fd(), rel: path.rel, protect: export.protect })
 }
 
 /// Whether `name` is one component that stands for an entry of its directory.
@@ -110,7 +148,7 @@ impl<'a> Checked<'a> {
         let Some(slash) = self.rel[..end].iter().rposition(|&b| b == b'/') else {
             return Ok(Parent { dir: Dir::Root(self.root), name: self.rel });
         };
-        let parent = Checked { root: self.root, rel: &self.rel[..slash] };
+        let parent = Checked { rel: &self.rel[..slash], ..*self };
         let dir = parent.open(OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         Ok(Parent { dir: Dir::Below(dir), name: &self.rel[slash + 1..] })
     }
@@ -226,7 +264,6 @@ pub(crate) fn has_proc(fd: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_wire::message::ExportId;
     use proptest::prelude::*;
     use std::os::unix::fs::symlink;
 
@@ -234,7 +271,7 @@ mod tests {
         Path { export: ExportId(0), rel }
     }
 
-    fn tree() -> (tempfile::TempDir, Vec<Export>) {
+    fn tree() -> (tempfile::TempDir, Export) {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(top.path().join("in/a/b")).unwrap();
         std::fs::write(top.path().join("secret"), "s").unwrap();
@@ -244,13 +281,13 @@ mod tests {
         symlink("..", top.path().join("in/a/dotdot")).unwrap();
         symlink("../..", top.path().join("in/a/out")).unwrap();
         symlink("f", top.path().join("in/l")).unwrap();
-        let exports = vec![Export::open("x".into(), &top.path().join("in")).unwrap()];
-        (top, exports)
+        let export = Export::open("x".into(), &top.path().join("in"), Protect::None).unwrap();
+        (top, export)
     }
 
     #[test]
     fn nothing_leads_out() {
-        let (_top, exports) = tree();
+        let (_top, export) = tree();
         for rel in [
             "..",
             "../secret",
@@ -266,31 +303,31 @@ mod tests {
             "up/",
             "./..",
         ] {
-            let checked = check(&exports, &path(rel.as_bytes()));
+            let checked = check(Some(&export), &path(rel.as_bytes()));
             let got = checked.and_then(|p| p.stat(true));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
             let got =
-                check(&exports, &path(rel.as_bytes())).and_then(|p| p.open(OFlags::RDONLY, Mode::empty()));
+                check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.open(OFlags::RDONLY, Mode::empty()));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
         }
         for rel in ["a/out/new", "abs/new", "../new"] {
-            let got = check(&exports, &path(rel.as_bytes())).and_then(|p| p.place(Errno::BUSY).map(|_| ()));
+            let got = check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.place(Errno::BUSY).map(|_| ()));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
         }
         // What stays inside is found, also upwards.
         for rel in ["", ".", "f", "l", "a/..", "a/../f", "a/dotdot/f", "a/b/", "./a//b/../../l"] {
-            check(&exports, &path(rel.as_bytes()))
+            check(Some(&export), &path(rel.as_bytes()))
                 .unwrap()
                 .stat(true)
                 .unwrap_or_else(|e| panic!("{rel}: {e:?}"));
         }
-        assert!(is_link(&check(&exports, &path(b"up")).unwrap().stat(false).unwrap()));
+        assert!(is_link(&check(Some(&export), &path(b"up")).unwrap().stat(false).unwrap()));
     }
 
     #[test]
     fn names_as_linux_has_them() {
-        let (_top, exports) = tree();
-        let at = |rel: &'static [u8]| check(&exports, &path(rel)).unwrap();
+        let (_top, export) = tree();
+        let at = |rel: &'static [u8]| check(Some(&export), &path(rel)).unwrap();
         assert_eq!(at(b"f/").stat(true).unwrap_err().errno, Errno::NOTDIR);
         assert_eq!(at(b"l/").stat(false).unwrap_err().errno, Errno::NOTDIR);
         assert_eq!(at(b"none").stat(true).unwrap_err().errno, Errno::NOENT);
@@ -307,10 +344,10 @@ mod tests {
         fn random_paths_stay_inside(parts in prop::collection::vec(
             prop::sample::select(vec!["a", "b", "..", ".", "up", "abs", "out", "dotdot", "l", "f", "", "etc"]), 0..8))
         {
-            let (top, exports) = tree();
+            let (top, export) = tree();
             let rel = parts.join("/");
             for follow in [true, false] {
-                if let Ok(fd) = check(&exports, &path(rel.as_bytes())).and_then(|p| p.locate(follow)) {
+                if let Ok(fd) = check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.locate(follow)) {
                     let real = std::fs::read_link(proc_name(fd.as_fd())).unwrap();
                     prop_assert!(real.starts_with(top.path().canonicalize().unwrap().join("in")), "{} -> {:?}", rel, real);
                 }

@@ -390,11 +390,48 @@ fn a_socket_left_behind_is_replaced_and_a_living_one_is_not() {
     );
     let config = forebay_node::config::NodeConfig {
         listen: vec![forebay_types::Address::Unix(socket.clone())],
-        exports: vec![forebay_node::config::ExportConfig { path: node.path(""), name: "x".into() }],
+        exports: vec![forebay_node::config::ExportConfig::new(node.path(""), "x")],
         secret: Some(Secret::new(SECRET)),
         act_as: forebay_node::config::ActAs::Itself,
         ..Default::default()
     };
     let refused = forebay_node::Node::start(config).err().unwrap().to_string();
     assert!(refused.contains("left"), "{refused}");
+}
+
+/// An export that asks for more is reached over a connection that has it, or that does not leave the host; whatever else
+/// the session has.
+#[test]
+fn a_connection_reaches_what_it_named_and_is_protected_for() {
+    let more = tempfile::tempdir().unwrap();
+    std::fs::write(more.path().join("f"), "private").unwrap();
+    let node = TestNode::with(|c| {
+        c.exports.push(forebay_node::config::ExportConfig::new(more.path(), "more"));
+        c.ask(&["more=integrity".parse().unwrap()]).unwrap();
+    });
+    let over_tcp = || {
+        let stream = std::net::TcpStream::connect(node.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Box::new(stream)
+    };
+    let over_unix = || Box::new(std::os::unix::net::UnixStream::connect(&node.unix).unwrap());
+    let refused = Client::naming(over_tcp(), new_session(), &["x", "more"]).err().unwrap();
+    assert_eq!((refused.status(), refused.header.length.get()), (libc::EACCES, 1));
+    assert!(refused.text().contains("not sent without `integrity`"), "{}", refused.text());
+    // What is not named is not reached, and a number is a place among the names.
+    let mut none = Client::naming(over_tcp(), new_session(), &[]).unwrap();
+    assert_eq!(none.open("f", OpenFlags::READ), Err(libc::ENOENT));
+    let mut other = Client::naming(over_tcp(), new_session(), &["nothing", "x"]).unwrap();
+    assert_eq!(other.open("f", OpenFlags::READ), Err(libc::ENOENT));
+    let session = new_session();
+    let mut near = Client::naming(over_unix(), session, &["more"]).unwrap();
+    let handle = near.open("f", OpenFlags::READ).unwrap();
+    assert_eq!(near.read(handle, 0, 100).unwrap(), b"private");
+    // The same session, and a file that it has open.
+    let mut far = Client::naming(over_tcp(), session, &["x"]).unwrap();
+    far.next = 1000;
+    assert_eq!(far.read(handle, 0, 100), Err(libc::EACCES));
+    assert_eq!(far.stat(Target::Handle(handle)), Err(libc::EACCES));
+    assert_eq!(far.open("f", OpenFlags::READ), Err(libc::ENOENT));
+    assert_eq!(near.read(handle, 0, 100).unwrap(), b"private");
 }

@@ -549,7 +549,7 @@ fn a_node_of_root_must_be_told_as_whom_it_serves() {
     let start = |change: &dyn Fn(&mut NodeConfig)| {
         let mut config = NodeConfig {
             listen: vec!["tcp:127.0.0.1:0".parse().unwrap()],
-            exports: vec![ExportConfig { path: dir.path().into(), name: "x".into() }],
+            exports: vec![ExportConfig::new(dir.path(), "x")],
             secret: Some(Secret::new(SECRET)),
             ledger_dir: Some(dir.path().join("ledgers")),
             ..NodeConfig::default()

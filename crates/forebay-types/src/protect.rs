@@ -21,6 +21,11 @@ impl Protect {
     /// All, from least to most.
     pub const ALL: [Protect; 3] = [Protect::None, Protect::Integrity, Protect::Privacy];
 
+    /// What this number stands for on the wire; more than there is means the most.
+    pub fn numbered(number: u64) -> Protect {
+        Protect::ALL.into_iter().find(|p| *p as u64 >= number).unwrap_or(Protect::Privacy)
+    }
+
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {

@@ -37,7 +37,7 @@ pub enum WireError {
     /// The proof of the job's secret is wrong.
     #[error("wrong credentials: the secret is neither this job's nor this I/O node's")]
     Credentials,
-    /// The client would say less than the node's exports ask for.
+    /// The client would say less than what it names asks for.
     #[error("what this I/O node exports is not sent without `{0}`")]
     Unprotected(Protect),
     /// A record of a protected connection is not what the other end sent.

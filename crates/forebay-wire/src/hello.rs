@@ -48,7 +48,8 @@ pub struct Greeting {
     pub incarnation: Incarnation,
     /// To be answered in [`Hello::proof`].
     pub challenge: [u8; 16],
-    /// How this connection is to be protected at least, once hands are shaken ([`crate::seal`]).
+    /// How this connection is to be protected at least, once hands are shaken ([`crate::seal`]). An export may ask
+    /// for more.
     pub protect: Protect,
 }
 
@@ -78,6 +79,9 @@ pub struct Hello<'a> {
     /// This connection carries no requests. Children inherit it: while any process holds it, the
     /// session's open files stay for them to adopt.
     pub lifeline: bool,
+    /// The exports that requests on this connection are about, by name; a path has the place of its export in here.
+    #[serde(borrow)]
+    pub exports: Vec<&'a str>,
     /// How the connection is protected.
     pub protect: Protect,
 }
@@ -154,6 +158,8 @@ pub struct Proof<'a> {
     pub job: &'a str,
     /// How the connection is protected.
     pub protect: Protect,
+    /// What it is for.
+    pub exports: &'a [&'a str],
 }
 
 impl Proof<'_> {
@@ -166,14 +172,17 @@ impl Proof<'_> {
         mac.update(self.client);
         mac.update(&self.session.0);
         mac.update(&[self.protect as u8]);
-        mac.update(self.job.as_bytes());
+        for text in std::iter::once(&self.job).chain(self.exports) {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        }
         mac
     }
 
     fn mac(&self, side: Side, secret: &Secret) -> Hmac<Sha256> {
         let purpose = match side {
-            Side::Client => b"forebay client 6",
-            Side::Node => b"forebay  node  6",
+            Side::Client => b"forebay client 7",
+            Side::Node => b"forebay  node  7",
         };
         self.keyed(purpose, secret)
     }
@@ -192,7 +201,8 @@ impl Proof<'_> {
 impl Hello<'_> {
     /// What is to be proved in the handshake that the node began with this challenge.
     pub fn to_prove<'a>(&'a self, node: &'a [u8; 16]) -> Proof<'a> {
-        Proof { node, client: &self.challenge, session: self.session, job: self.job, protect: self.protect }
+        let Hello { session, job, protect, .. } = *self;
+        Proof { node, client: &self.challenge, session, job, protect, exports: &self.exports }
     }
 }
 
@@ -210,7 +220,8 @@ mod tests {
         let secret = Secret::new([0x0f; 32]);
         let session = SessionId([3; 16]);
         let (challenge, own) = ([7; 16], [9; 16]);
-        let what = Proof { node: &challenge, client: &own, session, job: "j", protect: Protect::None };
+        let (protect, exports) = (Protect::None, &["a", "b"][..]);
+        let what = Proof { node: &challenge, client: &own, session, job: "j", protect, exports };
         let mut hello = Hello {
             version: 1,
             session,
@@ -223,6 +234,7 @@ mod tests {
             credential: "",
             epoch: Epoch(0),
             lifeline: false,
+            exports: exports.to_vec(),
             protect: Protect::None,
         };
         assert!(verify(&secret, &challenge, &hello).is_ok());
@@ -241,6 +253,11 @@ mod tests {
         hello.protect = Protect::Privacy;
         assert!(verify(&secret, &challenge, &hello).is_err(), "nobody on the way chooses");
         hello.protect = Protect::None;
+        for other in [vec![], vec!["a"], vec!["b", "a"], vec!["ab"], vec!["a", "b", ""]] {
+            hello.exports = other;
+            assert!(verify(&secret, &challenge, &hello).is_err(), "nor what for: {:?}", hello.exports);
+        }
+        hello.exports = exports.to_vec();
         hello.job = "k";
         assert!(verify(&secret, &challenge, &hello).is_err());
     }

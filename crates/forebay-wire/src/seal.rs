@@ -28,7 +28,7 @@ pub struct Seed([u8; 32]);
 impl Proof<'_> {
     /// What the keys of the connection are made of.
     pub fn seed(&self, secret: &Secret) -> Seed {
-        Seed(self.keyed(b"forebay  seal  6", secret).finalize().into_bytes().into())
+        Seed(self.keyed(b"forebay  seal  7", secret).finalize().into_bytes().into())
     }
 }
 
@@ -212,6 +212,7 @@ mod tests {
             session: SessionId([3; 16]),
             job: "j",
             protect: Protect::Privacy,
+            exports: &[],
         };
         proof.seed(&Secret::new([7; 32]))
     }

@@ -77,14 +77,23 @@ struct Ground {
 
 impl Ground {
     fn start(protect: Protect) -> Ground {
+        Ground::asking(&["data"], &protect.to_string())
+    }
+
+    /// One that exports these directories, protected so.
+    fn asking(exports: &[&str], protect: &str) -> Ground {
         let dir = RunDir::in_memory().unwrap();
-        std::fs::create_dir(dir.path().join("data")).unwrap();
+        let export = |name: &&str| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            format!("{}={name}", dir.path().join(name).display())
+        };
+        let exports = exports.iter().map(export).collect();
         let launcher = Launcher::new(&program(), dir.path(), Log::Files).unwrap();
         let mut node = launcher
             .node(NodeSpec {
                 listen: Some("tcp:127.0.0.1:0".into()),
-                exports: vec![format!("{}=data", dir.path().join("data").display())],
-                more: vec!["--protect".into(), protect.to_string()],
+                exports,
+                more: vec!["--protect".into(), protect.into()],
                 ..NodeSpec::default()
             })
             .unwrap();
@@ -93,9 +102,16 @@ impl Ground {
     }
 
     fn client(&self, at: &Address, protect: Protect, deadline_ms: u64) -> Client {
-        let export = ExportMap { dir: "/x".into(), export: "data".into(), local: None };
+        self.client_of(&["data"], at, protect, deadline_ms)
+    }
+
+    /// A client of these exports.
+    fn client_of(&self, names: &[&str], at: &Address, protect: Protect, deadline_ms: u64) -> Client {
+        let export =
+            |n: &&str| ExportMap { dir: format!("/{n}").into(), export: (*n).to_owned(), local: None };
+        let exports = names.iter().map(export).collect();
         let config = Config::new("job", self.launcher.secret(), vec![at.clone()]);
-        Client::new(Config { exports: vec![export], protect, deadline_ms, ..config }, None).unwrap()
+        Client::new(Config { exports, protect, deadline_ms, ..config }, None).unwrap()
     }
 
     /// What is in the file, on the file system itself.
@@ -119,7 +135,12 @@ fn all() -> OpenFlags {
 
 /// Small and large requests, both ways.
 fn work(client: &Client) {
-    let (file, _) = client.open(path(), all(), 0o600).unwrap();
+    work_on(client, 0);
+}
+
+/// The same below another export of the client's.
+fn work_on(client: &Client, export: u16) {
+    let (file, _) = client.open(Path { export: ExportId(export), ..path() }, all(), 0o600).unwrap();
     let data: Vec<u8> = WORDS.iter().copied().cycle().take(3 << 20).collect();
     assert_eq!(client.pwrite(&file, WORDS, 0).unwrap(), WORDS.len());
     assert_eq!(client.pwrite(&file, &data, 0).unwrap(), data.len());
@@ -148,6 +169,51 @@ fn who_listens_hears_what_the_stricter_side_lets_them_hear() {
         assert!(!between.heard(ground.launcher.secret().as_bytes()));
         assert_eq!(ground.kept().len(), 3 << 20);
     }
+}
+
+#[test]
+fn an_export_may_ask_for_more_than_its_neighbours() {
+    let ground = Ground::asking(&["open", "closed"], "closed=privacy");
+    let node = &ground.node.addresses()[0];
+    // Whoever names the one that asks for it, first or last or alone, is protected, with all that it does.
+    for (names, open) in
+        [(&["open"][..], true), (&["closed"], false), (&["open", "closed"], false), (&["closed", "open"], false)]
+    {
+        let between = Between::start(node, nothing());
+        let c = ground.client_of(names, &between.address, Protect::None, 30_000);
+        for export in 0..names.len() as u16 {
+            work_on(&c, export);
+        }
+        c.leave();
+        assert_eq!((between.heard(WORDS), between.heard(NAME)), (open, open), "{names:?}");
+        for name in ["open", "closed"] {
+            let file = ground.dir.path().join(name).join(std::str::from_utf8(NAME).unwrap());
+            assert_eq!(std::fs::remove_file(file).is_ok(), names.contains(&name), "{names:?}");
+        }
+    }
+    // Somebody in between has the node ask for less than it does.
+    for less in [0, 1] {
+        let between = Between::start(
+            node,
+            Arc::new(move |way, _, piece| {
+                // The answer to a hello: how much is asked for stands at the place of the length.
+                if way == Way::ToClient && piece.starts_with(b"FBAY\x02") && piece.get(32) == Some(&2) {
+                    piece[32] = less;
+                }
+            }),
+        );
+        let c = ground.client_of(&["closed"], &between.address, Protect::None, 3000);
+        let refused = c.open(path(), all(), 0o600).err().map(|e| e.to_string());
+        assert!(refused.as_ref().is_some_and(|e| e.contains("`privacy`")), "{less}: {refused:?}");
+        assert!(!between.heard(NAME));
+    }
+    // One that does not know its own exports does not start.
+    let mut wrong = Command::new(program());
+    let export = format!("{}=open", ground.dir.path().join("open").display());
+    wrong.args(["node", "--listen", "tcp:127.0.0.1:0", "--export", &export, "--protect", "other=privacy"]);
+    let out = wrong.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("there is no export \"other\""), "{said}");
 }
 
 #[test]

@@ -27,8 +27,8 @@ enum XattrTarget {
 impl<'a> Call<'a> {
     pub(super) fn stat(&self, target: &Target<'_>) -> Outcome<Answer<'static>> {
         let attr = match target {
-            Target::Path(p) => path::check(&self.node.exports, p)?.stat(true)?,
-            Target::Link(p) => path::check(&self.node.exports, p)?.stat(false)?,
+            Target::Path(p) => self.path(p)?.stat(true)?,
+            Target::Link(p) => self.path(p)?.stat(false)?,
             Target::Handle(h) => path::attr_of(self.file(*h)?.fd())?,
         };
         Ok(Answer::Attr(attr))
@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn access(&self, path: &Path<'_>, mode: u32, follow: bool) -> Outcome<Answer<'static>> {
-        let checked = path::check(&self.node.exports, path)?;
+        let checked = self.path(path)?;
         let wanted = u8::try_from(mode).ok().filter(|m| *m <= 7).ok_or(Errno::INVAL)?;
         if wanted == 0 {
             checked.stat(follow)?;
@@ -111,7 +111,7 @@ impl<'a> Call<'a> {
     /// reach its attributes.
     fn link_name(&self, target: &'a Target<'a>) -> Outcome<Option<(Vec<u8>, Parent<'a>)>> {
         let Target::Link(path) = target else { return Ok(None) };
-        let Some(place) = path::check(&self.node.exports, path)?.entry()? else { return Ok(None) };
+        let Some(place) = self.path(path)?.entry()? else { return Ok(None) };
         let mut name = proc_name(place.dir()).into_bytes();
         name.push(b'/');
         name.extend_from_slice(place.name);

@@ -7,6 +7,7 @@ use crate::file::OpenFile;
 use crate::stats::Op;
 use crate::storage::Storage;
 use crate::{path, sys};
+use forebay_types::Protect;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, Opcode, flag};
 use forebay_wire::message::{Answer, Attr, Entry, Path, SMALL_FILE, SeekKind, Seen, Target};
@@ -30,7 +31,7 @@ impl<'a> Call<'a> {
         identity: u64,
         out: &mut Vec<u8>,
     ) -> Outcome<()> {
-        let checked = path::check(&self.node.exports, path)?;
+        let checked = self.path(path)?;
         let (raw, mode) = linux_flags(flags, mode);
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
             self.may_change()?;
@@ -40,11 +41,18 @@ impl<'a> Call<'a> {
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
-        self.opened(fd, attr, flags, out)
+        self.opened(fd, attr, flags, checked.protect, out)
     }
 
     /// Enters a file that was opened.
-    fn opened(&self, fd: OwnedFd, attr: Attr, asked: OpenFlags, out: &mut Vec<u8>) -> Outcome<()> {
+    fn opened(
+        &self,
+        fd: OwnedFd,
+        attr: Attr,
+        asked: OpenFlags,
+        protect: Protect,
+        out: &mut Vec<u8>,
+    ) -> Outcome<()> {
         let flags = asked.without(OpenFlags::SEEN);
         let kind = attr.mode & libc::S_IFMT;
         if kind != libc::S_IFREG && kind != libc::S_IFDIR && !flags.has(OpenFlags::PATH) {
@@ -53,7 +61,7 @@ impl<'a> Call<'a> {
         let limits = &self.node.config;
         let identity = path::identity(fd.as_fd(), &attr);
         self.identity.set(identity);
-        let file = Arc::new(OpenFile::new(fd, &attr, identity, flags));
+        let file = Arc::new(OpenFile::new(fd, &attr, identity, flags, protect));
         let entered = Arc::clone(&file);
         let handle = self.session.enter(entered, limits.max_handles_per_session, limits.max_handles)?;
         let asks = asked.has(OpenFlags::SEEN);
@@ -146,7 +154,7 @@ impl<'a> Call<'a> {
             Target::Path(p) | Target::Link(p) => p,
         };
         let nofollow = if matches!(target, Target::Link(_)) { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let checked = path::check(&self.node.exports, path)?;
+        let checked = self.path(path)?;
         let fd = checked
             .open(OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow, Mode::empty())
             // A pipe without a reader, or a device: truncate(2) says this.

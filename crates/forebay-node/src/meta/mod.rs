@@ -125,12 +125,13 @@ impl<'a> Call<'a> {
         subject.and_then(|target| self.stat(&target).ok()).unwrap_or(answer)
     }
 
-    pub(crate) fn path(&self, path: &'a Path<'a>) -> Outcome<Checked<'a>> {
-        path::check(&self.node.exports, path)
+    pub(crate) fn path<'p>(&'p self, path: &Path<'p>) -> Outcome<Checked<'p>> {
+        let reach = self.via.reach.get();
+        path::check(reach.and_then(|r| r.export(&self.node.exports, path.export)), path)
     }
 
     pub(crate) fn file(&self, handle: u64) -> Outcome<Arc<OpenFile>> {
-        self.session.find(handle)
+        self.via.carries(self.session.find(handle)?)
     }
 
     /// To be asked right before a change. What must not be done twice is in the ledger before its lease
@@ -153,7 +154,7 @@ impl<'a> Call<'a> {
     }
 
     /// What the operation is about, as a descriptor that may be of `O_PATH` kind.
-    pub(crate) fn object(&self, target: &'a Target<'a>) -> Outcome<Object> {
+    pub(crate) fn object(&self, target: &Target<'_>) -> Outcome<Object> {
         Ok(match target {
             Target::Path(p) => Object::Located(self.path(p)?.locate(true)?),
             Target::Link(p) => Object::Located(self.path(p)?.locate(false)?),

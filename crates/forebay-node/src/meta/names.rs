@@ -9,28 +9,28 @@ use rustix::io::Errno;
 
 impl<'a> Call<'a> {
     pub(super) fn unlink(&self, path: &Path<'_>) -> Outcome<Answer<'static>> {
-        let place = path::check(&self.node.exports, path)?.place(Errno::ISDIR)?;
+        let place = self.path(path)?.place(Errno::ISDIR)?;
         self.may_change()?;
         rustix::fs::unlinkat(place.dir(), place.name, AtFlags::empty())?;
         Ok(DONE)
     }
 
     pub(super) fn rmdir(&self, path: &Path<'_>) -> Outcome<Answer<'static>> {
-        let place = path::check(&self.node.exports, path)?.place(Errno::BUSY)?;
+        let place = self.path(path)?.place(Errno::BUSY)?;
         self.may_change()?;
         rustix::fs::unlinkat(place.dir(), place.name, AtFlags::REMOVEDIR)?;
         Ok(DONE)
     }
 
     pub(super) fn mkdir(&self, path: &Path<'_>, mode: u32) -> Outcome<Answer<'static>> {
-        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        let place = self.path(path)?.place(Errno::EXIST)?;
         self.may_change()?;
         super::making(mode, |mode| rustix::fs::mkdirat(place.dir(), place.name, mode))?;
         Ok(DONE)
     }
 
     pub(super) fn mknod(&self, path: &Path<'_>, mode: u32, dev: u64) -> Outcome<Answer<'static>> {
-        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        let place = self.path(path)?.place(Errno::EXIST)?;
         // Without a type, mknod(2) makes a regular file.
         let kind = match mode & libc::S_IFMT {
             0 => FileType::RegularFile,
@@ -42,8 +42,8 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn rename(&self, from: &Path<'_>, to: &Path<'_>, flags: u32) -> Outcome<Answer<'static>> {
-        let from = path::check(&self.node.exports, from)?.place(Errno::BUSY)?;
-        let to = path::check(&self.node.exports, to)?.place(Errno::BUSY)?;
+        let from = self.path(from)?.place(Errno::BUSY)?;
+        let to = self.path(to)?.place(Errno::BUSY)?;
         self.may_change()?;
         if flags == 0 {
             rustix::fs::renameat(from.dir(), from.name, to.dir(), to.name)?;
@@ -55,13 +55,13 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn link(&self, from: &Target<'_>, to: &Path<'_>) -> Outcome<Answer<'static>> {
-        let place = match path::check(&self.node.exports, to).and_then(|p| p.place(Errno::EXIST)) {
+        let place = match self.path(to).and_then(|p| p.place(Errno::EXIST)) {
             Ok(place) => place,
             // As in the kernel, what is wrong with the first name is told first.
             Err(e) => return self.object(from).and(Err(e)),
         };
         if let Target::Link(path) = from
-            && let Some(source) = path::check(&self.node.exports, path)?.entry()?
+            && let Some(source) = self.path(path)?.entry()?
         {
             self.may_change()?;
             rustix::fs::linkat(source.dir(), source.name, place.dir(), place.name, AtFlags::empty())?;
@@ -78,14 +78,14 @@ impl<'a> Call<'a> {
         if target.contains(&0) {
             return Err(Errno::INVAL.into());
         }
-        let place = path::check(&self.node.exports, path)?.place(Errno::EXIST)?;
+        let place = self.path(path)?.place(Errno::EXIST)?;
         self.may_change()?;
         rustix::fs::symlinkat(target, place.dir(), place.name)?;
         Ok(DONE)
     }
 
     pub(super) fn readlink(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Outcome<()> {
-        let checked = path::check(&self.node.exports, path)?;
+        let checked = self.path(path)?;
         let Some(place) = checked.entry()? else {
             // `.`, `..` and names that end in a slash are directories, if they are anything.
             checked.locate(false)?;

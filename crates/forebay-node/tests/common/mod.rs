@@ -38,7 +38,7 @@ impl TestNode {
         let unix = dir.path().join("sock");
         let mut config = NodeConfig {
             listen: vec!["tcp:127.0.0.1:0".parse().unwrap(), Address::Unix(unix.clone())],
-            exports: vec![ExportConfig { path: dir.path().join("export"), name: "x".into() }],
+            exports: vec![ExportConfig::new(dir.path().join("export"), "x")],
             secret: Some(Secret::new(SECRET)),
             ledger_dir: Some(dir.path().join("ledgers")),
             drain_timeout: Duration::from_secs(2),
@@ -161,7 +161,7 @@ impl Client {
         let stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let (session, version) = (new_session(), forebay_wire::VERSION_MAX);
-        Client::introduce(Box::new(stream), secret, job, session, version, false, credential)
+        Client::introduce(Box::new(stream), secret, job, session, version, false, credential, &["x"])
     }
 
     fn shake_hands(
@@ -172,9 +172,19 @@ impl Client {
         version: u16,
         lifeline: bool,
     ) -> Result<Client, Response> {
-        Client::introduce(stream, secret, job, session, version, lifeline, "")
+        Client::introduce(stream, secret, job, session, version, lifeline, "", &["x"])
     }
 
+    /// As [`Client::over`], naming other exports than `x`, or none.
+    pub fn naming(
+        stream: Box<dyn Socket>,
+        session: SessionId,
+        exports: &[&str],
+    ) -> Result<Client, Response> {
+        Client::introduce(stream, &SECRET, "job", session, forebay_wire::VERSION_MAX, false, "", exports)
+    }
+
+    #[allow(clippy::too_many_arguments)] // what a hello has
     fn introduce(
         mut stream: Box<dyn Socket>,
         secret: &[u8; 32],
@@ -183,12 +193,13 @@ impl Client {
         version: u16,
         lifeline: bool,
         credential: &str,
+        exports: &[&str],
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let challenge = [session.0[0]; 16];
         let protect = g.protect;
-        let what = Proof { node: &g.challenge, client: &challenge, session, job, protect };
+        let what = Proof { node: &g.challenge, client: &challenge, session, job, protect, exports };
         let secret = Secret::new(*secret);
         let proof = what.of(Side::Client, &secret);
         let pid = pid(session);
@@ -205,6 +216,7 @@ impl Client {
             credential,
             epoch,
             lifeline,
+            exports: exports.to_vec(),
             protect,
         };
         let mut body = Vec::new();

@@ -5,10 +5,10 @@ mod control;
 use super::args;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use forebay_node::config::{ActAs, ExportConfig, NodeConfig, metrics_at};
+use forebay_node::config::{ActAs, ExportConfig, NodeConfig, Protection, metrics_at};
 use forebay_node::daemon::{self, Told};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, NodeId, Protect, Secret};
+use forebay_types::{Address, NodeId, Secret};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -61,9 +61,10 @@ pub(crate) struct NodeArgs {
     #[arg(long)]
     allow_root: bool,
     /// Protect what goes to and from other hosts: `integrity` notices what was changed on the way, `privacy`
-    /// encrypts it, too. Unix sockets do not leave the host, and stay as they are [default: none].
-    #[arg(long, value_name = "HOW")]
-    protect: Option<Protect>,
+    /// encrypts it, too. `EXPORT=HOW` asks for more for one export. Unix sockets do not leave the host, and stay as
+    /// they are. May be repeated [default: none].
+    #[arg(long, value_name = "[EXPORT=]HOW")]
+    protect: Vec<Protection>,
     /// Let in only this job. Without it, any job that knows the secret, each a flow of its own.
     #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
@@ -158,7 +159,7 @@ impl NodeArgs {
             c.listen = self.listen.clone();
         }
         if !self.export.is_empty() {
-            c.exports = self.export.clone();
+            c.export(&self.export);
         }
         if let Some(path) = &self.secret_file {
             c.secret = Some(Secret::read(path)?);
@@ -167,7 +168,7 @@ impl NodeArgs {
             c.act_as = whom.clone();
         }
         c.allow_root |= self.allow_root;
-        c.protect = self.protect.unwrap_or(c.protect);
+        c.ask(&self.protect).map_err(anyhow::Error::msg)?;
         if c.secret.is_none() && c.jobs.is_empty() && c.act_as != ActAs::Munge {
             bail!("no secret: give --secret-file, or jobs with secrets in the configuration file");
         }
