@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::sys;
 use forebay_types::Nanos;
 use forebay_wire::WireError;
-use forebay_wire::seal::Sealer;
+use forebay_wire::seal::{RECORD, Sealer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// How long one `send` may block (the socket's time-out). A dispatcher that has waited so long hands
 /// the rest to a thread of the connection's own.
 pub(crate) const SEND_SLICE: Duration = Duration::from_millis(50);
+
+/// So much is sealed before it is sent: whole records.
+const BATCH: usize = 2 * RECORD;
 
 /// A client must not be slower than this, in bytes a second.
 const SLOWEST: u64 = 256 << 10;
@@ -117,8 +120,8 @@ pub(crate) struct Link {
     socket: OwnedFd,
     out: Mutex<Out>,
     out_free: Condvar,
-    /// What is sent is sealed with this. Only who is sending uses it.
-    sealer: OnceLock<Mutex<Sealer>>,
+    /// What is sent is sealed with this, and where it stands then. Only who is sending uses it.
+    sealer: OnceLock<Mutex<(Sealer, Vec<u8>)>>,
     /// Requests received and not answered yet.
     pub(crate) unanswered: AtomicU32,
     /// When the last frame came.
@@ -208,14 +211,14 @@ impl Link {
 
     /// From now on everything is sealed with this.
     pub(crate) fn protect(&self, sealer: Sealer) {
-        let _ = self.sealer.set(Mutex::new(sealer));
+        let _ = self.sealer.set(Mutex::new((sealer, Vec::new())));
     }
 
     /// These bytes as they are sent, by whoever is sending: `None` if as they are.
     fn sealed(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let sealer = self.sealer.get()?;
-        let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 1024 + 64);
-        sealer.lock().unwrap_or_else(PoisonError::into_inner).seal([bytes], &mut out);
+        let mut out = Vec::with_capacity(Sealer::length(bytes.len()));
+        sealer.lock().unwrap_or_else(PoisonError::into_inner).0.seal([bytes], &mut out);
         Some(out)
     }
 
@@ -257,7 +260,7 @@ impl Link {
 
     /// Sends all `len` bytes, waiting for a slow client as long as it takes something now and then, and not too slowly:
     /// others may wait for the memory. `some` sends a part of what is left.
-    fn send_by(&self, len: usize, some: impl Fn(usize) -> Result<usize, Errno>) -> Result<(), Stop> {
+    fn send_by(&self, len: usize, mut some: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Stop> {
         let mut sent = some(0).map_err(Stop::Broken)?;
         if sent == len {
             return Ok(());
@@ -277,6 +280,26 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Sends a frame, sealed where that was agreed on: a part at a time, so that it stays in the processor's cache, and
+    /// the other end opens what was sent while the next is sealed.
+    fn send_frame(&self, frame: &[u8]) -> Result<(), Stop> {
+        let Some(sealer) = self.sealer.get() else { return self.send_all(frame) };
+        let mut sealing = sealer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sealer, records) = &mut *sealing;
+        let (mut pieces, mut from) = (frame.chunks(BATCH), 0);
+        records.clear();
+        self.send_by(Sealer::length(frame.len()), |_| {
+            if from == records.len() {
+                records.clear();
+                from = 0;
+                sealer.seal(pieces.next(), records);
+            }
+            let sent = self.send_some(&records[from..])?;
+            from += sent;
+            Ok(sent)
+        })
     }
 
     /// Waits until it is the turn of the connection's own thread to send.
@@ -309,10 +332,7 @@ impl Link {
     /// From the connection's own thread: sends a frame, waiting its turn.
     pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Stop> {
         self.turn();
-        let result = match self.sealed(frame) {
-            Some(bytes) => self.send_all(&bytes),
-            None => self.send_all(frame),
-        };
+        let result = self.send_frame(frame);
         self.send_queued(result)
     }
 
@@ -338,8 +358,10 @@ impl Link {
                 break;
             };
             drop(out);
-            let queued = self.next_of(queued);
-            result = self.send_all(queued.rest());
+            result = match queued.sealed {
+                None if queued.from == 0 => self.send_frame(queued.frame.bytes()),
+                _ => self.send_all(queued.rest()),
+            };
             self.unanswered.fetch_sub(1, Relaxed);
         }
         if result.is_err() {
@@ -363,7 +385,7 @@ impl Link {
             Ok(_) => Ok(()),
             Err(Errno::AGAIN | Errno::INTR) => {
                 if let Some(sealer) = self.sealer.get() {
-                    sealer.lock().unwrap_or_else(PoisonError::into_inner).take_back();
+                    sealer.lock().unwrap_or_else(PoisonError::into_inner).0.take_back();
                 }
                 Ok(())
             }

@@ -86,6 +86,11 @@ impl End {
 pub struct Sealer(End);
 
 impl Sealer {
+    /// How many bytes the records have that carry so many of data.
+    pub fn length(data: usize) -> usize {
+        data + data.div_ceil(RECORD) * (LENGTH + TAG)
+    }
+
     /// Appends the records that carry these pieces, one behind the other.
     pub fn seal<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
         let mut begun: Option<usize> = None;
@@ -253,6 +258,7 @@ mod tests {
                 let mut sent = Vec::new();
                 sealer.seal([&data[..1], &[], &data[1..77]], &mut sent);
                 sealer.seal([&data[77..]], &mut sent);
+                assert_eq!(sent.len(), Sealer::length(77) + Sealer::length(data.len() - 77));
                 assert_eq!(sent.windows(64).any(|w| w == &data[..64]), protect == Protect::Integrity);
                 assert_eq!(opened(&mut opener, &sent, piece), Ok(data.clone()), "{protect}, {piece}");
             }
