@@ -3,8 +3,8 @@
 pub use crate::identity::ActAs;
 pub use crate::layout::LayoutSource;
 pub use crate::protection::Protection;
-pub use crate::storage::{EmulatedServers, forget};
 use crate::protection::{self, Protections};
+pub use crate::storage::{EmulatedServers, forget};
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, AddressError, Identity, NodeId, Protect, Secret, SecretError};

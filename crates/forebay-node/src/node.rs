@@ -160,7 +160,8 @@ impl Node {
         let mut exports = Vec::new();
         for e in &config.exports {
             let fail = |reason: String| StartError::Export { path: e.path.clone(), reason };
-            let export = Export::open(e.name.clone(), &e.path, config.protect.max(e.protect)).map_err(|errno| {
+            let protect = config.protect.max(e.protect);
+            let export = Export::open(e.name.clone(), &e.path, protect).map_err(|errno| {
                 fail(match errno {
                     Errno::NOSYS => {
                         "this kernel has no openat2 system call (Linux 5.6 has); without it paths \

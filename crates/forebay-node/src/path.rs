@@ -55,7 +55,11 @@ impl Reach {
         let named: Box<[Option<usize>]> = names.iter().map(place).collect();
         let protect = if local { Protect::Privacy } else { protect };
         let asked = named.iter().flatten().map(|at| exports[*at].protect).max().unwrap_or_default();
-        if asked > protect { Err(WireError::Unprotected(asked)) } else { Ok(Reach { exports: named, protect }) }
+        if asked > protect {
+            Err(WireError::Unprotected(asked))
+        } else {
+            Ok(Reach { exports: named, protect })
+        }
     }
 
     /// The export of that number, among those that the client has named.
@@ -306,12 +310,13 @@ mod tests {
             let checked = check(Some(&export), &path(rel.as_bytes()));
             let got = checked.and_then(|p| p.stat(true));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
-            let got =
-                check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.open(OFlags::RDONLY, Mode::empty()));
+            let got = check(Some(&export), &path(rel.as_bytes()))
+                .and_then(|p| p.open(OFlags::RDONLY, Mode::empty()));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
         }
         for rel in ["a/out/new", "abs/new", "../new"] {
-            let got = check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.place(Errno::BUSY).map(|_| ()));
+            let got =
+                check(Some(&export), &path(rel.as_bytes())).and_then(|p| p.place(Errno::BUSY).map(|_| ()));
             assert_eq!(got.unwrap_err(), Failure::ESCAPES, "{rel}");
         }
         // What stays inside is found, also upwards.

@@ -115,14 +115,17 @@ fn summary(all: &Verdicts) -> BTreeMap<&str, usize> {
     })
 }
 
-/// What came to something else than on the file system: test, there, here, why.
-fn differences(below: &Verdicts, here: &Verdicts) -> Vec<(String, String, String, String)> {
+/// What came to something else than on the file system: by test, both, and why.
+fn differences(below: &Verdicts, here: &Verdicts) -> BTreeMap<String, String> {
     println!("{:?} on the file system, {:?} here", summary(below), summary(here));
     assert_eq!(below.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>(), "the same tests");
-    let differs = |((name, (there, _)), (verdict, why)): (_, &(String, String))| {
-        (there != verdict).then(|| (String::clone(name), there.clone(), verdict.clone(), why.clone()))
-    };
-    below.iter().zip(here.values()).filter_map(differs).collect()
+    let mut found = BTreeMap::new();
+    for ((name, (there, _)), (verdict, why)) in below.iter().zip(here.values()) {
+        if there != verdict {
+            found.insert(name.clone(), format!("{there}, here {verdict}: {why}"));
+        }
+    }
+    found
 }
 
 #[test]
@@ -133,7 +136,8 @@ fn under_the_mount_everything_is_as_on_the_file_system() {
     if let Some(line) = said.lines().find(|l| l.starts_with("no  FUSE") || l.starts_with("no  namespaces")) {
         return skipped("pjdfstest under the mount", line);
     }
-    assert_eq!(differences(&ground.below(), &ground.run(&["--via", "mount"])), []);
+    let found = differences(&ground.below(), &ground.run(&["--via", "mount"]));
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// An I/O node of root that acts as whoever proves with MUNGE to be somebody, mounted by root for all users.
@@ -166,7 +170,8 @@ fn through_a_node_of_many_users_everything_is_as_on_the_file_system() {
     if out.status.code() == Some(77) {
         return skipped(test, "there is no /dev/fuse to be had here");
     }
-    assert_eq!(differences(&ground.below(), &verdicts(&out)), []);
+    let found = differences(&ground.below(), &verdicts(&out));
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// What differs under the preload library, and why.
@@ -177,9 +182,8 @@ fn under_the_preload_library_the_differences_are_known() {
     let Some(ground) = Ground::new("pjdfstest under the preload library") else { return };
     let found = differences(&ground.below(), &ground.run(&["--via", "preload"]));
     let known = |name: &str| PRELOAD.iter().any(|(known, _)| *known == name);
-    let new: Vec<_> = found.iter().filter(|(name, ..)| !known(name)).collect();
+    let new: Vec<_> = found.iter().filter(|(name, _)| !known(name)).collect();
     assert!(new.is_empty(), "{} new differences: {new:#?}", new.len());
-    let gone: Vec<_> =
-        PRELOAD.iter().filter(|(name, _)| !found.iter().any(|(found, ..)| found == name)).collect();
+    let gone: Vec<_> = PRELOAD.iter().filter(|(name, _)| !found.contains_key(*name)).collect();
     assert!(gone.is_empty(), "no longer different: {gone:#?}");
 }

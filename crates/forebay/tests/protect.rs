@@ -176,9 +176,12 @@ fn an_export_may_ask_for_more_than_its_neighbours() {
     let ground = Ground::asking(&["open", "closed"], "closed=privacy");
     let node = &ground.node.addresses()[0];
     // Whoever names the one that asks for it, first or last or alone, is protected, with all that it does.
-    for (names, open) in
-        [(&["open"][..], true), (&["closed"], false), (&["open", "closed"], false), (&["closed", "open"], false)]
-    {
+    for (names, open) in [
+        (&["open"][..], true),
+        (&["closed"], false),
+        (&["open", "closed"], false),
+        (&["closed", "open"], false),
+    ] {
         let between = Between::start(node, nothing());
         let c = ground.client_of(names, &between.address, Protect::None, 30_000);
         for export in 0..names.len() as u16 {

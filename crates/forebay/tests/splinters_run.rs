@@ -220,7 +220,11 @@ fn what_is_submitted_is_refused_with_the_right_command() {
     std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let right = format!("sbatch --forebay={at},io-nodes=1 -N 2 job.sh");
     let script = format!("forebay run --at {at} -- … into the job's script");
-    refused(&["run", "--quiet", "--at", &at, "--", &text(&tool), "-N", "2", "job.sh"], 125, &[&right, &script]);
+    refused(
+        &["run", "--quiet", "--at", &at, "--", &text(&tool), "-N", "2", "job.sh"],
+        125,
+        &[&right, &script],
+    );
     refused(&["run", "--quiet", "--at", &at, "--", "salloc", "-N", "2"], 125, &["salloc … forebay run"]);
     refused(&["run", "--quiet", "--at", &at, "--", "nice", "qsub", "job.sh"], 125, &[&script]);
     assert!(!ran.exists(), "it was started");

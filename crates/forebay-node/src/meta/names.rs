@@ -2,7 +2,7 @@
 
 use super::{Call, DONE};
 use crate::fail::Outcome;
-use crate::path::{self, proc_name};
+use crate::path::proc_name;
 use forebay_wire::message::{Answer, Path, Target};
 use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
 use rustix::io::Errno;

@@ -176,11 +176,7 @@ impl Client {
     }
 
     /// As [`Client::over`], naming other exports than `x`, or none.
-    pub fn naming(
-        stream: Box<dyn Socket>,
-        session: SessionId,
-        exports: &[&str],
-    ) -> Result<Client, Response> {
+    pub fn naming(stream: Box<dyn Socket>, session: SessionId, exports: &[&str]) -> Result<Client, Response> {
         Client::introduce(stream, &SECRET, "job", session, forebay_wire::VERSION_MAX, false, "", exports)
     }
 
