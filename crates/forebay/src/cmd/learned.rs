@@ -24,7 +24,7 @@ use std::process::ExitCode;
     forebay learned --svg learned.svg\n  \
     forebay learned --json > learned.json          to keep it, or carry it elsewhere\n  \
     forebay learned learned.json\n  \
-    forebay learned import learned.json --arbiter http://10.0.0.1:7410 --secret-file secret\n  \
+    forebay learned import learned.json --arbiter https://arb:7410 --secret-file secret\n  \
     forebay learned reset 'write shared-strided 16K-64K medium' --secret-file secret\n  \
     forebay learned decisions\n  \
     forebay learned replay rewards.csv --default twins:window=1ms"

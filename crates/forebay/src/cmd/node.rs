@@ -33,7 +33,7 @@ const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
 Examples:
   (umask 077; openssl rand -hex 32 > secret)
   forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
-  forebay node --listen tcp:0.0.0.0:0 --export /mnt/pfs/scratch=scratch --secret-file secret --arbiter http://10.0.0.1:7410
+  forebay node --listen tcp:0.0.0.0:0 --export /mnt/pfs/scratch=scratch --secret-file secret --arbiter https://arb:7410
   forebay node --config /etc/forebay/node.toml
   forebay node --example-config > node.toml
   forebay node stats tcp:127.0.0.1:7411 --secret-file secret")]
@@ -83,7 +83,7 @@ pub(crate) struct NodeArgs {
     /// How many requests are at the storage at the same time [default: 16].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     dispatchers: Option<u16>,
-    /// Follow the arbiter at this address, `http://HOST:PORT`. May be repeated, or several separated
+    /// Follow the arbiter at this address, `https://HOST:PORT`. May be repeated, or several separated
     /// by commas: the node follows whichever of them leads.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     arbiter: Vec<String>,

@@ -42,7 +42,7 @@ Examples:
   forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
   forebay run --at /scratch --strict -- mpirun --host c1,c2,c3 -n 6 ./app
   forebay run --io-nodes 2 --io-hosts dedicated --at /scratch -- srun -n 64 ./app
-  forebay run --arbiter http://login1:7410 --secret-file secret --at /scratch -- mpirun -n 8 ./app
+  forebay run --arbiter https://login1:7410 --secret-file secret --at /scratch -- mpirun -n 8 ./app
 
 Environment:
   FOREBAY_ARBITER              the arbiter, if --arbiter and --io-nodes are not given
