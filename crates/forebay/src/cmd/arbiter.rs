@@ -70,7 +70,7 @@ impl ArbiterArgs {
             print!("{EXAMPLE}");
             return Ok(ExitCode::SUCCESS);
         }
-        super::service::begin(self.die_with_parent)?;
+        super::service::begin(self.die_with_parent, false)?;
         let config = self.configure()?;
         let stands_alone = !self.die_with_parent;
         forebay_arbiter::daemon::run(config, self.ha, |url| {

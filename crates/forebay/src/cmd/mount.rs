@@ -115,7 +115,7 @@ impl Mount {
                 }
             });
         }
-        super::service::begin(false)?;
+        super::service::begin(false, false)?;
         let announce = self.announce;
         match self.serve() {
             // Whoever started it in the background tells.

@@ -126,7 +126,7 @@ impl NodeArgs {
             print!("{}", forebay_node::config::EXAMPLE);
             return Ok(ExitCode::SUCCESS);
         }
-        super::service::begin(self.die_with_parent)?;
+        super::service::begin(self.die_with_parent, self.end_with_input)?;
         let config = self.configure()?;
         let told = Told {
             ready_file: self.ready_file,

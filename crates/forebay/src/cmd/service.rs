@@ -8,13 +8,13 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
-/// What every long-running process of Forebay does first.
-pub(super) fn begin(die_with_parent: bool) -> anyhow::Result<()> {
+/// What every long-running process of Forebay does first. `owned`: it belongs to a command, which ends it.
+pub(super) fn begin(die_with_parent: bool, owned: bool) -> anyhow::Result<()> {
     if die_with_parent {
         forebay_node::die_with_parent().context("cannot ask to end with the parent process")?;
     }
     // A service of its own tells its admin what happens; one that belongs to a command, what goes wrong.
-    let level = if die_with_parent { Level::WARN } else { Level::INFO };
+    let level = if die_with_parent || owned { Level::WARN } else { Level::INFO };
     let asked = std::env::var("FOREBAY_LOG").unwrap_or_default();
     let filter = match asked.trim() {
         "" => Targets::new().with_default(level),
