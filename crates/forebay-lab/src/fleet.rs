@@ -158,6 +158,7 @@ impl Drop for Fleet {
 pub(crate) struct Arbiter {
     process: Option<ArbiterProcess>,
     port: u16,
+    url: String,
     secret: String,
 }
 
@@ -184,7 +185,8 @@ impl Arbiter {
             nice: true,
             ..ArbiterSpec::default()
         })?;
-        Ok(Arbiter { process: Some(process), port, secret: fleet.launcher.secret().to_owned() })
+        let url = process.url().to_owned();
+        Ok(Arbiter { process: Some(process), port, url, secret: fleet.launcher.secret().to_owned() })
     }
 
     fn await_nodes(&self, count: usize) -> Result<()> {
@@ -204,7 +206,7 @@ impl Arbiter {
 
     /// The way to it.
     pub(crate) fn api(&self) -> Result<Api> {
-        Ok(Api::new(&format!("http://127.0.0.1:{}", self.port), Secret::from_hex(&self.secret))?)
+        Ok(Api::new(&self.url, Secret::from_hex(&self.secret))?)
     }
 
     /// Where it listens.

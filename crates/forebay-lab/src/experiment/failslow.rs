@@ -63,7 +63,7 @@ struct Seen {
 impl Experiment for Failslow {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let slow = Duration::from_secs(self.seconds * self.size.full_or(3, 1));
-        let pool = Pool::start(NODES)?;
+        let pool = Pool::start(NODES, None)?;
         let seen = watch(&pool, slow, progress)?;
         let mut found = judge(&seen);
         let lines: Vec<[String; 2]> =

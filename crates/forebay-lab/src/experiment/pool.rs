@@ -18,20 +18,28 @@ const SETTINGS: &str = "policy = \"static\"\n";
 pub(super) struct Pool {
     arbiter: Option<Arbiter>,
     port: u16,
+    settings: String,
     api: Api,
     fleet: Fleet,
     _data: RunDir,
 }
 
 impl Pool {
-    /// Starts them and waits until the arbiter knows all nodes.
-    pub(super) fn start(count: usize) -> Result<Pool> {
+    /// Starts them and waits until the arbiter knows all nodes. `tls`: it is spoken to by TLS, with this certificate
+    /// for 127.0.0.1 and its key.
+    pub(super) fn start(count: usize, tls: Option<&(PathBuf, PathBuf)>) -> Result<Pool> {
         let data = RunDir::in_memory()?;
         let port = Arbiter::free_port()?;
-        let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]");
-        let fleet = Fleet::listening(Transport::Tcp, data.path(), count, &settings)?;
-        let arbiter = Arbiter::start(&fleet, port, SETTINGS)?;
-        Ok(Pool { api: arbiter.api()?, arbiter: Some(arbiter), port, fleet, _data: data })
+        let mut settings = SETTINGS.to_owned();
+        if let Some((certificate, key)) = tls {
+            let (certificate, key) = (certificate.canonicalize()?, key.canonicalize()?);
+            settings += &format!("certificate = {certificate:?}\nkey = {key:?}\n");
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let of_nodes = format!("arbiters = [\"{scheme}://127.0.0.1:{port}\"]");
+        let fleet = Fleet::listening(Transport::Tcp, data.path(), count, &of_nodes)?;
+        let arbiter = Arbiter::start(&fleet, port, &settings)?;
+        Ok(Pool { api: arbiter.api()?, arbiter: Some(arbiter), port, settings, fleet, _data: data })
     }
 
     /// The nodes as the arbiter sees them.
@@ -63,7 +71,7 @@ impl Pool {
         if let Some(arbiter) = self.arbiter.take() {
             arbiter.kill();
         }
-        self.arbiter = Some(Arbiter::launch(&self.fleet, self.port, SETTINGS)?);
+        self.arbiter = Some(Arbiter::launch(&self.fleet, self.port, &self.settings)?);
         Ok(())
     }
 

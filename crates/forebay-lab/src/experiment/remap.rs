@@ -48,11 +48,13 @@ pub struct Remap {
     pub kill_arbiter: u32,
     /// Of the random choices.
     pub seed: u64,
+    /// The arbiter's certificate for 127.0.0.1 and its key; `FOREBAY_CA` names whose word counts.
+    pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Default for Remap {
     fn default() -> Remap {
-        Remap { size: Size::Small, seconds: None, kill_arbiter: 0, seed: 1 }
+        Remap { size: Size::Small, seconds: None, kill_arbiter: 0, seed: 1, tls: None }
     }
 }
 
@@ -195,7 +197,7 @@ impl Experiment for Remap {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let seconds = self.seconds.unwrap_or(self.size.full_or(60, 20));
         let pairs = (seconds / SEGMENT.as_secs()).max(1);
-        let mut pool = Pool::start(NODES)?;
+        let mut pool = Pool::start(NODES, self.tls.as_ref())?;
         let grant = pool.register("remap", None)?;
         pool.pin("remap", &[0, 1])?;
         let config = pool.client_config(&grant)?;

@@ -316,6 +316,12 @@ struct RemapArgs {
     /// Of the random choices.
     #[arg(long, value_name = "N", default_value_t = Remap::default().seed)]
     seed: u64,
+    /// The arbiter is spoken to by TLS: its certificate for 127.0.0.1. FOREBAY_CA names the authority's.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The certificate's key.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 /// One process of the job. Not for people.
@@ -365,8 +371,9 @@ impl Experiment {
             What::Announcers(a) => {
                 a.common.with(|size| Announcers { size, turns: a.turns, rounds: a.rounds })
             }
-            What::Remap(RemapArgs { common, seconds, kill_arbiter, seed }) => {
-                common.with(|size| Remap { size, seconds, kill_arbiter, seed })
+            What::Remap(RemapArgs { common, seconds, kill_arbiter, seed, certificate, key }) => {
+                let tls = certificate.zip(key);
+                common.with(|size| Remap { size, seconds, kill_arbiter, seed, tls })
             }
             What::RemapWorker(a) => {
                 RemapWorker { config: a.config, number: a.number }.run()?;
