@@ -125,7 +125,10 @@ impl<'a> Call<'a> {
         subject.and_then(|target| self.stat(&target).ok()).unwrap_or(answer)
     }
 
-    pub(crate) fn path<'p>(&'p self, path: &Path<'p>) -> Outcome<Checked<'p>> {
+    pub(crate) fn path<'p>(&self, path: &Path<'p>) -> Outcome<Checked<'p>>
+    where
+        'a: 'p,
+    {
         let reach = self.via.reach.get();
         path::check(reach.and_then(|r| r.export(&self.node.exports, path.export)), path)
     }
