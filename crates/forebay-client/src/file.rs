@@ -397,9 +397,10 @@ impl File {
         self.heard.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// It was opened elsewhere, since its node is gone: whether locks were held there that this process has to hear of.
-    pub(crate) fn left(&self, place: RemoteHandle) -> bool {
-        if let Some(common) = self.common() {
+    /// It was opened elsewhere: whether this process has to hear of locks that are lost. Those that were held there are if
+    /// that node is `gone`; where it lives, who shares the file may have locked it there just now, and has it still.
+    pub(crate) fn left(&self, place: RemoteHandle, gone: bool) -> bool {
+        if let Some(common) = self.common().filter(|_| gone) {
             common.left(place.handle);
         }
         self.hears_of_loss()
@@ -434,6 +435,14 @@ impl File {
     pub(crate) fn is_bound(&self) -> bool {
         let ties = self.ties();
         ties.locked || ties.nameless
+    }
+
+    /// It was to be locked another way, and another open file is in the way: what was held is released. If another process
+    /// that shares the file has locked it since that was said, it is not: what this one did not take it does not give up.
+    pub(crate) fn note_flock_refused(&self) {
+        if self.with_locks(|locks| locks.has_flock()).unwrap_or(true) {
+            self.note_flock(LockKind::Unlock);
+        }
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {

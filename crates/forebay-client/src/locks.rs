@@ -46,7 +46,7 @@ impl Client {
             Ok(()) if whole => file.note_flock(range.kind),
             Ok(()) => file.note_lock(owner, range),
             // The kernel releases what was to become another kind, and then does not give that.
-            Err(e) if whole && e.errno() == libc::EAGAIN => file.note_flock(LockKind::Unlock),
+            Err(e) if whole && e.errno() == libc::EAGAIN => file.note_flock_refused(),
             Err(_) => {}
         }
         changed

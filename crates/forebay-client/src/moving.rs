@@ -228,7 +228,7 @@ impl Client {
                     );
                     note_close(file, said);
                 }
-                if file.left(old) || lock_lost {
+                if file.left(old, !close) || lock_lost {
                     return Err(Error::LockLost(old.address.clone()));
                 }
             }

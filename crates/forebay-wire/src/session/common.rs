@@ -150,7 +150,7 @@ impl Common {
         self.flock.any() || self.ranges.any()
     }
 
-    /// A process has opened the file elsewhere, since its node is gone: the locks that were held there are lost.
+    /// A process has opened the file elsewhere, and its node is gone: the locks that were held there are lost.
     pub fn left(&self, place: u64) {
         if self.holds_at(place) {
             // First of all, so that nobody finds neither the locks nor their loss.

@@ -6,6 +6,7 @@ use forebay_types::Nanos;
 use forebay_wire::session::news::News;
 use forebay_wire::session::place::Moved;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 impl Client {
     pub(crate) fn ask_to_fork(&mut self) {
@@ -29,6 +30,7 @@ impl Client {
         self.shared = true;
         let mut nodes = self.nodes.clone();
         nodes.fork(self.forks);
+        self.share();
         let mut locks = self.locks.clone();
         locks.fork();
         let mut child = Client {
@@ -47,7 +49,10 @@ impl Client {
             next_id: 0,
             left: 2 + w.random.below(8),
             file: self.file,
-            owed: self.owed.clone(),
+            open: Rc::clone(&self.open),
+            hearing: self.hearing.clone(),
+            owed: 0,
+            sync: None,
             duties: Vec::new(),
             duty: None,
             forks: 0,
@@ -78,6 +83,24 @@ impl Client {
         w.let_go(self.index);
     }
 
+    /// Is killed.
+    pub(crate) fn die(&mut self, w: &mut World) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if let Some(c) = self.current.take() {
+            w.done[c.number].excused = true;
+        }
+        if let Doing::Connecting { link: Some(link), .. } = std::mem::replace(&mut self.doing, Doing::Nothing)
+        {
+            w.reset(link);
+        }
+        for known in std::mem::take(&mut self.links).into_values() {
+            w.reset(known.link);
+        }
+        w.let_go(self.index);
+    }
+
     /// What has become of the file that was to be opened on a node.
     pub(crate) fn moved(&mut self, w: &mut World, node: usize, moved: Moved, got: Option<(u64, u64)>) {
         let old = self.place;
@@ -90,7 +113,7 @@ impl Client {
                 if let Some(link) = left {
                     w.send(link, true, Frame::Close(w.now, old.handle, linger));
                 }
-                if lock_lost {
+                if self.left(old.handle, !close) || lock_lost {
                     return self.finish(w, Err(Failed::LockLost));
                 }
             }
