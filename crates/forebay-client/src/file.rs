@@ -397,11 +397,10 @@ impl File {
         self.heard.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// It was opened elsewhere: whether this process has to hear of locks that are lost. Those that were held there are if
-    /// that node is `gone`; where it lives, who shares the file may have locked it there just now, and has it still.
+    /// It was opened elsewhere, and that node is `gone` or not: whether this process has to hear of locks that are lost.
     pub(crate) fn left(&self, place: RemoteHandle, gone: bool) -> bool {
-        if let Some(common) = self.common().filter(|_| gone) {
-            common.left(place.handle);
+        if let Some(common) = self.common() {
+            common.left(place.handle, gone);
         }
         self.hears_of_loss()
     }

@@ -102,11 +102,10 @@ impl Client {
         self.open.together.get() && std::mem::replace(&mut self.hearing.losses, lost) != lost
     }
 
-    /// The file was opened elsewhere: whether this process has to hear of locks that are lost. Those that were held there
-    /// are if that node is `gone`.
+    /// The file was opened elsewhere, and that node is `gone` or not: whether this process has to hear of lost locks.
     pub(crate) fn left(&mut self, handle: u64, gone: bool) -> bool {
-        if gone && self.open.together.get() {
-            self.open.common.left(handle);
+        if self.open.together.get() {
+            self.open.common.left(handle, gone);
         }
         self.hears_of_loss()
     }
