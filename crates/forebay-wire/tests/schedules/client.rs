@@ -1,5 +1,6 @@
 //! A client: the session's client half, driven by events instead of sockets.
 
+use crate::kin::{Place, Purpose};
 use crate::node::{host_boot, incarnation};
 use crate::plan::Plan;
 use crate::together::{Believed, Hearing, Open, Sync, hosts};
@@ -21,38 +22,6 @@ use std::rc::Rc;
 
 const PING_AFTER: Nanos = Nanos::from_millis(500);
 pub(crate) const ESTALE: i32 = 116;
-
-#[derive(Clone, Copy)]
-pub(crate) enum Purpose {
-    Request,
-    Look,
-    Ask {
-        via: usize,
-        asked: Nanos,
-        about: Process,
-        age_ms: u32,
-    },
-    Map,
-    Adopt,
-    Open,
-    /// Ask whether the file is still open there, which could not be opened elsewhere for that reason.
-    Hold(i32),
-    /// Sync what that host has: first the file is opened there.
-    Duty {
-        id: u64,
-        host: HostBoot,
-    },
-}
-
-/// Where the file is open, by whom.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) node: usize,
-    pub(crate) handle: u64,
-    pub(crate) client: usize,
-    pub(crate) lost: bool,
-    pub(crate) nameless: bool,
-}
 
 pub(crate) enum Doing {
     Nothing,
@@ -378,6 +347,7 @@ impl Client {
                     Purpose::Map => Frame::Mapping(w.now),
                     Purpose::Adopt => Frame::Adopt(w.now, self.place.handle),
                     Purpose::Hold(_) => Frame::Holds(w.now, self.place.handle),
+                    Purpose::Leave { handle, linger, .. } => Frame::Close(w.now, handle, linger),
                     _ => Frame::Open(w.now, self.file),
                 };
                 w.send(link, true, frame);
@@ -422,6 +392,7 @@ impl Client {
             Purpose::Ask { via, asked, .. } => c.call.verdict(via, asked, Verdict::NoAnswer),
             Purpose::Open | Purpose::Adopt => c.call.step_failed(),
             Purpose::Map => self.news.answered(None, self.nodes.epoch(), |_| {}),
+            Purpose::Leave { handle, lock_lost, .. } => return self.has_left(w, handle, false, lock_lost),
             Purpose::Hold(errno) => {
                 let moved = Moving::new(self.at(w.now), self.shared).held(errno, false);
                 return self.moved(w, 0, moved, None);
@@ -566,6 +537,9 @@ impl Client {
                 }
                 let moved = moving.answered(said, w.now, &self.nodes, &mut self.locks);
                 self.moved(w, slot, moved, opened);
+            }
+            (Purpose::Leave { handle, lock_lost, .. }, Frame::Closed(known)) => {
+                self.has_left(w, handle, known, lock_lost);
             }
             (Purpose::Hold(errno), Frame::Held(holds)) => {
                 let moved = Moving::new(self.at(w.now), self.shared).held(errno, holds);

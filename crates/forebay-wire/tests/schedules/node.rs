@@ -286,8 +286,10 @@ impl World {
             Frame::Close(stamp, handle, linger) => {
                 self.observe(p, link, stamp);
                 let linger = linger.then_some(now + GRACE);
-                self.processes[p].share(session, |share, release| share.close(handle, linger, release));
+                let closed =
+                    self.processes[p].share(session, |share, release| share.close(handle, linger, release));
                 self.unlock(p, session);
+                self.send(link, false, Frame::Closed(closed.is_some()));
             }
             Frame::Mapping(stamp) => {
                 self.observe(p, link, stamp);

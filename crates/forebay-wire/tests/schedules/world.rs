@@ -170,6 +170,8 @@ pub(crate) enum Frame {
     /// The file and its handle.
     Opened(Option<(u64, u64)>),
     Held(bool),
+    /// Whether the handle was known.
+    Closed(bool),
     /// The version of the mapping.
     Mapped(u64),
     Known(Option<(bool, Fate)>),
