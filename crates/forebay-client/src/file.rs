@@ -397,10 +397,10 @@ impl File {
         self.heard.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// It was opened elsewhere, since its node is gone: whether locks were held there that this process has to hear of.
-    pub(crate) fn left(&self, place: RemoteHandle) -> bool {
+    /// It was opened elsewhere, and that node is `gone` or not: whether this process has to hear of locks that are lost.
+    pub(crate) fn left(&self, place: RemoteHandle, gone: bool) -> bool {
         if let Some(common) = self.common() {
-            common.left(place.handle);
+            common.left(place.handle, gone);
         }
         self.hears_of_loss()
     }
@@ -434,6 +434,14 @@ impl File {
     pub(crate) fn is_bound(&self) -> bool {
         let ties = self.ties();
         ties.locked || ties.nameless
+    }
+
+    /// It was to be locked another way, and another open file is in the way: what was held is released. If another process
+    /// that shares the file has locked it since that was said, it is not: what this one did not take it does not give up.
+    pub(crate) fn note_flock_refused(&self) {
+        if self.with_locks(|locks| locks.has_flock()).unwrap_or(true) {
+            self.note_flock(LockKind::Unlock);
+        }
     }
 
     pub(crate) fn note_flock(&self, kind: LockKind) {

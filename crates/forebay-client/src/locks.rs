@@ -1,12 +1,14 @@
 //! Locks: tried on the file's node, waited for by the caller, who learns of deadlocks here.
 
-use crate::call::TURN;
+use crate::call::{Body, On, Request, TURN};
 use crate::client::Client;
+use crate::counters::OpIndex;
 use crate::error::Error;
 use crate::file::File;
 use crate::sys;
 use forebay_types::Nanos;
-use forebay_wire::message::{Answer, LockKind, LockOwner, LockRange, LockRecord, Meta};
+use forebay_wire::message::{Answer, LockKind, LockOwner, LockRange, LockRecord, Meta, Target};
+use forebay_wire::session::locks::Locks;
 
 /// Somebody who has waited for so long tells the job's home node, and again after as long.
 const TELL_AFTER: Nanos = Nanos::from_millis(200);
@@ -46,10 +48,31 @@ impl Client {
             Ok(()) if whole => file.note_flock(range.kind),
             Ok(()) => file.note_lock(owner, range),
             // The kernel releases what was to become another kind, and then does not give that.
-            Err(e) if whole && e.errno() == libc::EAGAIN => file.note_flock(LockKind::Unlock),
+            Err(e) if whole && e.errno() == libc::EAGAIN => file.note_flock_refused(),
             Err(_) => {}
         }
         changed
+    }
+
+    /// Whether the node that has locks of this file has them still: who closes it without a further call is told, once.
+    pub fn still_locked(&self, file: &File) -> Result<(), Error> {
+        if !file.ties().locked {
+            return Ok(());
+        }
+        let (place, at) = self.at(file);
+        let op = Meta::Stat { target: Target::Handle(place.handle) };
+        let mut body = Vec::with_capacity(16);
+        op.encode(&mut body);
+        let request = Request::meta(&op, Body::Bytes(&body));
+        let gone = at.lost || self.nodes.is_down(at.node, sys::now());
+        let asked = || self.call(OpIndex::meta(&op), On::Node(at.node), request, None, |_, _, _| Ok(()));
+        match if gone { Err(Error::StaleHandle) } else { asked() } {
+            Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => {
+                let told = file.with_locks(Locks::lose).unwrap_or(true);
+                if told { Err(Error::LockLost(place.address.clone())) } else { Ok(()) }
+            }
+            other => other,
+        }
     }
 
     /// The lock in the way of `range`, and its owner's process id; `u32::MAX` where no process of the

@@ -219,6 +219,8 @@ impl Client {
         match (moved, handle) {
             (Moved::There { close, linger, lock_lost }, Some(handle)) => {
                 file.set_place(self.place(node, handle));
+                // Whether it lives, only its word says.
+                let mut known = false;
                 if close {
                     let said = self.exchange_as(
                         at.node,
@@ -226,9 +228,9 @@ impl Client {
                         call.deadline(),
                         linger,
                     );
-                    note_close(file, said);
+                    known = note_close(file, said);
                 }
-                if file.left(old) || lock_lost {
+                if file.left(old, !known) || lock_lost {
                     return Err(Error::LockLost(old.address.clone()));
                 }
             }
@@ -258,12 +260,12 @@ fn opened(header: &Header, body: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// A file was closed on a node that it has left. What that says of what was written is told later; if the node
-/// is gone, the handle is with it.
-fn note_close(file: &File, said: Result<(Process, Header, Vec<u8>), Failure>) {
-    if let Ok((_, header, _)) = said
-        && header.status.get() != 0
-        && !header.has(flag::STALE_HANDLE)
-    {
+/// is gone, the handle is with it. Whether it knew the file.
+fn note_close(file: &File, said: Result<(Process, Header, Vec<u8>), Failure>) -> bool {
+    let Ok((_, header, _)) = said else { return false };
+    let known = !header.has(flag::STALE_HANDLE);
+    if known && header.status.get() != 0 {
         file.note_late(i32::try_from(header.status.get()).unwrap_or(libc::EIO));
     }
+    known
 }

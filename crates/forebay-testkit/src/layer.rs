@@ -30,6 +30,8 @@ pub struct Layer {
     nodes: Vec<Node>,
     launcher: Launcher,
     lease_ms: u64,
+    /// Nodes serve any job that knows the secret.
+    any_job: bool,
     dir: RunDir,
 }
 
@@ -57,13 +59,39 @@ impl Layer {
 
     /// As [`Layer::start`], on Unix sockets if `unix`.
     pub fn start_on(count: usize, lease_ms: u64, options: &ClientOptions, unix: bool) -> Layer {
+        Layer::begin(count, lease_ms, options, unix, false)
+    }
+
+    /// On Unix sockets, and for any job: see [`Layer::job`].
+    pub fn start_for_any_job(count: usize, lease_ms: u64) -> Layer {
+        Layer::begin(count, lease_ms, &ClientOptions::default(), true, true)
+    }
+
+    /// The configuration of a job's clients, who reach the nodes there: for `FOREBAY_CONFIG`.
+    pub fn job(&self, name: &str, node: &str, deadline: Duration) -> PathBuf {
+        let node = node.parse().expect("an address");
+        let config = Config {
+            exports: vec![ExportMap { dir: AT.into(), export: self.exported(), local: None }],
+            deadline_ms: deadline.as_millis() as u64,
+            ..Config::new(name, self.launcher.secret(), vec![node])
+        };
+        let file = self.dir.path().join(format!("{name}.json"));
+        write_config(&file, &config).expect("the job's configuration");
+        file
+    }
+
+    fn exported(&self) -> String {
+        self.export().to_str().expect("UTF-8").to_owned()
+    }
+
+    fn begin(count: usize, lease_ms: u64, options: &ClientOptions, unix: bool, any_job: bool) -> Layer {
         let dir = RunDir::create(&std::env::temp_dir()).expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("an export");
         let other = std::env::var_os("FOREBAY_LIBRARY").map(|other| std::fs::read(other).expect("a library"));
         std::fs::write(dir.path().join("libforebay.so"), other.as_deref().unwrap_or(PRELOAD))
             .expect("the library");
         let launcher = Launcher::new(&program(), dir.path(), Log::Here).expect("a secret");
-        let mut layer = Layer { nodes: Vec::new(), launcher, lease_ms, dir };
+        let mut layer = Layer { nodes: Vec::new(), launcher, lease_ms, any_job, dir };
         for n in 0..count {
             let socket = layer.dir.path().join(format!("n{n}"));
             let listen = if unix { format!("unix:{}", socket.display()) } else { "tcp:127.0.0.1:0".into() };
@@ -79,9 +107,8 @@ impl Layer {
         let own = || self.nodes.iter().map(|n| n.listen.clone()).collect();
         let nodes: Vec<String> = options.through.clone().unwrap_or_else(own);
         let nodes = nodes.iter().map(|a| a.parse().expect("an address")).collect();
-        let export = self.export().to_str().expect("UTF-8").to_owned();
         let config = Config {
-            exports: vec![ExportMap { dir: AT.into(), export, local: Some(self.export()) }],
+            exports: vec![ExportMap { dir: AT.into(), export: self.exported(), local: Some(self.export()) }],
             deadline_ms: options.deadline.as_millis() as u64,
             fallback: if options.direct { Fallback::Direct } else { Fallback::Error },
             ..Config::new(JOB, self.launcher.secret(), nodes)
@@ -158,13 +185,12 @@ impl Layer {
             more: [
                 "--drain-timeout",
                 &self.nodes[n].drain_seconds.to_string(),
-                "--job",
-                JOB,
                 "--lease-ms",
                 &self.lease_ms.to_string(),
             ]
-            .map(text)
             .into_iter()
+            .chain(["--job", JOB].into_iter().filter(|_| !self.any_job))
+            .map(text)
             .chain(config)
             .collect(),
         };

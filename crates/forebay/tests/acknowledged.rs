@@ -258,12 +258,9 @@ fn a_program_keeps_what_it_inherited_however_late() {
     assert_eq!(program(&layer, 0, &["spawned", AT]).finish().trim(), "4 0 kept");
 }
 
-/// Locks, changes of the directory, and files that one thread closes while another reads: they take no memory
-/// of the client, and leave nothing on the node. `FOREBAY_CHANGES`: how many of each, instead of 100,000 (and of
-/// closes, which take longer, 2,000).
-#[test]
-fn nothing_is_left_over_by_locks_and_closes() {
-    let asked = |usual| setting("FOREBAY_CHANGES", usual);
+/// Takes no memory of the client, and leaves nothing on the node. `FOREBAY_CHANGES`: how many, instead of `usual`.
+fn nothing_is_left_over_by(what: &str, usual: u64) {
+    let count = setting("FOREBAY_CHANGES", usual);
     let layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
     // Its own memory: a ledger has one size for ever, of which more and more is used at first.
     let resident = || {
@@ -271,17 +268,31 @@ fn nothing_is_left_over_by_locks_and_closes() {
         let own = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).expect("its own memory");
         own.trim().trim_end_matches(" kB").parse::<i64>().expect("a number")
     };
-    for (what, count) in [("changes", asked(100_000)), ("moves", asked(100_000)), ("closes", asked(2_000))] {
-        // The node's own memory has settled by then.
-        program(&layer, 0, &[what, AT, &(count / 20).to_string()]).finish_saying();
-        let before = resident();
-        let mut changer = program(&layer, 0, &[what, AT, &count.to_string()]);
-        let grown: i64 = changer.receive().parse().expect("a number");
-        println!("{count} {what}: {grown} KiB in the client, {} on the node", resident() - before);
-        assert!(grown < 1024, "{count} {what} took {grown} KiB");
-        let open = layer.open_files(0);
-        assert!(what != "closes" || open <= 1, "{open} files are open on the node, all were closed");
-        changer.finish();
-        assert!(resident() - before < 1024, "{count} {what} took {} KiB of the node", resident() - before);
-    }
+    // The node's own memory has settled by then.
+    program(&layer, 0, &[what, AT, &(count / 20).to_string()]).finish_saying();
+    let before = resident();
+    let mut changer = program(&layer, 0, &[what, AT, &count.to_string()]);
+    let grown: i64 = changer.receive().parse().expect("a number");
+    println!("{count} {what}: {grown} KiB in the client, {} on the node", resident() - before);
+    assert!(grown < 1024, "{count} {what} took {grown} KiB");
+    let open = layer.open_files(0);
+    assert!(what != "closes" || open <= 1, "{open} files are open on the node, all were closed");
+    changer.finish();
+    assert!(resident() - before < 1024, "{count} {what} took {} KiB of the node", resident() - before);
+}
+
+#[test]
+fn nothing_is_left_over_by_locks() {
+    nothing_is_left_over_by("changes", 100_000);
+}
+
+#[test]
+fn nothing_is_left_over_by_changes_of_the_directory() {
+    nothing_is_left_over_by("moves", 100_000);
+}
+
+/// Of files that one thread closes while another reads.
+#[test]
+fn nothing_is_left_over_by_closes() {
+    nothing_is_left_over_by("closes", 2_000);
 }

@@ -372,6 +372,7 @@ fn under_the_mount() {
     type Talk<'a> = &'a [(&'a str, &'a str)];
     let cases: &[(Talk<'_>, Talk<'_>)] = &[
         (&[open, ("flock 0 6", "0 0")], told),
+        (&[open, ("flock 0 6", "0 0")], &[("close 0", TOLD)]),
         (&[open, ("ofd 0 1 0 10", "0 0")], told),
         (&[open, ("lock 0 1 0 10", "0 0")], told),
         (&[open, ("fork", "0 0"), ("child flock 0 6", "0 0")], told),

@@ -66,6 +66,26 @@ fn no_call_fails_while_somebody_works_on_it() {
     a.finish();
 }
 
+/// The same with a single node, to which the client comes back: it has the call still.
+#[test]
+fn no_call_fails_that_its_node_works_on() {
+    let mut layer = Layer::start(1, LEASE_MS, &ClientOptions::default());
+    layer.configure(0, "slow-storage = \"slow\"\n");
+    let proxy = Proxy::steady(layer.address(0));
+    let through = Some(vec![format!("tcp:{}", proxy.address)]);
+    layer.reconfigure(&ClientOptions { through, ..ClientOptions::default() });
+    let mut a = driver(&layer, 0);
+    assert_eq!(a.ask("open 0 log 1090"), "0 0");
+    layer.slow("slow", 8000);
+    a.send("say 0 once");
+    std::thread::sleep(Duration::from_millis(400));
+    proxy.cut();
+    proxy.refuse(false);
+    assert_eq!(a.receive(), "4 0");
+    assert_eq!(std::fs::read_to_string(layer.export().join("log")).expect("the log"), "once");
+    a.finish();
+}
+
 /// A node is killed with a write in its socket: how long until that is answered by another one. First with a
 /// node on its host to say that it is dead, then with none.
 #[test]

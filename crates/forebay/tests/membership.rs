@@ -283,6 +283,35 @@ fn nodes_that_cannot_be_reached_are_not_tried_first() {
     assert!(came.is_err(), "a process tried the node that cannot be reached: {came:?}");
 }
 
+/// The same from outside: a node that takes connections and says nothing, and whose absence the arbiter has noticed.
+#[test]
+fn new_processes_do_not_wait_for_a_node_that_stands_still() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    // All processes would go to the same node first.
+    let mut run = run(&site, arbiter.url(), &format!("export OMPI_COMM_WORLD_RANK=0; {STEPS}"));
+    steps(&site, &mut run, 1);
+    let first = configured(&site).swap_remove(0);
+    let still = nodes.iter().find(|n| n.addresses()[0].to_string() == first).expect("one of them");
+    still.process.freeze().expect("it runs");
+    until(PATIENCE, "the arbiter does not notice", || {
+        let admitted = |n: &forebay_control::view::NodeView| n.state == NodeState::Admitted;
+        (site.nodes(arbiter.url())?.iter().filter(|n| admitted(n)).count() == 1).then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let before = took(&site).len();
+    forebay_testkit::ends_within_a_second("a new process", || {
+        steps(&site, &mut run, 1);
+        Duration::from_millis(*took(&site).last().expect("a step"))
+    });
+    println!("new processes beside a node that stands still: {:?} ms", &took(&site)[before..]);
+    still.process.thaw().expect("it is stopped");
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+}
+
 #[test]
 fn a_job_outlives_a_stopped_forebay_run() {
     let site = Site::new();

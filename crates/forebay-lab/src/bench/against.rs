@@ -1,6 +1,6 @@
 //! Two builds of Forebay against each other, interleaved in one run.
 
-use super::path::{Case, Kind, PathBench, all_cpus, cases, measure, pin};
+use super::path::{Case, Kind, PathBench, all_cpus, measure, pin};
 use super::{number, word};
 use crate::Progress;
 use crate::machine::program;
@@ -64,7 +64,7 @@ impl Against {
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<AgainstRow>> {
         let (new, dir) = (program()?, RunDir::create(&self.path.dir)?);
         let builds = [&self.old, &new];
-        let cases = cases(self.path.quick);
+        let cases = self.path.cases();
         let repeat = self.path.repeat.max(1);
         progress.begin(cases.len() * repeat * 2);
         let mut rows = Vec::new();

@@ -39,6 +39,8 @@ pub struct PathBench {
     pub protect: Protect,
     /// A tenth of the work: to see that it runs.
     pub quick: bool,
+    /// Only rows whose name has this in it.
+    pub only: String,
 }
 
 impl Default for PathBench {
@@ -49,6 +51,7 @@ impl Default for PathBench {
             transport: Transport::Tcp,
             protect: Protect::None,
             quick: false,
+            only: String::new(),
         }
     }
 }
@@ -124,7 +127,7 @@ impl Kind {
     }
 }
 
-pub(super) fn cases(quick: bool) -> Vec<Case> {
+fn cases(quick: bool) -> Vec<Case> {
     let n = |full: usize| if quick { (full / 10).max(20) } else { full };
     let case = |what, op, size, processes, count, kind| Case {
         what,
@@ -181,10 +184,17 @@ struct Ground {
 }
 
 impl PathBench {
+    /// What is to be measured.
+    pub(super) fn cases(&self) -> Vec<Case> {
+        let mut cases = cases(self.quick);
+        cases.retain(|case| case.what.contains(&self.only));
+        cases
+    }
+
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
         let ground = Ground::new(&self.dir, self.transport, self.protect)?;
-        let cases = cases(self.quick);
+        let cases = self.cases();
         let repeat = self.repeat.max(1);
         progress.begin(cases.len() * repeat * WAYS.len());
         let mut rows = Vec::new();

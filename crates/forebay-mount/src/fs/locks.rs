@@ -389,9 +389,11 @@ impl Fs {
     /// A descriptor was closed: the process loses its locks on the file.
     pub(super) fn locks_at_close(&self, node: u64, fh: u64, owner: u64) -> Outcome<()> {
         self.drop_locks(node, owner)?;
-        let flocked = self.handles.get(fh).is_ok_and(|open| open.held.flocked.load(Ordering::Relaxed));
-        self.locks.closed(node, fh, flocked);
-        Ok(())
+        let flocked = self.handles.get(fh).ok().filter(|open| open.held.flocked.load(Ordering::Relaxed));
+        self.locks.closed(node, fh, flocked.is_some());
+        // What it had locked as a whole is released with its last descriptor, of which nobody hears: but it is said now if
+        // that was lost before.
+        flocked.map_or(Ok(()), |open| self.client.still_locked(&open.held.file).map_err(errno))
     }
 
     /// The kernel's last use of an open file is over: so is that of owners that only had this one.

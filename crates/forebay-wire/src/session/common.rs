@@ -150,9 +150,10 @@ impl Common {
         self.flock.any() || self.ranges.any()
     }
 
-    /// A process has opened the file elsewhere, since its node is gone: the locks that were held there are lost.
-    pub fn left(&self, place: u64) {
-        if self.holds_at(place) {
+    /// A process has opened the file elsewhere. If its node is `gone`, the locks that were held there are lost; where it
+    /// lives, another process may have locked the file there just now, and has it still.
+    pub fn left(&self, place: u64, gone: bool) {
+        if gone && self.holds_at(place) {
             // First of all, so that nobody finds neither the locks nor their loss.
             self.lost.fetch_add(1, SeqCst);
             self.flock.remove(place);
@@ -204,16 +205,18 @@ mod tests {
         let c = Common::default();
         c.note_flock(7, true);
         assert!(c.holds_at(7) && !c.holds_at(8) && c.holds());
-        c.left(8);
+        c.left(8, true);
         assert_eq!(c.lost(), 0, "it was held elsewhere");
-        c.left(7);
-        c.left(7);
+        c.left(7, false);
+        assert!(c.lost() == 0 && c.holds_at(7), "its node lives");
+        c.left(7, true);
+        c.left(7, true);
         assert_eq!((c.lost(), c.told()), (1, 0));
         assert!(!c.holds());
         c.note_told(1);
         c.note_flock(9, true);
         c.note_flock(9, false);
-        c.left(9);
+        c.left(9, true);
         assert_eq!((c.lost(), c.told()), (1, 1), "it was released");
     }
 
@@ -240,7 +243,7 @@ mod tests {
         let c = Common::default();
         (1..=5).for_each(|place| c.note_flock(place, true));
         assert!(c.holds_at(77));
-        c.left(77);
+        c.left(77, true);
         assert_eq!(c.lost(), 1);
     }
 }

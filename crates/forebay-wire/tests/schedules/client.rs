@@ -1,7 +1,9 @@
 //! A client: the session's client half, driven by events instead of sockets.
 
+use crate::kin::{Place, Purpose};
 use crate::node::{host_boot, incarnation};
 use crate::plan::Plan;
+use crate::together::{Believed, Hearing, Open, Sync, hosts};
 use crate::world::{
     DEADLINE, Done, Event, Failed, Frame, LEASE, NAMES, Op, REGISTERS, Reply, Request, Stamp, World,
 };
@@ -9,48 +11,17 @@ use forebay_types::{Epoch, Nanos};
 use forebay_wire::hello::HostBoot;
 use forebay_wire::message::{LockKind, LockOwner, LockRange};
 use forebay_wire::session::call::{Bound, Call, FileAt, Kind, Process, Step, Verdict, Why};
-use forebay_wire::session::duty::{self, Duty};
+use forebay_wire::session::duty::Duty;
 use forebay_wire::session::locks::Locks;
 use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
 use forebay_wire::session::place::{Adopted, Moving, Said, Ties};
 use forebay_wire::session::wait::{self, Patience, Wait};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 const PING_AFTER: Nanos = Nanos::from_millis(500);
 pub(crate) const ESTALE: i32 = 116;
-
-#[derive(Clone, Copy)]
-pub(crate) enum Purpose {
-    Request,
-    Look,
-    Ask {
-        via: usize,
-        asked: Nanos,
-        about: Process,
-        age_ms: u32,
-    },
-    Map,
-    Adopt,
-    Open,
-    /// Ask whether the file is still open there, which could not be opened elsewhere for that reason.
-    Hold(i32),
-    /// Sync what that host has: first the file is opened there.
-    Duty {
-        id: u64,
-        host: HostBoot,
-    },
-}
-
-/// Where the file is open, by whom.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) node: usize,
-    pub(crate) handle: u64,
-    pub(crate) client: usize,
-    pub(crate) lost: bool,
-    pub(crate) nameless: bool,
-}
 
 pub(crate) enum Doing {
     Nothing,
@@ -67,11 +38,12 @@ pub(crate) struct Known {
 }
 
 pub(crate) struct Current {
-    call: Call,
-    number: usize,
-    op: Op,
+    pub(crate) call: Call,
+    pub(crate) number: usize,
+    pub(crate) op: Op,
     /// How often the lock had changed hands when the call began.
     turns: u64,
+    pub(crate) believed: Option<Believed>,
 }
 
 pub(crate) struct Client {
@@ -93,8 +65,13 @@ pub(crate) struct Client {
     pub(crate) left: u64,
     /// The file it has open.
     pub(crate) file: Option<u64>,
-    /// Hosts that have what was not synced, and those that a sync under way is yet to ask.
-    pub(crate) owed: BTreeSet<[u8; 16]>,
+    /// The open file, and what this process has heard of its locks.
+    pub(crate) open: Rc<Open>,
+    pub(crate) hearing: Hearing,
+    /// Hosts that have what was not synced, as far as nobody else knows; what a sync under way is about; and those that it
+    /// is yet to ask.
+    pub(crate) owed: u64,
+    pub(crate) sync: Option<Sync>,
     pub(crate) duties: Vec<HostBoot>,
     pub(crate) duty: Option<Duty>,
     pub(crate) forks: usize,
@@ -122,7 +99,10 @@ impl Client {
             next_id: 0,
             left: 6 + w.random.below(20),
             file: None,
-            owed: BTreeSet::new(),
+            open: Open::new(w),
+            hearing: Hearing::default(),
+            owed: 0,
+            sync: None,
             duties: Vec::new(),
             duty: None,
             forks: 0,
@@ -137,7 +117,7 @@ impl Client {
     /// The file, as a call is to know of it.
     pub(crate) fn at(&self, now: Nanos) -> FileAt {
         let Place { node, client, lost, nameless, .. } = self.place;
-        let ties = Ties { locked: !self.locks.is_empty(), nameless, shared: self.shared };
+        let ties = Ties { locked: self.is_locked(), nameless, shared: self.shared };
         FileAt::new(node, client == self.index, lost, ties, &self.nodes, now)
     }
 
@@ -168,13 +148,15 @@ impl Client {
     fn begin_op(&mut self, w: &mut World) {
         let Some(left) = self.left.checked_sub(1).filter(|_| !self.ended) else { return };
         self.left = left;
-        let op = match w.random.below(13) {
+        let op = match w.random.below(15) {
             10..12 => Op::Sync,
             12 if w.random.one_in(3) => Op::Replace,
             0..4 | 12 => Op::Write(w.random.below(REGISTERS)),
             4..6 => Op::Append,
             6 => Op::Mkdir(w.random.below(NAMES)),
             7 => Op::Rmdir(w.random.below(NAMES)),
+            13.. if self.believes().is_some() => Op::Funlock,
+            13.. => Op::Flock,
             _ if self.locked.is_some() => Op::Unlock,
             _ => Op::Lock,
         };
@@ -187,6 +169,7 @@ impl Client {
         w.done.push(Done {
             op,
             client: self.index,
+            open: self.open.id,
             begun: w.now,
             ended: None,
             excused: false,
@@ -195,10 +178,16 @@ impl Client {
             on: Vec::new(),
             synced: false,
             told: false,
+            covered: false,
         });
         self.next_id += 1;
         let call = Call::new(self.next_id, kind, w.now, DEADLINE);
-        self.current = Some(Current { call, number, op, turns: w.lock_turns });
+        let believed = self.begins(w, op);
+        self.current = Some(Current { call, number, op, turns: w.lock_turns, believed });
+        if !op.is_of_names() && self.hears_of_loss() {
+            w.totals.heard += 1;
+            return self.finish(w, Err(Failed::LockLost));
+        }
         self.go(w);
     }
 
@@ -210,6 +199,7 @@ impl Client {
             let what = format!("Locks: call {} went well, though its lock was another's meanwhile", c.number);
             w.break_promise(what);
         }
+        self.ends(w, &c, result);
         match (c.op, result) {
             (Op::Lock, Ok(_)) => {
                 self.note_lock(LockKind::Write);
@@ -226,6 +216,7 @@ impl Client {
             // The program opens the file that is there now, and has it open nowhere yet.
             self.place = Place { client: self.index, lost: true, nameless: false, ..self.place };
             (self.file, self.locked, self.locks, self.shared) = (None, None, Locks::default(), false);
+            self.open_anew(w);
         }
         w.finish(c.number, result);
         if c.op == Op::Sync {
@@ -234,34 +225,6 @@ impl Client {
         self.end_if_asked(w);
         let pause = w.random.skewed(Nanos::from_secs(4));
         self.arm(w, w.now + pause);
-    }
-
-    /// What the sync under way still needs, after the node that it was sent to.
-    fn discharge(&mut self, w: &mut World) {
-        let Some(c) = &self.current else { return };
-        let deadline = c.call.deadline();
-        if self.duty.is_none() {
-            let Some(host) = self.duties.pop() else { return self.finish(w, Ok([0; 4])) };
-            self.duty = Some(Duty::new(host, w.now, deadline));
-        }
-        let Some(duty) = &mut self.duty else { return };
-        let host = duty.host;
-        match duty.next(w.now, &self.nodes) {
-            duty::Step::Through(slot) => {
-                self.next_id += 1;
-                let id = self.next_id;
-                self.begin(w, slot, Purpose::Duty { id, host });
-            }
-            duty::Step::Nap(until) => {
-                self.doing = Doing::Napping;
-                self.arm(w, until);
-            }
-            duty::Step::Unsynced => {
-                self.duty = None;
-                self.duties.clear();
-                self.finish(w, Err(Failed::Unsynced));
-            }
-        }
     }
 
     pub(crate) fn go(&mut self, w: &mut World) {
@@ -293,7 +256,7 @@ impl Client {
             Step::Done { by, errno, values } => {
                 w.totals.settled += 1;
                 if !c.op.is_of_names() {
-                    self.owed.insert(by.host.0);
+                    self.mark_unsynced(by.host);
                 }
                 self.finish(w, if errno == 0 { Ok(values) } else { Err(Failed::Refused(errno)) });
             }
@@ -384,6 +347,7 @@ impl Client {
                     Purpose::Map => Frame::Mapping(w.now),
                     Purpose::Adopt => Frame::Adopt(w.now, self.place.handle),
                     Purpose::Hold(_) => Frame::Holds(w.now, self.place.handle),
+                    Purpose::Leave { handle, linger, .. } => Frame::Close(w.now, handle, linger),
                     _ => Frame::Open(w.now, self.file),
                 };
                 w.send(link, true, frame);
@@ -428,6 +392,7 @@ impl Client {
             Purpose::Ask { via, asked, .. } => c.call.verdict(via, asked, Verdict::NoAnswer),
             Purpose::Open | Purpose::Adopt => c.call.step_failed(),
             Purpose::Map => self.news.answered(None, self.nodes.epoch(), |_| {}),
+            Purpose::Leave { handle, lock_lost, .. } => return self.has_left(w, handle, false, lock_lost),
             Purpose::Hold(errno) => {
                 let moved = Moving::new(self.at(w.now), self.shared).held(errno, false);
                 return self.moved(w, 0, moved, None);
@@ -512,13 +477,13 @@ impl Client {
                 Reply::Ok(values) => {
                     let host = self.links.get(&slot).map(|k| k.process.host);
                     if c.op == Op::Sync {
-                        let owed = std::mem::take(&mut self.owed);
-                        self.duties = owed.into_iter().map(HostBoot).filter(|h| Some(*h) != host).collect();
+                        let owed = self.sync.as_ref().map_or(0, |sync| sync.hosts);
+                        self.duties = hosts(owed).filter(|h| Some(*h) != host).collect();
                         self.doing = Doing::Nothing;
                         return self.discharge(w);
                     }
                     if !c.op.is_of_names() {
-                        self.owed.extend(host.map(|h| h.0));
+                        host.into_iter().for_each(|host| self.mark_unsynced(host));
                     }
                     self.finish(w, Ok(values));
                 }
@@ -567,8 +532,14 @@ impl Client {
             (Purpose::Open, Frame::Opened(opened)) => {
                 let said = opened.map_or(Said::Refused(ESTALE), |_| Said::Opened);
                 let moving = Moving::new(self.at(w.now), self.shared);
+                if self.open.together.get() {
+                    self.locks.leave_own();
+                }
                 let moved = moving.answered(said, w.now, &self.nodes, &mut self.locks);
                 self.moved(w, slot, moved, opened);
+            }
+            (Purpose::Leave { handle, lock_lost, .. }, Frame::Closed(known)) => {
+                self.has_left(w, handle, known, lock_lost);
             }
             (Purpose::Hold(errno), Frame::Held(holds)) => {
                 let moved = Moving::new(self.at(w.now), self.shared).held(errno, holds);

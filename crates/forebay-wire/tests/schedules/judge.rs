@@ -20,7 +20,7 @@ impl World {
         match result {
             Ok(_) => {
                 self.totals.answered += 1;
-                if done.applied == 0 && !matches!(done.op, Op::Lock | Op::Unlock) {
+                if done.applied == 0 && !done.op.is_of_locks() {
                     self.break_promise(format!("call {number} {:?} is answered and not done", done.op));
                 }
             }
@@ -42,15 +42,18 @@ impl World {
         }
     }
 
-    /// A sync of a client has ended: what it was told before that is durable, or it is told now.
+    /// A sync has ended: what those who share the open file were told before it is durable, or it is told now.
     pub(crate) fn check_durable(&mut self, number: usize, result: Result<[u64; 4], Failed>) {
-        let (client, begun) = (self.done[number].client, self.done[number].begun);
-        let mut lost = None;
+        let (client, open, begun) =
+            (self.done[number].client, self.done[number].open, self.done[number].begun);
+        let (mut lost, mut others) = (None, false);
         for (i, d) in self.done.iter_mut().enumerate() {
             let acknowledged = matches!(d.ended, Some((at, Ok(_))) if at <= begun);
-            if d.client != client || !matches!(d.op, Op::Write(_) | Op::Append) || !acknowledged {
+            if d.open != open || !matches!(d.op, Op::Write(_) | Op::Append) || !acknowledged {
                 continue;
             }
+            others |= d.client != client && !d.covered;
+            d.covered |= result.is_ok();
             match result {
                 Ok(_) if !d.synced && !d.told => lost = Some(i),
                 Err(Failed::Unsynced | Failed::Stale) => d.told = true,
@@ -58,6 +61,7 @@ impl World {
             }
         }
         self.totals.synced += u64::from(result.is_ok());
+        self.totals.covered += u64::from(result.is_ok() && others);
         self.totals.unsynced += u64::from(result == Err(Failed::Unsynced));
         if let Some(i) = lost {
             self.break_promise(format!(
@@ -106,6 +110,14 @@ impl World {
                     self.lock_turns += u64::from(held.is_none());
                 }
             },
+            Op::Flock => match self.flock {
+                Some(held) if held != (process, request.handle) => return Err(11),
+                held => {
+                    self.flock = Some((process, request.handle));
+                    self.flock_turns += u64::from(held.is_none());
+                }
+            },
+            Op::Funlock => self.flock = self.flock.filter(|held| *held != (process, request.handle)),
             Op::Unlock => {
                 if self.lock == Some((process, self.done[number].client)) {
                     self.lock = None;
@@ -121,7 +133,7 @@ impl World {
                 "Order: call {number} {op:?} was carried out twice, and it was known"
             ));
         }
-        let once = !matches!(op, Op::Write(_) | Op::Lock | Op::Unlock | Op::Sync);
+        let once = !matches!(op, Op::Write(_) | Op::Sync) && !op.is_of_locks();
         if once && times > 1 {
             self.break_promise(format!("Once: call {number} {op:?} was carried out twice"));
         }
@@ -159,7 +171,8 @@ impl World {
             };
             let times = d.applied;
             let right = match (d.op, result) {
-                (Op::Lock | Op::Unlock | Op::Sync, _) => true,
+                (Op::Sync, _) => true,
+                (op, _) if op.is_of_locks() => true,
                 (Op::Write(_), Ok(_)) => times > 0,
                 (_, Ok(_)) => times == 1,
                 (_, Err(Failed::Refused(_))) => times == 0,

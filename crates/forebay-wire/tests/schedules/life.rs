@@ -1,5 +1,6 @@
 //! The end of sessions and of nodes that drain, and what outlives a session for those who inherited from it.
 
+use crate::node::Opened;
 use crate::world::{Event, Lifeline, World};
 use forebay_types::Nanos;
 use forebay_wire::session::presence::{Drain, GRACE, Left, Step, may_close};
@@ -35,8 +36,8 @@ impl World {
     /// Whether a draining node waits for a client that says nothing.
     fn holds_on(&self, p: usize, session: usize) -> bool {
         let held = &self.processes[p].sessions[session];
-        let nameless = held.share.all().any(|file| *file != self.file);
-        held.busy() || nameless || self.lock == Some((p, held.client))
+        let bound = |(file, handle): &Opened| *file != self.file || self.flock == Some((p, *handle));
+        held.busy() || held.share.all().any(bound) || self.lock == Some((p, held.client))
     }
 
     pub(crate) fn drain(&mut self, p: usize) {

@@ -13,6 +13,7 @@ mod life;
 mod net;
 mod node;
 mod plan;
+mod together;
 mod world;
 
 use plan::Plan;
@@ -81,6 +82,12 @@ fn promises_hold_in_every_schedule() {
     // A test that breaks nothing proves nothing.
     assert!(totals.answered > 3 * count && totals.moved > 0 && totals.unknown > 0 && totals.settled > 0);
     assert!(
-        totals.told > 0 && totals.remapped > 0 && totals.adopted > 0 && totals.kept > 0 && totals.stale > 0
+        totals.told > 0
+            && totals.heard > 0
+            && totals.covered > 0
+            && totals.remapped > 0
+            && totals.adopted > 0
+            && totals.kept > 0
+            && totals.stale > 0
     );
 }

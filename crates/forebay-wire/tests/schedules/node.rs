@@ -14,6 +14,9 @@ use forebay_wire::session::writes::{Turn, Writes};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
+/// A file, and the handle that it is open as.
+pub(crate) type Opened = (u64, u64);
+
 /// The same order every time.
 pub(crate) type Hasher = BuildHasherDefault<DefaultHasher>;
 
@@ -36,7 +39,7 @@ pub(crate) struct Session {
     replies: Replies,
     running: u32,
     writes: Writes,
-    pub(crate) share: Share<u64, Hasher>,
+    pub(crate) share: Share<Opened, Hasher>,
     pub(crate) presence: Presence,
     pub(crate) gone: bool,
 }
@@ -82,7 +85,7 @@ pub(crate) struct Process {
     ledger: Ledger<Vec<Entry>>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) current: BTreeMap<usize, usize>,
-    files: Files<u64, Hasher>,
+    pub(crate) files: Files<Opened, Hasher>,
     pub(crate) desks: BTreeMap<usize, Desk>,
     pub(crate) calls: BTreeMap<u64, Call>,
     next_call: u64,
@@ -136,7 +139,7 @@ impl Process {
     pub(crate) fn share<T>(
         &mut self,
         session: usize,
-        change: impl FnOnce(&mut Share<u64, Hasher>, &dyn Fn(u64, Option<Nanos>) -> Option<u64>) -> T,
+        change: impl FnOnce(&mut Share<Opened, Hasher>, &dyn Fn(u64, Option<Nanos>) -> Option<Opened>) -> T,
     ) -> T {
         let files = std::cell::RefCell::new(&mut self.files);
         change(&mut self.sessions[session].share, &|handle, linger| {
@@ -258,10 +261,10 @@ impl World {
                 let found = Some(self.file).filter(|file| wanted.is_none_or(|w| w == *file));
                 let opened = found.filter(|_| !self.processes[p].sessions[session].gone).map(|file| {
                     self.handles += 1;
-                    let process = &mut self.processes[p];
-                    process.files.enter(self.handles, file);
-                    process.sessions[session].share.enter(self.handles, file);
-                    (file, self.handles)
+                    let (process, opened) = (&mut self.processes[p], (file, self.handles));
+                    process.files.enter(self.handles, opened);
+                    process.sessions[session].share.enter(self.handles, opened);
+                    opened
                 });
                 self.send(link, false, Frame::Opened(opened));
             }
@@ -273,7 +276,7 @@ impl World {
                 if let Some(file) = file {
                     share.enter(handle, file);
                 }
-                self.send(link, false, Frame::Opened(file.map(|file| (file, handle))));
+                self.send(link, false, Frame::Opened(file));
             }
             Frame::Holds(stamp, handle) => {
                 self.observe(p, link, stamp);
@@ -283,8 +286,10 @@ impl World {
             Frame::Close(stamp, handle, linger) => {
                 self.observe(p, link, stamp);
                 let linger = linger.then_some(now + GRACE);
-                self.processes[p].share(session, |share, release| share.close(handle, linger, release));
+                let closed =
+                    self.processes[p].share(session, |share, release| share.close(handle, linger, release));
                 self.unlock(p, session);
+                self.send(link, false, Frame::Closed(closed.is_some()));
             }
             Frame::Mapping(stamp) => {
                 self.observe(p, link, stamp);
@@ -404,10 +409,10 @@ impl World {
 
     /// A system call: it takes effect at some moment, whatever becomes of its process.
     fn call(&mut self, p: usize, link: usize, session: usize, request: Request, begun: Option<Begun>) {
-        let quick = matches!(request.op, Op::Lock | Op::Unlock);
+        let quick = matches!(request.op, Op::Lock | Op::Unlock | Op::Flock | Op::Funlock);
         let takes = if quick { Nanos(1000) } else { self.random.skewed(self.plan.longest_call) };
         let file = self.processes[p].sessions[session].share.get(request.handle);
-        let file = file.copied().unwrap_or(u64::MAX);
+        let file = file.map_or(u64::MAX, |(file, _)| *file);
         let effect = Nanos(self.random.below(takes.0 + 1));
         let process = &mut self.processes[p];
         let number = process.next_call;
@@ -423,9 +428,14 @@ impl World {
     pub(crate) fn effect(&mut self, p: usize, number: u64) {
         let Some(call) = self.processes[p].calls.get(&number) else { return };
         let (request, file, session) = (call.request, call.file, call.session);
-        // A lock of a process or a session that has ended is nobody's.
-        let over = self.processes[p].ended || self.processes[p].sessions[session].gone;
-        if over && request.op == Op::Lock {
+        // A lock of a process or a session that has ended is nobody's, nor is that of a file that is closed.
+        let process = &self.processes[p];
+        let over = match request.op {
+            Op::Lock => process.sessions[session].gone,
+            Op::Flock => !process.files.contains(request.handle),
+            _ => false,
+        };
+        if over || process.ended && matches!(request.op, Op::Lock | Op::Flock) {
             return;
         }
         let result = self.apply(request, file, p);

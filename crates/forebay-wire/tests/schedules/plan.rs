@@ -58,6 +58,8 @@ pub(crate) enum Fault {
     Fork(usize),
     /// The client ends, as soon as it is between two calls.
     Exit(usize),
+    /// The client is killed, whatever it is doing.
+    Die(usize),
 }
 
 /// What kind of schedule it is: what may happen, and what is promised then.
@@ -113,7 +115,7 @@ impl Plan {
                     Sort::Kin => r.below(3),
                     Sort::Gentle => [0, 1, 3, 6, 8][r.below(5) as usize],
                     Sort::Slow => r.below(8),
-                    Sort::Rough => r.below(12),
+                    Sort::Rough => r.below(13),
                 };
                 let fault = match fault {
                     0 => Fault::Fork(client),
@@ -127,11 +129,17 @@ impl Plan {
                     8 => Fault::Reboot(node % hosts),
                     9 => Fault::Freeze(node, long),
                     10 => Fault::Cut(client, node, long),
+                    11 => Fault::Die(client),
                     _ => Fault::StopClient(client, long),
                 };
                 (when, fault)
             })
             .collect();
+        // What is known together needs somebody to know it with.
+        if r.one_in(4) {
+            let client = r.below(clients as u64) as usize;
+            faults.push((Nanos(r.below(span.0 / 8)), Fault::Fork(client)));
+        }
         // What fences are for: a node stands still for about as long as its lease lasts, and whoever waits
         // for it may lose the connection.
         if sort == Sort::Rough && r.one_in(2) {

@@ -26,6 +26,9 @@ pub(crate) enum Op {
     Rmdir(u64),
     Lock,
     Unlock,
+    /// The lock of the open file, whoever of those who share it takes or releases it.
+    Flock,
+    Funlock,
     /// What the host of whoever carries it out has taken is durable.
     Sync,
     /// The file is removed and made anew, under the same name.
@@ -37,6 +40,10 @@ impl Op {
     pub(crate) fn is_of_names(self) -> bool {
         matches!(self, Op::Mkdir(_) | Op::Rmdir(_))
     }
+
+    pub(crate) fn is_of_locks(self) -> bool {
+        matches!(self, Op::Lock | Op::Unlock | Op::Flock | Op::Funlock)
+    }
 }
 
 /// An operation of a client, and what became of it.
@@ -44,6 +51,8 @@ impl Op {
 pub(crate) struct Done {
     pub(crate) op: Op,
     pub(crate) client: usize,
+    /// Through which open file.
+    pub(crate) open: usize,
     pub(crate) begun: Nanos,
     pub(crate) ended: Option<(Nanos, Result<[u64; 4], Failed>)>,
     /// Its client was stopped meanwhile.
@@ -57,6 +66,8 @@ pub(crate) struct Done {
     pub(crate) synced: bool,
     /// Its client was told that it may be lost.
     pub(crate) told: bool,
+    /// A sync after it went well.
+    pub(crate) covered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +87,9 @@ pub(crate) struct Totals {
     pub(crate) unknown: u64,
     pub(crate) settled: u64,
     pub(crate) told: u64,
+    /// Told of a loss that another process had noticed; syncs that covered what others wrote.
+    pub(crate) heard: u64,
+    pub(crate) covered: u64,
     pub(crate) blind: u64,
     pub(crate) synced: u64,
     pub(crate) unsynced: u64,
@@ -93,6 +107,8 @@ impl Totals {
         self.unknown += other.unknown;
         self.settled += other.settled;
         self.told += other.told;
+        self.heard += other.heard;
+        self.covered += other.covered;
         self.blind += other.blind;
         self.synced += other.synced;
         self.unsynced += other.unsynced;
@@ -154,6 +170,8 @@ pub(crate) enum Frame {
     /// The file and its handle.
     Opened(Option<(u64, u64)>),
     Held(bool),
+    /// Whether the handle was known.
+    Closed(bool),
     /// The version of the mapping.
     Mapped(u64),
     Known(Option<(bool, Fate)>),
@@ -249,6 +267,11 @@ pub(crate) struct World {
     /// The process and client that have the lock, and how often it changed hands.
     pub(crate) lock: Option<(usize, usize)>,
     pub(crate) lock_turns: u64,
+    /// The same for the lock of an open file: the process, and the handle that it has there.
+    pub(crate) flock: Option<(usize, u64)>,
+    pub(crate) flock_turns: u64,
+    /// How many open files there were.
+    pub(crate) opens: usize,
     pub(crate) totals: Totals,
     broken: Option<String>,
     /// Everything that happens is printed.
@@ -281,6 +304,9 @@ impl World {
             file: 0,
             lock: None,
             lock_turns: 0,
+            flock: None,
+            flock_turns: 0,
+            opens: 0,
             totals: Totals::default(),
             broken: None,
             told,
@@ -354,6 +380,10 @@ impl World {
             }
             Event::Fault(i) => self.fault(i, clients),
         }
+        // The lock of an open file goes with its last reference, and with its node.
+        let process = |p: usize| &self.processes[p];
+        let gone = |(p, handle): &(usize, u64)| process(*p).ended || !process(*p).files.contains(*handle);
+        self.flock = self.flock.filter(|held| !gone(held));
         for i in 0..clients.len() {
             if clients[i].is_to_fork() && clients.len() < MOST_CLIENTS {
                 let index = clients.len();
@@ -444,6 +474,7 @@ impl World {
             }
             Fault::Fork(client) => clients[client].ask_to_fork(),
             Fault::Exit(client) => clients[client].ask_to_end(self),
+            Fault::Die(client) => clients[client].die(self),
         }
     }
 

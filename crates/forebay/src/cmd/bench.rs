@@ -81,6 +81,9 @@ struct PathArgs {
     /// A tenth of the work: to see that it runs.
     #[arg(long)]
     quick: bool,
+    /// Only rows whose name has this in it.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// Print JSON instead of the table.
     #[arg(long)]
     json: bool,
@@ -192,7 +195,8 @@ impl PathArgs {
         let transport: Transport = self.transport.into();
         let repeat =
             self.repeat.unwrap_or(if self.against.is_some() { 15 } else { PathBench::default().repeat });
-        let path = PathBench { repeat, dir: self.dir, transport, protect: self.protect, quick: self.quick };
+        let PathArgs { dir, protect, quick, only, .. } = self;
+        let path = PathBench { repeat, dir, transport, protect, quick, only };
         if let Some(old) = self.against {
             let rows = watched(|progress| Against { old, path }.run(progress))?;
             return show(&rows, self.json, against_table(&rows, repeat));

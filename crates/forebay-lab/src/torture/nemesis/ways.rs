@@ -72,14 +72,22 @@ impl Nemesis {
         Ok(())
     }
 
-    /// What clients have sent arrives late: for them the node is gone meanwhile. That is shorter than its lease, but
-    /// longer than a part of it; or longer than their fence.
+    /// What clients have sent arrives late: for them the node is gone meanwhile. That is as long as it takes to ask its
+    /// neighbour, who says that it lives; or shorter than its lease, but longer than a part of it; or longer than their
+    /// fence. The last is seen only where a neighbour says that it has not begun: alone, they wait or say that they repeat.
     fn requests_late(&mut self, ground: &Ground, i: usize) {
         let Some(link) = ground.link(i) else { return };
-        let late = if self.rng.random_bool(0.6) { self.ms(270, 480) } else { self.ms(800, 1300) };
+        let alone = ground.neighbours(i).next().is_none();
+        let late = match self.rng.random_range(0..10) {
+            0..3 => self.ms(40, 250),
+            3..6 => self.ms(270, 480),
+            6.. if alone => self.ms(270, 480),
+            _ => self.ms(850, 1600),
+        };
         let more = if self.rng.random_bool(0.5) { self.ms(0, 100) } else { self.ms(500, 900) };
         link.hold(true, false);
-        sleep(SENT);
+        // On a busy machine it takes longer until they have asked.
+        sleep(SENT + self.ms(0, 20));
         link.refuse();
         link.reset();
         link.open_after(late, more);
@@ -95,7 +103,7 @@ impl Nemesis {
         let alone = ground.neighbours(i).next().is_none();
         let long = if alone && self.rng.random_bool(0.6) { self.ms(50, 400) } else { self.ms(900, 1600) };
         link.hold(false, true);
-        sleep(self.ms(4, 40));
+        self.let_others_go_on();
         link.refuse();
         link.reset();
         link.open_after(Duration::ZERO, long);
@@ -103,11 +111,17 @@ impl Nemesis {
         self.tell("lose answers, others are refused", i);
     }
 
+    /// What it has done, others see, and change: or it is all the same when it is done again.
+    fn let_others_go_on(&mut self) {
+        let long = if self.rng.random_bool(0.5) { self.ms(4, 40) } else { self.ms(60, 220) };
+        sleep(long);
+    }
+
     /// The same, and it is killed: only its ledger knows what it has done.
     fn answers_lost_and_killed(&mut self, ground: &mut Ground, i: usize) {
         let Some(link) = ground.link(i) else { return };
         link.hold(false, true);
-        sleep(self.ms(4, 40));
+        self.let_others_go_on();
         link.refuse();
         link.reset();
         self.kill(ground, i, false, "lose answers, then kill");
