@@ -243,7 +243,9 @@ impl Client {
             let number = self.next_id.fetch_add(1, Ordering::Relaxed);
             file.later = later.then_some(Puts { number, handle });
         }
-        if flags.has(OpenFlags::WRITE) && (flags.has(OpenFlags::EXCL) || flags.has(OpenFlags::TRUNC)) {
+        let emptied = flags.has(OpenFlags::EXCL) || flags.has(OpenFlags::TRUNC);
+        let made = emptied || flags.has(OpenFlags::CREATE) && attr.size == 0;
+        if made && flags.has(OpenFlags::WRITE) {
             self.made_file();
         }
         self.did(&file, begun, Done::Opened);
@@ -510,8 +512,12 @@ impl Client {
         let shape = op(0);
         if let Meta::Fsync { data_only, .. } = shape {
             let begun = self.files.map(|_| sys::now());
-            self.settle(file)?;
-            self.sync(file, data_only)?;
+            // The node does what was put off before it syncs.
+            let owed = self.owed(file);
+            let settled = self.settle(file);
+            let synced = settled.and_then(|()| self.sync(file, data_only));
+            let done = owed.map_or(Ok(()), |upto| self.is_done(file, upto));
+            synced.and(done)?;
             self.did(file, begun, Done::Synced { data_only });
             return answer(Answer::Done).ok_or_else(|| Error::local(libc::EIO));
         }

@@ -47,7 +47,7 @@ pub use forebay_types::{Address, Starter, Task};
 pub use locks::LockWait;
 pub use seen::Moment;
 pub use sleep::before_sleep;
-pub use spin::{Watch, may_spin};
+pub use spin::{Watch, may_spin, processors};
 pub use sys::{high_descriptor, hostname, remember_mount};
 
 pub use forebay_types::Nanos;

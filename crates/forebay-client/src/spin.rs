@@ -10,9 +10,6 @@ use std::ffi::OsStr;
 use std::io::IoSliceMut;
 use std::sync::OnceLock;
 
-/// Between two looks at a socket: long enough not to be in the way of who fills it.
-const PAUSES: usize = 16;
-
 static CORES: Cores = Cores::new();
 static WANTED: OnceLock<Wanted> = OnceLock::new();
 
@@ -25,9 +22,8 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn of(variable: Option<&OsStr>, processors: usize) -> Wanted {
+    fn of(variable: Option<&OsStr>) -> Wanted {
         match variable.and_then(OsStr::to_str) {
-            _ if processors < 2 => Wanted::Never,
             Some("off" | "0") => Wanted::Never,
             Some("always") => Wanted::Always,
             _ => Wanted::IfThereIsOneToSpare,
@@ -39,16 +35,22 @@ impl Wanted {
 /// spare. Costs a look at the machine every 20 ms.
 pub fn may_spin(now: Nanos) -> bool {
     let variable = || std::env::var_os("FOREBAY_SPIN");
-    match WANTED.get_or_init(|| Wanted::of(variable().as_deref(), sys::processors())) {
-        Wanted::Never => return false,
-        Wanted::Always => return true,
-        Wanted::IfThereIsOneToSpare => {}
+    let wanted = *WANTED.get_or_init(|| Wanted::of(variable().as_deref()));
+    if wanted == Wanted::Never {
+        return false;
     }
     if CORES.look(now) {
-        // Where it cannot be told, nobody spins.
-        CORES.saw(now, sys::running().unwrap_or(usize::MAX - 1), sys::processors());
+        // Asked for again every time: a process may be bound to one processor, and freed again. Where it cannot be
+        // told how many threads run, nobody spins.
+        let running = || sys::running().unwrap_or(usize::MAX - 1);
+        CORES.saw(now, if wanted == Wanted::Always { 1 } else { running() }, sys::processors());
     }
     CORES.spare()
+}
+
+/// The processors that this process may run on, as last seen by [`may_spin`].
+pub fn processors() -> usize {
+    CORES.processors()
 }
 
 /// Looks again and again, at most for `budget`: what was found.
@@ -68,7 +70,8 @@ fn spun<T>(spin: &mut Spin, budget: Nanos, mut look: impl FnMut() -> Option<T>) 
             spin.miss();
             return None;
         }
-        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        // Who is waited for may have been put on this processor.
+        rustix::thread::sched_yield();
     }
 }
 
@@ -116,11 +119,10 @@ mod tests {
 
     #[test]
     fn it_can_be_switched() {
-        let wanted = |v: &str, processors| Wanted::of(Some(OsStr::new(v)), processors);
-        assert_eq!(Wanted::of(None, 2), Wanted::IfThereIsOneToSpare);
-        assert_eq!([wanted("off", 8), wanted("0", 8)], [Wanted::Never; 2]);
-        assert_eq!(wanted("always", 2), Wanted::Always);
-        assert_eq!(wanted("always", 1), Wanted::Never, "who would answer?");
+        let wanted = |v: &str| Wanted::of(Some(OsStr::new(v)));
+        assert_eq!(Wanted::of(None), Wanted::IfThereIsOneToSpare);
+        assert_eq!([wanted("off"), wanted("0")], [Wanted::Never; 2]);
+        assert_eq!(wanted("always"), Wanted::Always);
     }
 
     #[test]

@@ -90,6 +90,16 @@ impl OpenFile {
         done
     }
 
+    /// The descriptor whose close tells what the file system has to say: its own, if nobody else has the file any
+    /// more. Every close of one is a trip to the servers of some file systems.
+    pub(crate) fn leave(self: Arc<OpenFile>) -> Option<OwnedFd> {
+        match Arc::try_unwrap(self) {
+            Ok(last) => Some(last.fd),
+            // Without a number for it there is nothing to be learned.
+            Err(shared) => rustix::io::fcntl_dupfd_cloexec(shared.fd(), 0).ok(),
+        }
+    }
+
     /// Whether something is locked through it.
     pub(crate) fn is_locked(&self) -> bool {
         !self.locks().is_empty()

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::session::Session;
 use crate::stats::Op;
 use crate::sys::{self, ClientMap};
+use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::session::later::Later;
 use forebay_wire::session::stream::{CELLS, RING, places};
@@ -20,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So many clients may have a ring: all of them are looked at before anything is carried out that could tell.
 const MOST: usize = 256;
+/// So many pieces go to the storage at once; the kernel takes no more.
+const MOST_PARTS: usize = 1024;
 
 /// All rings.
 #[derive(Default)]
@@ -77,11 +80,30 @@ impl Rings {
     }
 }
 
-/// Whether a file that was just opened so may be written later.
-fn fits(file: &OpenFile) -> bool {
+/// Whether a file that was just opened so, and is perhaps empty, may be written later.
+fn fits(file: &OpenFile, empty: bool) -> bool {
     let unfit = OpenFlags::PATH | OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
-    let made = file.flags().has(OpenFlags::EXCL) || file.flags().has(OpenFlags::TRUNC);
+    let emptied = file.flags().has(OpenFlags::EXCL) || file.flags().has(OpenFlags::TRUNC);
+    let made = emptied || empty && file.flags().has(OpenFlags::CREATE);
     made && file.flags().has(OpenFlags::WRITE) && file.flags().0 & unfit.0 == 0 && !file.directory
+}
+
+/// Takes the writes to the same file that go on at `next` out of the first entries: how long those are.
+fn more_of<'a>(entries: &'a [u8], handle: u64, mut next: u64, parts: &mut Vec<IoSlice<'a>>) -> usize {
+    let mut at = 0;
+    while parts.len() < MOST_PARTS
+        && let Ok((same, Later::Write { offset, data }, len)) = Later::decode(&entries[at..])
+        && (same, offset) == (handle, next)
+    {
+        parts.push(IoSlice::new(data));
+        (at, next) = (at + len, next.saturating_add(data.len() as u64));
+    }
+    at
+}
+
+/// Whether the next entry changes an attribute of the same file: that sets the time of its last change.
+fn is_followed(entries: &[u8], handle: u64) -> bool {
+    matches!(Later::decode(entries), Ok((same, what, _)) if same == handle && what.meta(handle).is_some())
 }
 
 impl Node {
@@ -106,8 +128,14 @@ impl Node {
 
     /// From here on until its close the file may be changed at any time, if its client has a ring and it is
     /// one for that.
-    pub(crate) fn may_come_later(&self, session: &Session, handle: u64, file: &Arc<OpenFile>) -> bool {
-        let Some(ring) = self.rings.of(session).filter(|_| fits(file)) else { return false };
+    pub(crate) fn may_come_later(
+        &self,
+        session: &Session,
+        handle: u64,
+        file: &Arc<OpenFile>,
+        empty: bool,
+    ) -> bool {
+        let Some(ring) = self.rings.of(session).filter(|_| fits(file, empty)) else { return false };
         self.areas.hold(file);
         ring.files().insert(handle, Held { file: Arc::clone(file), failed: None });
         // Whoever maps it from now on finds it among the ring's files.
@@ -153,6 +181,8 @@ impl Node {
             let mut entries = ring.memory.copy(first);
             entries.append(&mut ring.memory.copy(second));
             let mut at = 0;
+            // The file that was last written to: until something else is done to it, nobody has changed what it is.
+            let mut just_written = None;
             while at < entries.len() {
                 let Ok((handle, what, len)) = Later::decode(&entries[at..]) else {
                     return cells.fail(libc::EINVAL as u32);
@@ -160,34 +190,61 @@ impl Node {
                 let Some(file) = ring.files().get(&handle).map(|held| Arc::clone(&held.file)) else {
                     return cells.fail(libc::EBADF as u32);
                 };
-                self.do_now(ring, handle, &file, what);
                 at += len;
+                if let Later::Write { offset, data } = what {
+                    let mut parts = vec![IoSlice::new(data)];
+                    let next = offset.saturating_add(data.len() as u64);
+                    at += more_of(&entries[at..], handle, next, &mut parts);
+                    self.write_now(ring, handle, &file, offset, &mut parts);
+                    just_written = Some(handle);
+                } else if just_written != Some(handle)
+                    || !is_followed(&entries[at..], handle)
+                    || !meta::changes_nothing(&file, what)
+                {
+                    self.change_now(ring, handle, &file, what);
+                }
                 cells.written(pending.start + at as u64);
             }
         }
     }
 
-    fn do_now(&self, ring: &Ring, handle: u64, file: &OpenFile, what: Later<'_>) {
+    /// One write to the storage for those that follow each other.
+    fn write_now(
+        &self,
+        ring: &Ring,
+        handle: u64,
+        file: &OpenFile,
+        mut offset: u64,
+        mut parts: &mut [IoSlice<'_>],
+    ) {
         let began = sys::now();
-        let op = what.meta(handle).map_or(Op::WRITE, |meta| Op::meta(&meta));
-        let bytes = if let Later::Write { data, .. } = what { data.len() as u64 } else { 0 };
-        let done = self.at_storage(&ring.session, |storage| match what {
-            Later::Write { mut offset, mut data } => {
-                let access = self.write_access(&ring.session, file, offset, data.len() as u64);
-                self.engine.passed_by(&access);
-                file.mark_written();
-                while !data.is_empty() {
-                    let n = storage.write(self.target(file, offset), &[IoSlice::new(data)])?;
-                    if n == 0 {
-                        return Err(Errno::IO);
-                    }
-                    self.stats.wrote(n);
-                    (offset, data) = (offset + n as u64, data.get(n..).unwrap_or_default());
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        let done = self.at_storage(&ring.session, |storage| {
+            self.engine.passed_by(&self.write_access(&ring.session, file, offset, bytes));
+            file.mark_written();
+            while !parts.is_empty() {
+                let n = storage.write(self.target(file, offset), parts)?;
+                if n == 0 {
+                    return Err(Errno::IO);
                 }
-                Ok(())
+                self.stats.wrote(n);
+                offset += n as u64;
+                IoSlice::advance_slices(&mut parts, n);
             }
-            other => meta::set_attribute(file, other),
+            Ok(())
         });
+        self.did(ring, handle, Op::WRITE, bytes, began, done);
+    }
+
+    fn change_now(&self, ring: &Ring, handle: u64, file: &OpenFile, what: Later<'_>) {
+        let began = sys::now();
+        let done = self.at_storage(&ring.session, |_| meta::set_attribute(file, what));
+        if let Some(meta) = what.meta(handle) {
+            self.did(ring, handle, Op::meta(&meta), 0, began, done);
+        }
+    }
+
+    fn did(&self, ring: &Ring, handle: u64, op: Op, bytes: u64, began: Nanos, done: Outcome<()>) {
         ring.session.record(op, bytes, sys::now().since(began), done.is_err());
         if let Err(failure) = done
             && let Some(held) = ring.files().get_mut(&handle)

@@ -23,8 +23,6 @@ pub(crate) const ROOM: usize = 64 << 10;
 const HEAD: usize = PAGE - HEADER_LEN;
 /// From here on it pays to have the payload on a page boundary (and direct I/O demands it).
 const ALIGN_FROM: usize = 512;
-/// Between two looks at a socket: long enough not to be in the way of who fills it.
-const PAUSES: usize = 16;
 
 /// The receiving side of a connection.
 pub(crate) struct Receiver {
@@ -238,7 +236,8 @@ impl Receiver {
                 }
                 Err(e) => return Err(Stop::Broken(e)),
             }
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            // The client may have been put on this processor.
+            rustix::thread::sched_yield();
         }
     }
 

@@ -232,16 +232,16 @@ impl Session {
         Ok(file)
     }
 
-    /// Drops the session's reference, and as `close(2)` does the process's locks on the file.
-    pub(crate) fn close(&self, handle: u64, linger: Option<Nanos>) -> Outcome<()> {
+    /// Gives the session's reference away, and as `close(2)` does the process's locks on the file.
+    pub(crate) fn close(&self, handle: u64, linger: Option<Nanos>) -> Outcome<Arc<OpenFile>> {
         let mut s = self.lock();
         let release = |handle, linger| self.job.handles.release(handle, linger);
-        let left = s.files.close(handle, linger, release).ok_or(Failure::STALE)?;
-        let key = left.first().filter(|_| !s.locks.is_empty()).map(|file| (file.dev, file.ino));
-        let locks = key.and_then(|key| s.locks.remove(&key));
+        let mut left = s.files.close(handle, linger, release).ok_or(Failure::STALE)?;
+        let file = left.pop().ok_or(Failure::STALE)?;
+        let locks = if s.locks.is_empty() { None } else { s.locks.remove(&(file.dev, file.ino)) };
         drop(s);
         drop((left, locks));
-        Ok(())
+        Ok(file)
     }
 
     /// The descriptor for the process's locks on the file.

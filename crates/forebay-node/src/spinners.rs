@@ -4,31 +4,23 @@
 use forebay_types::Nanos;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many there are, and may be.
-#[derive(Debug)]
+/// How many there are.
+#[derive(Debug, Default)]
 pub(crate) struct Spinners {
     now: AtomicUsize,
-    most: usize,
 }
 
 /// One of them, as long as it lives.
 pub(crate) struct Spinning<'a>(&'a AtomicUsize);
 
-impl Default for Spinners {
-    fn default() -> Spinners {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Spinners { now: AtomicUsize::new(0), most: processors - 1 }
-    }
-}
-
 impl Spinners {
     /// One more, if there may be.
     pub(crate) fn enter(&self, now: Nanos) -> Option<Spinning<'_>> {
-        if self.now.load(Ordering::Relaxed) >= self.most || !forebay_client::may_spin(now) {
+        if !forebay_client::may_spin(now) {
             return None;
         }
         let spinning = Spinning(&self.now);
-        (self.now.fetch_add(1, Ordering::Relaxed) < self.most).then_some(spinning)
+        (self.now.fetch_add(1, Ordering::Relaxed) + 1 < forebay_client::processors()).then_some(spinning)
     }
 }
 

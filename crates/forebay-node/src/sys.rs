@@ -22,13 +22,11 @@ fn clock(id: ClockId) -> Nanos {
     Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
 }
 
-/// Closes a further descriptor of an open file: that alone makes file systems that keep writes back on this
-/// host (NFS, FUSE) say what has become of them.
-pub(crate) fn close_once(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Without a number for it there is nothing to be learned, and the file is closed all the same.
-    let Ok(further) = rustix::io::fcntl_dupfd_cloexec(fd, 0) else { return Ok(()) };
-    // SAFETY: the descriptor was just made, nobody else knows it, and it is not used after this.
-    match unsafe { libc::close(further.into_raw_fd()) } {
+/// Closes a descriptor: that alone makes file systems that keep writes back on this host (NFS, FUSE) say what
+/// has become of them.
+pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: it was owned, and is not used after this.
+    match unsafe { libc::close(fd.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)),
     }

@@ -259,3 +259,44 @@ assert there("little") == b"x" * 4096
 "#,
     );
 }
+
+/// How many operations reach the I/O node when so many processes import the same 300 modules.
+fn imports(home: &Path, contract: &str, processes: usize) -> u64 {
+    let report = home.join(format!("{contract}.json"));
+    let each = "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$M python3 -c 'import everything'";
+    let out = Command::new("timeout")
+        .args(["-k", "5", "300"])
+        .arg(program())
+        .args(["run", "--via", "mount", "--contract", contract, "--report"])
+        .arg(&report)
+        .arg("--at")
+        .arg(format!("{}={}", home.join("M").display(), home.join("E").display()))
+        .args(["--", "sh", "-c", &format!("seq {processes} | xargs -P 8 -I N sh -c \"{each}\"")])
+        .env("M", home.join("M"))
+        .output()
+        .expect("forebay run runs");
+    assert!(out.status.success(), "{contract}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(report).expect("a report")).expect("JSON");
+    let operations = report["operations"].as_array().expect("operations");
+    operations.iter().filter_map(|o| o["count"].as_u64()).sum()
+}
+
+#[test]
+fn what_many_processes_import_is_fetched_once() {
+    const NAME: &str = "what_many_processes_import_is_fetched_once";
+    if !can_mount(NAME) || !needs(NAME, &["python3", "timeout", "xargs"]) {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a directory");
+    for dir in ["E", "M"] {
+        std::fs::create_dir(home.path().join(dir)).expect("a directory");
+    }
+    let put = |name: String, text: String| std::fs::write(home.path().join("E").join(name), text).expect("a file");
+    (0..300).for_each(|i| put(format!("module{i}.py"), format!("VALUE = {i}\n")));
+    put("everything.py".into(), (0..300).map(|i| format!("import module{i}\n")).collect());
+    let (one, all) = (imports(home.path(), "strict", 1), imports(home.path(), "immutable", 64));
+    assert!(one > 300, "{one} operations of one process that keeps nothing");
+    assert!(all * 20 <= one * 64, "{all} operations of 64 processes, {one} of one that keeps nothing");
+    eprintln!("one process, strict: {one} operations; 64 processes, immutable: {all}");
+}

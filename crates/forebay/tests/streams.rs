@@ -397,6 +397,27 @@ for i in range(100):
     if i % 7 == 0: os.ftruncate(fd, 5); os.utime(fd, ns=(5, i * 1000))
     os.close(fd)
     assert told(name) == [b"5" if i % 7 == 0 else b"12", b"640", b"%d" % (i * 1000), b"first" if i % 7 == 0 else b"first-second"], i
+# Of a file that was not there, as a journal; pieces that follow each other, and one that does not.
+for i in range(20):
+    fd = os.open("journal", os.O_RDWR | os.O_CREAT, 0o600)
+    for at, piece in (0, b"head"), (4, b"page"), (8, b"sum"), (1, b"EAD"), (11, b"."): assert os.pwrite(fd, piece, at) == len(piece)
+    if i % 2: os.fdatasync(fd)
+    assert told("journal")[::3] == [b"12", b"hEADpagesum."], i
+    assert os.pread(fd, 99, 0) == b"hEADpagesum."
+    os.pwrite(fd, b"H", 0)
+    os.close(fd)
+    if i % 2: assert told("journal")[3] == b"HEADpagesum."
+    os.unlink("journal")
+# An owner that stays takes set-id bits away, and sets the time of the last change.
+for i in range(5):
+    fd = make("owner%d" % i)
+    os.write(fd, b"x")
+    os.fchmod(fd, 0o4711)
+    os.fchown(fd, os.geteuid(), os.getegid())
+    os.utime(fd, ns=(5, 5))
+    s = os.fstat(fd)
+    assert s.st_mode & 0o7777 == 0o711 and s.st_mtime_ns == 5 and s.st_ctime_ns > 5, oct(s.st_mode)
+    os.close(fd)
 # Killed between the two.
 for i in range(20):
     r, w = os.pipe()

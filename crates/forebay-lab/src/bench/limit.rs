@@ -49,7 +49,7 @@ impl Wire {
             match recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => bail!("the other end is gone"),
                 Ok((n, _)) => into = &mut into[n..],
-                Err(Errno::AGAIN) if began.elapsed() < SPIN => (0..16).for_each(|_| std::hint::spin_loop()),
+                Err(Errno::AGAIN) if began.elapsed() < SPIN => std::thread::yield_now(),
                 Err(_) => break,
             }
         }

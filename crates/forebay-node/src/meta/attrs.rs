@@ -9,7 +9,8 @@ use forebay_wire::message::{Answer, FsStat, Path, SetTime, Target};
 use forebay_wire::session::later::Later;
 use rustix::fd::AsFd;
 use rustix::fs::{
-    Access, AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    Access, AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -212,6 +213,18 @@ pub(crate) fn set_attribute(file: &OpenFile, what: Later<'_>) -> Result<(), Errn
             rustix::fs::futimens(file.fd(), &times)
         }
     }
+}
+
+/// Whether a change of owner leaves everything as it is, but for the time of the last change: of a file that was
+/// just written to, so that it has no capabilities, which would go with it as set-id bits do.
+pub(crate) fn changes_nothing(file: &OpenFile, what: Later<'_>) -> bool {
+    let Later::Chown { uid, gid } = what else { return false };
+    let asked = StatxFlags::UID | StatxFlags::GID | StatxFlags::MODE;
+    let same = |id: u32, is: u32| id == u32::MAX || id == is;
+    rustix::fs::statx(file.fd(), c"", AtFlags::EMPTY_PATH, asked).is_ok_and(|s| {
+        let set_id = libc::S_ISUID | libc::S_ISGID;
+        same(uid, s.stx_uid) && same(gid, s.stx_gid) && u32::from(s.stx_mode) & set_id == 0
+    })
 }
 
 fn owner(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {

@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
         let entered = Arc::clone(&file);
         let handle = self.session.enter(entered, limits.max_handles_per_session, limits.max_handles)?;
         let asks = asked.has(OpenFlags::SEEN);
-        let later = asks && self.node.may_come_later(self.session, handle, &file);
+        let later = asks && self.node.may_come_later(self.session, handle, &file, attr.size == 0);
         let still = asks.then(|| self.node.areas.still(&file, self.changing, later)).flatten();
         let Some(still) = still else {
             if later {
@@ -118,13 +118,11 @@ impl<'a> Call<'a> {
         let linger = self.header.has(flag::LINGER).then(|| sys::now() + self.node.config.grace.into());
         let later = self.node.settle_later(self.session, handle, true);
         let written = self.node.stop_sharing(self.session, Some(handle));
-        let file = self.session.find(handle)?;
-        let learned = match file.is_written() {
-            true => self.node.at_storage(self.session, |s| s.close(file.fd())),
-            false => Ok(()),
+        let file = self.session.close(handle, linger)?;
+        let learned = match file.is_written().then(|| file.leave()).flatten() {
+            Some(fd) => self.node.at_storage(self.session, |s| s.close(fd)),
+            None => Ok(()),
         };
-        drop(file);
-        self.session.close(handle, linger)?;
         later.and(written).and(learned).map(|()| DONE)
     }
 
@@ -136,7 +134,11 @@ impl<'a> Call<'a> {
 
     pub(super) fn fsync(&self, handle: u64, data_only: bool) -> Outcome<Answer<'static>> {
         let file = self.file(handle)?;
-        self.node.storage.sync(file.fd(), data_only)?;
+        // Done already, as everything that was put off; but whether it went well is told here.
+        let later = self.node.settle_later(self.session, handle, false);
+        let synced = self.node.storage.sync(file.fd(), data_only);
+        later?;
+        synced?;
         Ok(DONE)
     }
 

@@ -6,7 +6,7 @@ mod files;
 mod locks;
 mod names;
 
-pub(crate) use attrs::set_attribute;
+pub(crate) use attrs::{changes_nothing, set_attribute};
 
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;

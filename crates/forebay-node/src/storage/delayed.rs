@@ -3,7 +3,7 @@
 //! to have been, at `fsync` and `close`. No file, no delay.
 
 use super::{Storage, Target};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl Storage for Delayed {
         self.wait().map_or_else(|| self.inner.sync(fd, data_only), Err)
     }
 
-    fn close(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn close(&self, fd: OwnedFd) -> Result<(), Errno> {
         self.wait().map_or_else(|| self.inner.close(fd), Err)
     }
 

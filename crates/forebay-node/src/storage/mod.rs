@@ -15,7 +15,7 @@ pub(crate) use posix::Posix;
 
 use crate::lent::Pipe;
 use forebay_types::FileId;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 
@@ -54,8 +54,8 @@ pub(crate) trait Storage: Send + Sync {
     }
 
     /// A client closes what it has written to: what the file system has to say of that.
-    fn close(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        crate::sys::close_once(fd)
+    fn close(&self, fd: OwnedFd) -> Result<(), Errno> {
+        crate::sys::close(fd)
     }
 
     /// A metadata operation was carried out on the exported directory.

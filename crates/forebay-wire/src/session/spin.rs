@@ -4,7 +4,7 @@
 //! that somebody else could use is not spun away.
 
 use forebay_types::Nanos;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The longest that is spun for one wait: longer than it takes to wake the other side. If it were less, two that
 /// once have slept would miss each other for ever.
@@ -75,6 +75,7 @@ pub struct Cores {
     spare: AtomicBool,
     /// Nobody has looked yet, or the last look found otherwise.
     doubt: AtomicBool,
+    processors: AtomicUsize,
 }
 
 impl Default for Cores {
@@ -86,7 +87,8 @@ impl Default for Cores {
 impl Cores {
     /// Nothing seen yet.
     pub const fn new() -> Cores {
-        Cores { next: AtomicU64::new(0), spare: AtomicBool::new(false), doubt: AtomicBool::new(true) }
+        let (spare, doubt) = (AtomicBool::new(false), AtomicBool::new(true));
+        Cores { next: AtomicU64::new(0), spare, doubt, processors: AtomicUsize::new(1) }
     }
 
     /// Whether it is the caller's turn to look, and tell [`Cores::saw`].
@@ -100,6 +102,11 @@ impl Cores {
     /// partner, who needs a processor too, among them.
     pub fn saw(&self, now: Nanos, running: usize, processors: usize) {
         let spare = processors > 1 && running <= processors;
+        let before = self.processors.swap(processors, Ordering::Relaxed);
+        if before != processors {
+            // Not a matter of chance.
+            self.doubt.store(true, Ordering::Relaxed);
+        }
         // Something is always running for a moment, and a partner may just be waking: twice is no accident.
         if self.spare() == spare || self.doubt.load(Ordering::Relaxed) {
             self.spare.store(spare, Ordering::Relaxed);
@@ -108,6 +115,11 @@ impl Cores {
             self.doubt.store(true, Ordering::Relaxed);
             self.next.store(now.0.saturating_add(SURPRISE.0), Ordering::Relaxed);
         }
+    }
+
+    /// How many processors there were.
+    pub fn processors(&self) -> usize {
+        self.processors.load(Ordering::Relaxed)
     }
 
     /// Whether there is a processor to spare.
@@ -196,5 +208,9 @@ mod tests {
         let alone = Cores::new();
         alone.saw(us(1), 1, 1);
         assert!(!alone.spare(), "never on one processor");
+        alone.saw(us(30_000), 1, 2);
+        assert!(alone.spare() && alone.processors() == 2, "but when it is free again");
+        alone.saw(us(60_000), 1, 1);
+        assert!(!alone.spare(), "and not when it is bound again");
     }
 }
