@@ -223,8 +223,8 @@ impl Client {
         }
         match why {
             Why::NoNode => {
-                let deadline_ms = call.deadline().since(call.started()).0 / 1_000_000;
-                Error::NoNode { deadline_ms, last }
+                let waited_ms = sys::now().since(call.started()).0 / 1_000_000;
+                Error::NoNode { waited_ms, last }
             }
             Why::Unknown(process) => Error::Unknown((*self.nodes.address(process.node)).clone(), last),
         }
@@ -457,7 +457,7 @@ impl Client {
             self.config.exports.iter().enumerate().find(|(i, e)| served.get(*i) != Some(&e.export))
         {
             let why = format!(
-                "it does not serve {:?} as export {} (it serves {served:?}): start the I/O nodes with the same --export list",
+                "it does not serve {:?} as export {} (it serves {served:?}): name one of these after the `=` of --at, or start the I/O nodes with the same --export list",
                 missing.1.export, missing.0
             );
             // One that came back as something else is as good as gone, while there are others.
