@@ -97,11 +97,11 @@ pub struct Activity {
     heard: Nanos,
     /// When it was last reported that it did any I/O.
     pub worked: Nanos,
-    open: BTreeMap<u64, BTreeMap<NodeId, Seen>>,
+    open: BTreeMap<u64, BTreeMap<NodeId, NodeInterval>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct NodeInterval {
     span: Nanos,
     served: u64,
     busy: Nanos,
@@ -166,7 +166,7 @@ impl Activity {
         seconds
     }
 
-    fn second(&mut self, second: u64, nodes: &BTreeMap<NodeId, Seen>, model: &Model) -> Second {
+    fn second(&mut self, second: u64, nodes: &BTreeMap<NodeId, NodeInterval>, model: &Model) -> Second {
         // Each node's own time: one that reported twice in this second counts no double.
         let per = |amount: f64, span: Nanos| if span.0 == 0 { 0.0 } else { amount / span.as_secs_f64() };
         let rate = nodes.values().map(|s| per(s.served as f64, s.span)).sum::<f64>() / 1e6;

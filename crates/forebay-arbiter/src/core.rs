@@ -36,7 +36,7 @@ pub use nodes::ConnectionId;
 
 use crate::activity::Activity;
 use crate::council::{TuneConfig, TuneError, Tuner};
-use crate::curves::{Asked, Curves};
+use crate::curves::{CurveQuery, Curves};
 use crate::health::{self, Screen, ScreenConfig};
 use crate::runs::{Runs, Scale};
 use crate::store::{Change, Kept, StoredJob, StoredNode};
@@ -374,9 +374,9 @@ impl Job {
         (app.clone(), r.user.clone(), r.compute_nodes)
     }
 
-    fn asked<'a>(&'a self, scale: &'a Scale, shape: Option<&'a AccessPattern>) -> Asked<'a> {
+    fn asked<'a>(&'a self, scale: &'a Scale, shape: Option<&'a AccessPattern>) -> CurveQuery<'a> {
         let r = &self.stored.request;
-        Asked { scale, processes: r.processes, scenario: r.pattern.as_deref(), shape }
+        CurveQuery { scale, processes: r.processes, scenario: r.pattern.as_deref(), shape }
     }
 }
 

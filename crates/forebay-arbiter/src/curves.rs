@@ -38,7 +38,7 @@ const NEWS: f64 = 0.1;
 
 /// What a curve is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct CurveQuery<'a> {
     /// Application, user, compute nodes.
     pub scale: &'a Scale,
     /// Processes.
@@ -110,7 +110,7 @@ impl Curves {
     }
 
     /// The curve of such a job; `None` if nothing is known.
-    pub fn of(&self, asked: Asked<'_>) -> Option<SourcedCurve> {
+    pub fn of(&self, asked: CurveQuery<'_>) -> Option<SourcedCurve> {
         let (base, source) = self.table(asked).unzip();
         let measured = self.correction(asked);
         let points: BTreeMap<u32, f64> = match (base, measured) {
@@ -131,7 +131,7 @@ impl Curves {
     }
 
     /// A job got so much in a second with that many I/O nodes to itself.
-    pub fn measured(&mut self, asked: Asked<'_>, unix_ms: u64, io_nodes: u32, bandwidth: Bandwidth) {
+    pub fn measured(&mut self, asked: CurveQuery<'_>, unix_ms: u64, io_nodes: u32, bandwidth: Bandwidth) {
         if !(bandwidth.0.is_finite() && bandwidth.0 > 0.0) || io_nodes == 0 {
             return;
         }
@@ -175,7 +175,7 @@ impl Curves {
     }
 
     /// What the table says.
-    fn table(&self, asked: Asked<'_>) -> Option<(BTreeMap<u32, f64>, String)> {
+    fn table(&self, asked: CurveQuery<'_>) -> Option<(BTreeMap<u32, f64>, String)> {
         if let Some(name) = asked.scenario
             && let Some(curve) = self.table.scenarios.iter().find(|c| c.name == name)
         {
@@ -196,7 +196,7 @@ impl Curves {
     }
 
     /// What runs like this one got: with this pattern, or else with the one seen the most.
-    fn correction(&self, asked: Asked<'_>) -> Option<&Correction> {
+    fn correction(&self, asked: CurveQuery<'_>) -> Option<&Correction> {
         let of_app = |class: String| (asked.scale.clone(), class);
         if asked.shape.is_some() || asked.scenario.is_some() {
             let of_others = || self.patterns.get(&(asked.shape?.class(), asked.scale.2));
@@ -232,7 +232,7 @@ fn unsaved<K: Serialize>(prefix: &str, all: &mut BTreeMap<K, Correction>) -> Vec
 }
 
 /// Which measurements belong together: those of a named scenario, else those of one pattern.
-fn class(asked: Asked<'_>) -> String {
+fn class(asked: CurveQuery<'_>) -> String {
     match (asked.scenario, asked.shape) {
         (Some(name), _) => format!("scenario {name}"),
         (None, Some(shape)) => shape.class(),
@@ -286,11 +286,15 @@ b,8,8,1,1,32,2,40,write,39,41,1,3
         AccessPattern { operation: Operation::Write, layout, spatiality, request_kb }
     }
 
-    fn asked<'a>(scale: &'a Scale, scenario: Option<&'a str>, shape: Option<&'a AccessPattern>) -> Asked<'a> {
-        Asked { scale, processes: 8, scenario, shape }
+    fn asked<'a>(
+        scale: &'a Scale,
+        scenario: Option<&'a str>,
+        shape: Option<&'a AccessPattern>,
+    ) -> CurveQuery<'a> {
+        CurveQuery { scale, processes: 8, scenario, shape }
     }
 
-    fn at(curves: &Curves, asked: Asked<'_>, n: u32) -> f64 {
+    fn at(curves: &Curves, asked: CurveQuery<'_>, n: u32) -> f64 {
         curves.of(asked).unwrap().curve.at(n).unwrap().0
     }
 

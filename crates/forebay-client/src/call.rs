@@ -223,8 +223,8 @@ impl Client {
         }
         match why {
             Why::NoNode => {
-                let deadline_ms = call.deadline().since(call.started()).0 / 1_000_000;
-                Error::NoNode { deadline_ms, last }
+                let waited_ms = sys::now().since(call.started()).0 / 1_000_000;
+                Error::NoNode { waited_ms, last }
             }
             Why::Unknown(process) => Error::Unknown((*self.nodes.address(process.node)).clone(), last),
         }
@@ -466,7 +466,7 @@ impl Client {
         let served = &conn.welcome.exports;
         if let Some(missing) = exports.iter().find(|e| !served.iter().any(|s| s == *e)) {
             let why = format!(
-                "it does not serve {missing:?} (it serves {served:?}): all I/O nodes of a job need the same --export"
+                "it does not serve {missing:?} (it serves {served:?}): name one of these after the `=` of --at; all I/O nodes of a job need the same --export"
             );
             // One that came back as something else is as good as gone, while there are others.
             let now = sys::now();

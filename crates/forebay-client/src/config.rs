@@ -177,6 +177,14 @@ pub enum ConfigError {
     /// Something is missing or out of range.
     #[error("client configuration: {0}")]
     Value(&'static str),
+    /// A directory that cannot be forwarded so.
+    #[error("{} cannot be forwarded: the directory {why}", dir.display())]
+    Export {
+        /// The directory.
+        dir: PathBuf,
+        /// What it does.
+        why: &'static str,
+    },
 }
 
 /// A file of this extension beside the configuration says that the job goes direct.
@@ -218,12 +226,13 @@ impl Config {
         if self.exports.iter().map(|e| e.export.len() + 4).sum::<usize>() > LONGEST_EXPORTS {
             return Err(ConfigError::Value("exports: their names have more than 48 KiB together"));
         }
-        if self.exports.iter().any(|e| !e.dir.is_absolute()) {
-            return Err(ConfigError::Value("exports: a directory must be an absolute path"));
-        }
         let dirs = || self.exports.iter().map(|e| &e.dir);
-        if dirs().enumerate().any(|(i, dir)| dirs().take(i).any(|other| other == dir)) {
-            return Err(ConfigError::Value("exports: a directory is given twice"));
+        if let Some(dir) = dirs().find(|dir| !dir.is_absolute()) {
+            return Err(ConfigError::Export { dir: dir.clone(), why: "must be an absolute path" });
+        }
+        if let Some((_, dir)) = dirs().enumerate().find(|(i, dir)| dirs().take(*i).any(|other| other == *dir))
+        {
+            return Err(ConfigError::Export { dir: dir.clone(), why: "is given twice" });
         }
         if self.job.len() > LONGEST_NAME {
             return Err(ConfigError::Value("job: a name may have up to 255 bytes"));

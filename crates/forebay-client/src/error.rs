@@ -17,10 +17,10 @@ pub enum Error {
     #[error("the path leaves the exported directory")]
     Escapes,
     /// No I/O node answered within the call's deadline.
-    #[error("no I/O node answered within {deadline_ms} ms (last: {last}): are the I/O nodes running?")]
+    #[error("no I/O node answered in {waited_ms} ms (last: {last}): are the I/O nodes running?")]
     NoNode {
-        /// The deadline, in milliseconds.
-        deadline_ms: u64,
+        /// For how long was tried, in milliseconds.
+        waited_ms: u64,
         /// What happened with the last one tried.
         last: String,
     },

@@ -125,7 +125,7 @@ impl Client {
         let secret = secret.map_err(|e| Unanswered::Refused(e.to_owned()))?;
         let request = JobRequest { secret: None, ..job.clone() };
         let json = serde_json::to_string(&request).map_err(|e| Unanswered::Refused(e.to_string()))?;
-        let asked = Asked { method: "POST", path: JOBS_PATH, body: Some(&json), secret: Some(&secret) };
+        let asked = ApiRequest { method: "POST", path: JOBS_PATH, body: Some(&json), secret: Some(&secret) };
         let grant: JobGrant = read(&self.call_for(&asked, Duration::ZERO)?)?;
         Ok(JobGrant { secret: Some(secret.to_hex()), ..grant })
     }
@@ -139,7 +139,7 @@ impl Client {
     /// `wait`.
     pub fn follow(&self, id: &str, known: Epoch, wait: Duration) -> Result<JobGrant, Unanswered> {
         let path = format!("{}/lease?known={known}&wait_ms={}", job_path(id), wait.as_millis());
-        read(&self.call_for(&Asked { method: "PUT", path: &path, body: None, secret: None }, wait)?)
+        read(&self.call_for(&ApiRequest { method: "PUT", path: &path, body: None, secret: None }, wait)?)
     }
 
     /// A job has ended. One that failed says nothing of what the next run will do.
@@ -193,17 +193,17 @@ impl Client {
 
     /// Sends text and returns the answer's.
     pub fn call(&self, method: &str, path: &str, body: Option<&str>) -> Result<String, Unanswered> {
-        self.call_for(&Asked { method, path, body, secret: None }, Duration::ZERO)
+        self.call_for(&ApiRequest { method, path, body, secret: None }, Duration::ZERO)
     }
 
     /// What the first of the addresses answers, whoever leads: status and text.
     pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<(u16, String), Unanswered> {
         let url = self.urls.first().map_or("", String::as_str);
-        self.exchange(url, &Asked { method, path, body, secret: None }, self.patience)
+        self.exchange(url, &ApiRequest { method, path, body, secret: None }, self.patience)
     }
 
     /// Asks the one that answered last, then the others, and whoever is named as the leader meanwhile.
-    fn call_for(&self, asked: &Asked<'_>, wait: Duration) -> Result<String, Unanswered> {
+    fn call_for(&self, asked: &ApiRequest<'_>, wait: Duration) -> Result<String, Unanswered> {
         let question = asked;
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asked: Vec<String> = Vec::new();
@@ -238,7 +238,7 @@ impl Client {
     fn call_one(
         &self,
         url: &str,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
         patience: Duration,
     ) -> Result<String, (Unanswered, Option<String>)> {
         let (status, text) = self.exchange(url, asked, patience).map_err(|e| (e, None))?;
@@ -257,10 +257,10 @@ impl Client {
     fn exchange(
         &self,
         url: &str,
-        asked: &Asked<'_>,
+        asked: &ApiRequest<'_>,
         patience: Duration,
     ) -> Result<(u16, String), Unanswered> {
-        let Asked { method, path, body, .. } = *asked;
+        let ApiRequest { method, path, body, .. } = *asked;
         let away = |e: &dyn std::fmt::Display| Unanswered::Away(e.to_string());
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         match &self.key {
@@ -293,7 +293,7 @@ impl Client {
 }
 
 /// One question.
-struct Asked<'a> {
+struct ApiRequest<'a> {
     method: &'a str,
     path: &'a str,
     body: Option<&'a str>,

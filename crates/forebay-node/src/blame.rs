@@ -42,7 +42,7 @@ impl Replays {
 }
 
 /// For a person: the largest part first.
-pub struct Told<'a> {
+pub struct BlameText<'a> {
     /// Of which job.
     pub job: &'a str,
     /// What was found.
@@ -51,9 +51,9 @@ pub struct Told<'a> {
     pub what_if: Option<&'a SchedulerConfig>,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for BlameText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { job, blame: b, what_if } = self;
+        let BlameText { job, blame: b, what_if } = self;
         let (requests, span) = (b.requests, b.span);
         let mean = b.total / requests.max(1) as f64 * 1e3;
         writeln!(f, "job {job}: {requests} requests in {span:.1} s, {mean:.3} ms each")?;
@@ -121,7 +121,7 @@ pub struct AskError {
 }
 
 /// A job that is asked about.
-pub struct Asked<'a> {
+pub struct BlameQuery<'a> {
     /// Its name.
     pub job: &'a str,
     /// For how long it had been there, at least, ...
@@ -132,7 +132,7 @@ pub struct Asked<'a> {
     pub what_if: Option<&'a SchedulerConfig>,
 }
 
-impl Asked<'_> {
+impl BlameQuery<'_> {
     /// Asks an I/O node where the job's time went. Its clock need not be right.
     pub fn of(&self, address: &Address, secret: &Secret) -> Result<JobBlame, AskError> {
         let now = control(address, secret, &Command::Job)?.job.map_or(Nanos::ZERO, |job| job.time);

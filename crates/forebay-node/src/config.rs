@@ -267,9 +267,11 @@ pub const WEIGHT: RangeInclusive<u64> = 1..=1_000_000;
 
 /// Where metrics are to be served, in the one grammar of addresses: over TCP.
 pub fn metrics_at(text: &str) -> Result<SocketAddr, String> {
-    match text.parse().map_err(|e: AddressError| e.to_string())? {
+    let over_tcp =
+        || format!("metrics are served over TCP, and `{text}` is no address for that: write HOST:PORT");
+    match text.parse().map_err(|_: AddressError| over_tcp())? {
         Address::Tcp(at) => Ok(at),
-        Address::Unix(_) => Err("metrics are served over TCP: write HOST:PORT".to_owned()),
+        Address::Unix(_) => Err(over_tcp()),
     }
 }
 
@@ -306,8 +308,17 @@ impl NodeConfig {
             ("handshake-timeout-ms", ms(self.handshake_timeout), 10, HOUR),
             ("drain-timeout-ms", ms(self.drain_timeout), 0, 24 * HOUR),
         ];
-        match settings.iter().find(|(_, value, min, max)| !(*min..=*max).contains(value)) {
-            Some((name, value, min, max)) => Err(format!("{name} is {value}: it can be {min} to {max}")),
+        if let Some((name, value, min, max)) =
+            settings.iter().find(|(_, value, min, max)| !(*min..=*max).contains(value))
+        {
+            return Err(format!("{name} is {value}: it can be {min} to {max}"));
+        }
+        let mut names: Vec<&str> = self.exports.iter().map(|e| e.name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => {
+                Err(format!("two exports are called {}: write DIR=NAME for another name", twice[0]))
+            }
             None => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Whom a node's process tells what.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct DaemonOutputs {
     /// Once it listens, the addresses as a line of JSON go to this file, which appears whole…
     pub ready_file: Option<PathBuf>,
     /// …and to this inherited descriptor, which is then closed.
@@ -49,7 +49,7 @@ impl DaemonError {
 
 /// Runs a node until SIGTERM or SIGINT have drained it; a second one ends it at once. `ready` is
 /// called once it listens and whoever waits for it was told.
-pub fn run(config: NodeConfig, told: &Told, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
+pub fn run(config: NodeConfig, told: &DaemonOutputs, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
     block_termination();
     let id = config.id.0;
     // What cannot be written at the end is said at the beginning.
@@ -84,7 +84,7 @@ pub fn run(config: NodeConfig, told: &Told, ready: impl FnOnce(&Ready)) -> Resul
     Ok(())
 }
 
-fn announce(running: &Running, node: u32, told: &Told) -> Result<Ready, DaemonError> {
+fn announce(running: &Running, node: u32, told: &DaemonOutputs) -> Result<Ready, DaemonError> {
     let addresses = running.addresses().iter().map(ToString::to_string).collect();
     let metrics = running.metrics().map(|at| at.to_string());
     let ready = Ready { pid: std::process::id(), node, addresses, metrics };
@@ -102,19 +102,19 @@ fn announce(running: &Running, node: u32, told: &Told) -> Result<Ready, DaemonEr
 }
 
 /// Where a path leads.
-enum Place {
+enum OutputPath {
     /// To a file, or to none yet, here: a symbolic link stays one.
     File(PathBuf),
     /// To something that is written to and not replaced, such as a device or a FIFO.
     Special,
 }
 
-fn place(path: &Path) -> io::Result<Place> {
+fn place(path: &Path) -> io::Result<OutputPath> {
     match std::fs::canonicalize(path) {
-        Ok(real) if std::fs::metadata(&real)?.is_file() => Ok(Place::File(real)),
+        Ok(real) if std::fs::metadata(&real)?.is_file() => Ok(OutputPath::File(real)),
         Ok(real) if real.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(_) => Ok(Place::Special),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Place::File(path.to_owned())),
+        Ok(_) => Ok(OutputPath::Special),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(OutputPath::File(path.to_owned())),
         Err(e) => Err(e),
     }
 }
@@ -131,20 +131,20 @@ fn draft(real: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Whether a file can be written there.
 fn try_whole(path: &Path) -> io::Result<()> {
-    let Place::File(real) = place(path)? else { return Ok(()) };
+    let OutputPath::File(real) = place(path)? else { return Ok(()) };
     std::fs::remove_file(draft(&real)?.0)
 }
 
 /// Writes a file, for nobody else's eyes, so that readers see nothing or all of it.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match place(path)? {
-        Place::File(real) => {
+        OutputPath::File(real) => {
             let (new, mut file) = draft(&real)?;
             file.write_all(bytes)?;
             std::fs::rename(&new, &real)
         }
         // A FIFO that nobody reads is not waited for.
-        Place::Special => {
+        OutputPath::Special => {
             File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path)?.write_all(bytes)
         }
     }

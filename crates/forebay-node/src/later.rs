@@ -36,12 +36,12 @@ struct Ring {
     session: Arc<Session>,
     memory: ClientMap,
     /// The files that it may be about, by handle.
-    files: Mutex<HashMap<u64, Held>>,
+    files: Mutex<HashMap<u64, PendingFile>>,
     /// Whoever does what it says.
     taking: Mutex<()>,
 }
 
-struct Held {
+struct PendingFile {
     file: Arc<OpenFile>,
     /// What went wrong and was not told yet.
     failed: Option<Errno>,
@@ -53,7 +53,7 @@ impl Ring {
         cells.head() != cells.tail() && cells.failed() == 0
     }
 
-    fn files(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, PendingFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,7 +137,7 @@ impl Node {
     ) -> bool {
         let Some(ring) = self.rings.of(session).filter(|_| fits(file, empty)) else { return false };
         self.areas.hold(file);
-        ring.files().insert(handle, Held { file: Arc::clone(file), failed: None });
+        ring.files().insert(handle, PendingFile { file: Arc::clone(file), failed: None });
         // Whoever maps it from now on finds it among the ring's files.
         if self.areas.is_used_directly(file) {
             self.forget_later(&ring, handle);
@@ -154,7 +154,7 @@ impl Node {
 
     /// The file is used past this node: nothing more is put off by those who could do so for it.
     pub(crate) fn revoke_rings(&self, file: &OpenFile) {
-        let same = |held: &Held| (held.file.dev, held.file.ino) == (file.dev, file.ino);
+        let same = |held: &PendingFile| (held.file.dev, held.file.ino) == (file.dev, file.ino);
         for ring in self.rings.those(|ring| ring.files().values().any(same)) {
             ring.memory.cells().revoke();
             self.empty(&ring);

@@ -283,15 +283,14 @@ fn clean(dir: &OwnedFd) {
             continue;
         };
         let Ok(stat) = rustix::fs::fstat(&file) else { continue };
-        if !is_dead(&file) {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(stat.st_mtime.unsigned_abs());
+        // One that is being made is about to be locked: a look at its lock could be in the way of that.
+        let making = begun.is_some() && !since.elapsed().is_ok_and(|age| age > MAKING);
+        if making || !is_dead(&file) {
             continue;
         }
-        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(stat.st_mtime.unsigned_abs());
         if begun.is_some() {
-            // One that is being made is locked at once.
-            if since.elapsed().is_ok_and(|age| age > MAKING) {
-                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-            }
+            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         } else if Mode::from_raw_mode(stat.st_mode) != FOUND_DEAD {
             let _ = rustix::fs::fchmod(&file, FOUND_DEAD);
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -311,6 +310,36 @@ mod tests {
 
     fn open(dir: &tempfile::TempDir, n: u8) -> Ledgers {
         Ledgers::open(Some(dir.path()), Incarnation([n; 16])).unwrap()
+    }
+
+    #[test]
+    fn neighbours_that_start_at_once_are_not_in_each_others_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = rustix::fs::openat(CWD, dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        clean(&place);
+                    }
+                });
+            }
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+            let made: Vec<_> = (0..500u16)
+                .map(|n| {
+                    let mut incarnation = [7; 16];
+                    incarnation[..2].copy_from_slice(&n.to_le_bytes());
+                    let incarnation = Incarnation(incarnation);
+                    let begun = format!("{}.new", name(incarnation));
+                    let made = Ledgers::begin_in(&place, &begun, flags, incarnation).map(drop);
+                    let _ = rustix::fs::unlinkat(&place, name(incarnation), AtFlags::empty());
+                    made
+                })
+                .collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(made.iter().all(Result::is_ok), "{:?}", made.iter().find(|m| m.is_err()));
+        });
     }
 
     #[test]

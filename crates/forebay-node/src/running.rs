@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::node::{Node, StartError, spawn};
 use crate::{scrape, sys};
 use forebay_types::{Address, Nanos};
-use forebay_wire::session::presence::{Drain, Left, Step, may_close};
+use forebay_wire::session::presence::{Drain, Remaining, Step, may_close};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::net::{SocketAddr, TcpListener};
@@ -123,8 +123,12 @@ impl Node {
     }
 
     /// What there still is, of which a drain must see the end.
-    fn left(&self) -> Left {
-        Left { connections: self.connection_count(), busy: !self.engine.is_idle(), owed: self.sessions.owe() }
+    fn left(&self) -> Remaining {
+        Remaining {
+            connections: self.connection_count(),
+            busy: !self.engine.is_idle(),
+            owed: self.sessions.owe(),
+        }
     }
 
     /// Closes the connections of clients that say nothing and need nothing that only this node has.

@@ -201,6 +201,9 @@ impl Decision {
             Reason::Kept => "running: STATIC leaves it as it started".to_owned(),
             Reason::Best if chosen.io_nodes == 0 => "direct access is its best".to_owned(),
             Reason::Best => "its best count".to_owned(),
+            Reason::Unknown if job.curve.is_some() => {
+                "no count of its curve divides its compute nodes: the default of STATIC".to_owned()
+            }
             Reason::Unknown => "no curve known: the default of STATIC".to_owned(),
             Reason::Total { more: 0, .. } if chosen.io_nodes == 0 => "direct access is its best".to_owned(),
             Reason::Total { more: 0, .. } => "its best count".to_owned(),

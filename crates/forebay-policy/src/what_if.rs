@@ -54,6 +54,12 @@ pub enum JobSetError {
     /// A job without a machine.
     #[error("job {0}: it needs at least one compute node")]
     Nowhere(String),
+    /// An id that cannot be shown.
+    #[error("job {0}: its id is empty, or has control characters")]
+    Id(usize),
+    /// Nobody does its I/O.
+    #[error("job {0}: it needs at least one process")]
+    Idle(String),
     /// A job that counts nothing.
     #[error("job {0}: weight {1} is not above 0")]
     Weight(String, f64),
@@ -83,11 +89,17 @@ impl JobSet {
                 Id::Text(t) => t.clone(),
                 Id::Number(n) => n.to_string(),
             };
+            if id.is_empty() || id.chars().any(char::is_control) {
+                return Err(JobSetError::Id(index));
+            }
             if !seen.insert(id.clone()) {
                 return Err(JobSetError::Twice { index, id });
             }
             if e.compute_nodes == 0 {
                 return Err(JobSetError::Nowhere(id));
+            }
+            if e.processes == 0 {
+                return Err(JobSetError::Idle(id));
             }
             if !(e.weight.is_finite() && e.weight > 0.0) {
                 return Err(JobSetError::Weight(id, e.weight));

@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(600);
 const STOPPED_LIMIT: Duration = Duration::from_millis(200);
 const END_LIMIT: Duration = Duration::from_secs(3);
 
-/// Of a job whose name was given so many I/O nodes are asked whether they know an earlier one.
+/// So many I/O nodes are asked what they have counted of a job before its program starts.
 const MOST_ASKED: usize = 32;
 
 /// What is to be known of a mount and several hosts.
@@ -167,10 +167,11 @@ impl Program {
             job.stand_by(&layer.client_config());
         }
         let began = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let earlier = registered.as_ref().filter(|r| r.named).map(|_| {
+        // The look at the exports is not the program's, nor is what an earlier job of the name has done.
+        let earlier = registered.as_ref().map(|job| {
             let config = layer.config();
-            let all: Vec<Address> =
-                config.nodes.iter().chain(&config.spare).take(MOST_ASKED).cloned().collect();
+            let spare = if job.named { &config.spare[..] } else { &[] };
+            let all: Vec<Address> = config.nodes.iter().chain(spare).take(MOST_ASKED).cloned().collect();
             launch::served(config, &all, &[], Nanos::ZERO)
         });
         let earlier = earlier.unwrap_or_default();

@@ -31,7 +31,7 @@ pub struct RunReport {
     bytes_written: u64,
     operations: Vec<Operation>,
     /// How the files were accessed, as the I/O nodes saw it; the most bytes first.
-    patterns: Vec<Seen>,
+    patterns: Vec<PatternShare>,
     io_nodes: Vec<NodeOutcome>,
     /// One of them moved more than twice what another did, and why.
     imbalance: Option<Imbalance>,
@@ -45,7 +45,7 @@ pub struct RunReport {
 
 /// An access pattern, and how much was read and written in it.
 #[derive(Serialize)]
-struct Seen {
+struct PatternShare {
     pattern: Pattern,
     bytes: u64,
     /// Of all bytes.
@@ -143,7 +143,7 @@ impl RunReport {
 }
 
 /// What the detector that ships with the program says to the nodes' intervals.
-fn patterns(nodes: &[NodeOutcome]) -> Vec<Seen> {
+fn patterns(nodes: &[NodeOutcome]) -> Vec<PatternShare> {
     let model = Model::builtin();
     // Bytes moved, bytes asked for, requests.
     let mut sums: BTreeMap<Pattern, (u64, u64, u64)> = BTreeMap::new();
@@ -162,13 +162,13 @@ fn patterns(nodes: &[NodeOutcome]) -> Vec<Seen> {
         }
     }
     let all: u64 = sums.values().map(|s| s.0).sum();
-    let seen = |(pattern, (bytes, asked, requests)): (Pattern, (u64, u64, u64))| Seen {
+    let seen = |(pattern, (bytes, asked, requests)): (Pattern, (u64, u64, u64))| PatternShare {
         pattern,
         bytes,
         share: bytes as f64 / all.max(1) as f64,
         request: asked as f64 / requests.max(1) as f64,
     };
-    let mut seen: Vec<Seen> = sums.into_iter().map(seen).collect();
+    let mut seen: Vec<PatternShare> = sums.into_iter().map(seen).collect();
     seen.sort_by_key(|s| std::cmp::Reverse(s.bytes));
     seen
 }

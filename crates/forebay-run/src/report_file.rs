@@ -57,6 +57,11 @@ impl ReportFile {
         Ok(())
     }
 
+    /// Which file it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Replaces what is in it.
     pub fn write(self, bytes: &[u8]) -> std::io::Result<()> {
         let mut file = match self.there {

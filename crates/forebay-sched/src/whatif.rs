@@ -286,7 +286,11 @@ mod tests {
     /// node with servers that take 300 µs and a microsecond for 40 bytes: what the queue saw in four seconds. Each
     /// writes its own file from the beginning, in pieces of 64 KiB over so many servers; to the storage it is up to
     /// `way`, for each request another part of it.
-    fn lived(spec: &str, (slots, servers, way): Ground, flows: &[(u32, usize, u64, Nanos)]) -> Vec<Traced> {
+    fn lived(
+        spec: &str,
+        (slots, servers, way): NodeShape,
+        flows: &[(u32, usize, u64, Nanos)],
+    ) -> Vec<Traced> {
         let layout = Layout::Stripe(Stripe { size: 65536, count: servers, first: 0 });
         let mut queue = DispatchQueue::new(spec.parse().unwrap(), Site::default());
         let processes: Vec<(u32, u64, Nanos)> =
@@ -363,16 +367,16 @@ mod tests {
     }
 
     /// A node: so many at a time, so many servers, and the way to them.
-    type Ground = (usize, u32, Nanos);
+    type NodeShape = (usize, u32, Nanos);
 
     /// Asks under one scheduler what would be under the other, of both flows.
-    fn holds(was: &str, other: &str, ground: Ground, flows: &[(u32, usize, u64, Nanos)]) {
-        let (seen, rerun) = (lived(was, ground, flows), lived(other, ground, flows));
-        let predicted = replay(&seen, &other.parse().unwrap(), Site::default(), ground.0, &[]);
+    fn holds(was: &str, other: &str, shape: NodeShape, flows: &[(u32, usize, u64, Nanos)]) {
+        let (seen, rerun) = (lived(was, shape, flows), lived(other, shape, flows));
+        let predicted = replay(&seen, &other.parse().unwrap(), Site::default(), shape.0, &[]);
         for flow in [FlowId(1), FlowId(2)] {
             let (said, is) = (predicted[&flow].mean() * 1e3, mean(&rerun, flow) * 1e3);
             let what =
-                format!("{was} to {other}, {ground:?}, {flow:?}: {said:.2} ms predicted, {is:.2} in truth");
+                format!("{was} to {other}, {shape:?}, {flow:?}: {said:.2} ms predicted, {is:.2} in truth");
             println!("{what}");
             assert!((said / is - 1.0).abs() <= 0.15, "{what}, {flows:?}");
         }
@@ -409,16 +413,16 @@ mod tests {
             [(131_072, 2, 2, 0), (131_072, 4, 4, 0), (262_144, 4, 4, 0), (131_072, 4, 4, 300)]
         {
             let flows = [(1, 6, large, rest), (2, 1, 16384, rest)];
-            let ground = (slots, servers, Nanos::from_micros(way));
+            let shape = (slots, servers, Nanos::from_micros(way));
             for (i, spec) in FAIR.into_iter().enumerate() {
-                holds(FIFO, spec, ground, &flows);
+                holds(FIFO, spec, shape, &flows);
                 // One at a time does not show how much of it all is the way.
                 if i > 0 || way == 0 {
-                    holds(spec, FIFO, ground, &flows);
+                    holds(spec, FIFO, shape, &flows);
                 }
             }
             // And a small write by itself takes what it takes alone.
-            let b = crate::blame::blame(&lived(FIFO, ground, &flows), FlowId(2));
+            let b = crate::blame::blame(&lived(FIFO, shape, &flows), FlowId(2));
             let own = b.service / b.requests as f64 * 1e3;
             assert!((0.7..0.95).contains(&own), "{own} ms instead of 0.71 and the way: {b:?}");
             assert!(b.behind[&FlowId(1)] > 0.8 * (b.total - b.service), "{b:?}");

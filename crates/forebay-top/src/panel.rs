@@ -68,7 +68,7 @@ fn say(news: &SyncSender<News>, said: News) -> bool {
 }
 
 fn show(mut screen: Screen, theme: &Theme, heard: &Receiver<News>, ended: &Receiver<()>) {
-    let mut place = Place::default();
+    let mut place = PanelArea::default();
     let mut fresh = true;
     loop {
         match heard.try_recv() {
@@ -93,7 +93,7 @@ fn show(mut screen: Screen, theme: &Theme, heard: &Receiver<News>, ended: &Recei
 
 /// What the panel has of the terminal.
 #[derive(Default)]
-struct Place {
+struct PanelArea {
     /// Columns and lines of the terminal when it was taken.
     size: (u16, u16),
     drawn: Option<Drawn>,
@@ -107,7 +107,7 @@ struct Drawn {
     first: u16,
 }
 
-impl Place {
+impl PanelArea {
     fn resized(&self) -> bool {
         size() != self.size
     }

@@ -231,14 +231,14 @@ pub struct AccessPattern {
 fn layout_or_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Layout, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Told {
+    enum EitherWay {
         Shared(bool),
         Layout(Layout),
     }
-    Ok(match Told::deserialize(from)? {
-        Told::Shared(true) => Layout::Shared,
-        Told::Shared(false) => Layout::FilePerProcess,
-        Told::Layout(layout) => layout,
+    Ok(match EitherWay::deserialize(from)? {
+        EitherWay::Shared(true) => Layout::Shared,
+        EitherWay::Shared(false) => Layout::FilePerProcess,
+        EitherWay::Layout(layout) => layout,
     })
 }
 

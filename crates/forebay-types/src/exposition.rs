@@ -130,14 +130,14 @@ fn escaped(text: &str, quoted: bool) -> String {
 #[derive(Debug)]
 pub struct Bounded<const N: usize> {
     most: usize,
-    jobs: BTreeMap<String, Seen<N>>,
+    jobs: BTreeMap<String, JobSeries<N>>,
     /// Of jobs that ended without series of their own, or got them later.
     others: [u64; N],
 }
 
 /// A job as it was last seen.
 #[derive(Debug)]
-struct Seen<const N: usize> {
+struct JobSeries<const N: usize> {
     counted: [u64; N],
     series: Series<N>,
 }
@@ -171,7 +171,7 @@ impl<const N: usize> Bounded<N> {
                 }
                 None => Series::New,
             };
-            self.jobs.insert(name, Seen { counted, series });
+            self.jobs.insert(name, JobSeries { counted, series });
         }
         for seen in before.values() {
             self.end(seen);
@@ -192,7 +192,7 @@ impl<const N: usize> Bounded<N> {
         series
     }
 
-    fn end(&mut self, seen: &Seen<N>) {
+    fn end(&mut self, seen: &JobSeries<N>) {
         if seen.series == Series::Others {
             add(&mut self.others, &seen.counted);
         }
@@ -201,7 +201,7 @@ impl<const N: usize> Bounded<N> {
     /// Gives series to the busiest that have none, as long as there are any to give.
     fn place(&mut self) {
         let own = self.jobs.values().filter(|s| matches!(s.series, Series::Own(_))).count();
-        let mut rest: Vec<&mut Seen<N>> =
+        let mut rest: Vec<&mut JobSeries<N>> =
             self.jobs.values_mut().filter(|s| !matches!(s.series, Series::Own(_))).collect();
         rest.sort_by_key(|s| std::cmp::Reverse(s.counted.first().copied()));
         let free = self.most.saturating_sub(own);

@@ -151,10 +151,14 @@ impl Counts {
     }
 
     /// The value that `q` (0 to 1) of the values do not exceed: the middle of its bucket, and never more
-    /// than the largest. 0 of nothing.
+    /// than the largest, which it is where it is the last one. 0 of nothing.
     pub fn quantile(&self, q: f64) -> u64 {
         let floor = |i| floor(i, self.buckets.len());
-        self.bucket_of(q).map_or(0, |i| u64::midpoint(floor(i), floor(i + 1) - 1).min(self.max))
+        let last = self.rank(q) == self.count();
+        self.bucket_of(q).map_or(0, |i| match last && bucket(self.max, self.buckets.len()) == i {
+            true => self.max,
+            false => u64::midpoint(floor(i), floor(i + 1) - 1).min(self.max),
+        })
     }
 
     /// The same by the lower edge of the bucket: exact for powers of two, which request sizes mostly are.
@@ -162,8 +166,12 @@ impl Counts {
         self.bucket_of(q).map_or(0, |i| floor(i, self.buckets.len()))
     }
 
+    fn rank(&self, q: f64) -> u64 {
+        ((q * self.count() as f64).ceil() as u64).max(1)
+    }
+
     fn bucket_of(&self, q: f64) -> Option<usize> {
-        let rank = ((q * self.count() as f64).ceil() as u64).max(1);
+        let rank = self.rank(q);
         let mut seen = 0;
         self.buckets.iter().position(|n| {
             seen = n.saturating_add(seen);

@@ -5,6 +5,12 @@ use crate::{size, span};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// A directory that is there, by its whole path.
+pub fn directory(text: &str) -> Result<std::path::PathBuf, String> {
+    let path = std::path::Path::new(text).canonicalize().map_err(|e| e.to_string())?;
+    if path.is_dir() { Ok(path) } else { Err("it is no directory".to_owned()) }
+}
+
 /// The longest time any option takes: a day.
 const DAY: f64 = 86_400.0;
 

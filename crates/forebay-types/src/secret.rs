@@ -4,7 +4,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::fmt;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
@@ -30,6 +30,12 @@ pub enum SecretError {
         path: PathBuf,
         /// Its permissions.
         mode: u32,
+    },
+    /// It is a device.
+    #[error("{}: is no file that a secret could be kept in", path.display())]
+    NoFile {
+        /// What was named.
+        path: PathBuf,
     },
     /// The file holds something else.
     #[error("{}: holds no secret: 64 hexadecimal digits are one (for example from `openssl rand -hex 32`)", path.display())]
@@ -85,6 +91,10 @@ impl Secret {
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
             return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+        let kind = metadata.file_type();
+        if kind.is_char_device() || kind.is_block_device() {
+            return Err(SecretError::NoFile { path: path.to_owned() });
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {

@@ -24,8 +24,9 @@ pub(crate) fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> Exi
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(command));
     match outcome {
         Ok(Ok(code)) => match std::io::stdout().flush() {
-            Ok(()) => code,
-            Err(e) => lost(&e),
+            // Whoever has failed has said so.
+            Err(e) if code == ExitCode::SUCCESS => lost(&e),
+            _ => code,
         },
         Ok(Err(e)) => {
             complain(&sentence(&e));

@@ -118,7 +118,7 @@ fn values_that_make_no_sense_are_refused_with_the_range() {
     for (name, why) in [
         ("a/b", "has a slash"),
         ("a\nb", "has control characters"),
-        ("", "a job has a name"),
+        ("", "it is empty"),
         ("(others)", "stands for all jobs"),
         ("forebay-control", "controls an I/O node"),
         (&long, "longer than 255 bytes"),

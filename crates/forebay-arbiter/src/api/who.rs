@@ -184,5 +184,5 @@ async fn identify(shared: &Arc<Shared>, request: &mut Request) -> Result<Caller,
                 .into())
         };
     }
-    Err("the secret is missing or wrong: send `Authorization: Bearer SECRET`, or a MUNGE credential".into())
+    Err("the secret is missing or wrong: give the right --secret-file (in a request of your own, `Authorization: Bearer SECRET`), or a MUNGE credential".into())
 }

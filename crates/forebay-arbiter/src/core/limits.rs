@@ -5,6 +5,7 @@
 use super::guarantees::Peaks;
 use super::{Action, Core, Refusal, unix_ms};
 use crate::store::Change;
+use forebay_control::job::printable;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
@@ -16,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Limits that are kept at most.
 const MOST: usize = 1000;
 /// The longest name.
-const LONGEST: usize = 255;
 /// Nodes report every second: by then each has told of an interval that began after the last division.
 const ROUND: Nanos = Nanos::from_millis(2200);
 /// Not more often than this, when nodes say that one of their limits is too narrow or too wide.
@@ -33,15 +33,15 @@ type At = (String, NodeId);
 /// All limits, and what they were divided by.
 #[derive(Default)]
 pub(super) struct Limits {
-    all: BTreeMap<String, Held>,
+    all: BTreeMap<String, DividedLimit>,
     uses: BTreeMap<At, Use>,
     pub(super) peaks: Peaks,
-    told: BTreeMap<NodeId, Told>,
+    told: BTreeMap<NodeId, Announced>,
     due: Nanos,
     divided: Nanos,
 }
 
-struct Held {
+struct DividedLimit {
     limit: Limit,
     shares: BTreeMap<At, [f64; KINDS]>,
     /// An arbiter before this one divided it: nodes that have not come yet have parts of it.
@@ -56,7 +56,7 @@ struct Use {
 }
 
 #[derive(Clone, Default, PartialEq)]
-struct Told {
+struct Announced {
     jobs: Vec<JobShare>,
     peers: Vec<String>,
 }
@@ -66,7 +66,7 @@ impl Limits {
         kept: &BTreeMap<String, Limit>,
         learned: &BTreeMap<String, serde_json::Value>,
     ) -> Limits {
-        let held = |l: &Limit| Held { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
+        let held = |l: &Limit| DividedLimit { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
         let all = kept.iter().map(|(id, l)| (id.clone(), held(l))).collect();
         Limits { all, peaks: Peaks::restore(learned), ..Limits::default() }
     }
@@ -120,7 +120,7 @@ impl Limits {
 
     /// What all limits together leave to a job on a node, and on all its nodes.
     fn leaves(&self, at: &At) -> (Rates, Rates) {
-        let left = |held: &Held| {
+        let left = |held: &DividedLimit| {
             let share = held.shares.get(at)?;
             Some((held.limit.leaves(share), held.limit.most))
         };
@@ -146,7 +146,7 @@ impl Core {
             return Err(Refusal::Full(format!("there are {MOST} limits already: remove some")));
         }
         self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
-        self.limits.all.insert(id.clone(), Held { limit, shares: BTreeMap::new(), inherited: false });
+        self.limits.all.insert(id.clone(), DividedLimit { limit, shares: BTreeMap::new(), inherited: false });
         self.keep_peaks_now(now);
         self.divide_limits(now);
         self.limits()
@@ -169,13 +169,13 @@ impl Core {
 
     /// All limits, and what they leave to whom.
     pub fn limits(&self) -> Vec<LimitView> {
-        let place = |((job, node), share): (&At, &[f64; KINDS]), held: &Held| {
+        let place = |((job, node), share): (&At, &[f64; KINDS]), held: &DividedLimit| {
             let limit = held.limit.leaves(share);
             let weight = held.limit.at_least.and_then(|_| self.weights_on(*node).get(job).copied());
             let job = job.clone();
             PlaceView { node: *node, share: JobShare { job, limit, weight, ..JobShare::default() } }
         };
-        let view = |(id, held): (&String, &Held)| LimitView {
+        let view = |(id, held): (&String, &DividedLimit)| LimitView {
             id: id.clone(),
             limit: held.limit.clone(),
             shares: held.shares.iter().map(|s| place(s, held)).collect(),
@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// What is not as whoever set the limit may think.
-    fn notes_on(&self, held: &Held) -> Vec<String> {
+    fn notes_on(&self, held: &DividedLimit) -> Vec<String> {
         let subject = &held.limit.subject;
         let own: Vec<&super::Job> =
             self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)).map(|(_, job)| job).collect();
@@ -209,7 +209,7 @@ impl Core {
 
     /// Time has passed.
     pub(super) fn limits_tick(&mut self, now: Nanos) {
-        let over = |held: &Held| held.limit.until_unix_ms.is_some_and(|t| t <= unix_ms(now));
+        let over = |held: &DividedLimit| held.limit.until_unix_ms.is_some_and(|t| t <= unix_ms(now));
         let ended: Vec<String> =
             self.limits.all.iter().filter(|(_, h)| over(h)).map(|(id, _)| id.clone()).collect();
         for id in &ended {
@@ -240,7 +240,7 @@ impl Core {
         }
         self.limits.all = all;
         for id in self.connected() {
-            let say = Told { jobs: self.shares_on(id), peers: self.peers_of(id) };
+            let say = Announced { jobs: self.shares_on(id), peers: self.peers_of(id) };
             let told = self.limits.told.get(&id);
             if say != told.cloned().unwrap_or_default() {
                 let (term, jobs, peers) = (self.term, say.jobs.clone(), say.peers.clone());
@@ -251,7 +251,7 @@ impl Core {
     }
 
     /// `left`: what limits that were divided before leave to whom.
-    fn divide_one(&self, held: &mut Held, left: &BTreeMap<At, Rates>) {
+    fn divide_one(&self, held: &mut DividedLimit, left: &BTreeMap<At, Rates>) {
         let mut places = self.places_of(&held.limit.subject);
         // Those that may still come have parts of which nothing is known.
         held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
@@ -297,7 +297,7 @@ impl Core {
         self.limits.all = all;
         // What it is to have no more has to be said, too.
         if !shares.is_empty() {
-            self.limits.told.insert(node, Told { jobs: shares.to_vec(), peers: Vec::new() });
+            self.limits.told.insert(node, Announced { jobs: shares.to_vec(), peers: Vec::new() });
         }
     }
 
@@ -399,10 +399,13 @@ fn scheduler_of(node: &super::Node) -> Option<SchedulerConfig> {
 fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
     let name = limit.subject.name();
-    if name.is_empty() || name.len() > LONGEST || name.chars().any(char::is_control) || name.contains('/') {
-        return invalid(
-            "a limit needs the name of a job, user or application, of at most 255 bytes and without a slash",
-        );
+    let fits = printable(name).and_then(|()| match name {
+        "" => Err("is empty".to_owned()),
+        _ if name.contains('/') => Err("has a slash".to_owned()),
+        _ => Ok(()),
+    });
+    if let Err(why) = fits {
+        return Err(Refusal::Invalid(format!("no job, user or application has this name: it {why}")));
     }
     let numbers = limit.most.all().into_iter().chain([limit.at_least]).flatten();
     if !numbers.clone().all(|n| n >= 1.0) {

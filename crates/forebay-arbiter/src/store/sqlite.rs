@@ -46,7 +46,13 @@ impl SqliteStore {
         let private = |name| private_file(dir, name);
         let lock = private("lock").map_err(|e| failed("cannot open the lock file in", &e))?;
         if let Err(e) = lock.try_lock() {
-            return Err(StoreError::Begin(format!("another arbiter uses {}: {e}", dir.display())));
+            let why = match e {
+                std::fs::TryLockError::WouldBlock => {
+                    "give this one a --state of its own, or end the other".to_owned()
+                }
+                std::fs::TryLockError::Error(e) => e.to_string(),
+            };
+            return Err(StoreError::Begin(format!("another arbiter uses {}: {why}", dir.display())));
         }
         private("control.db").map_err(|e| failed("cannot open the state in", &e))?;
         let db = Connection::open(dir.join("control.db"))?;

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 const UNFINISHED: &str = "unfinished";
 
 /// The scenarios that were run, by name.
-type Known = BTreeMap<String, Held>;
+type Known = BTreeMap<String, PastScenario>;
 
 /// A scenario, and where its files were.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Held {
+struct PastScenario {
     root: String,
     /// Its JSON, as it was written.
     scenario: String,
@@ -106,10 +106,10 @@ impl Results {
     /// Holds the scenarios, with their files below `root`, against those that were run before, if any were.
     pub(super) fn hold_against(&self, scenarios: &[Scenario], root: &Path) -> Result<(), StudyError> {
         let path = self.dir.join("scenarios.json");
-        let read = || -> io::Result<Known> {
+        let read = || -> io::Result<PastScenarios> {
             match fs::read(&path) {
                 Ok(text) => Ok(serde_json::from_slice(&text)?),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(PastScenarios::default()),
                 Err(e) => Err(e),
             }
         };
@@ -122,7 +122,7 @@ impl Results {
             // How often it is run, and with what, may change.
             let plain = Scenario { io_nodes: Vec::new(), repetitions: None, ..s.clone() };
             let scenario = serde_json::to_string(&plain).unwrap_or_default();
-            let now = Held { root: root.to_string_lossy().into_owned(), scenario };
+            let now = PastScenario { root: root.to_string_lossy().into_owned(), scenario };
             let was = known.insert(s.name.clone(), now.clone());
             let begun = self.done.iter().any(|(name, ..)| *name == s.name);
             if begun && was.is_some_and(|was| was != now) {

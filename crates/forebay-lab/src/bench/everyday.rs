@@ -112,7 +112,7 @@ const MEAN_TARGET: f64 = 2.5;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The two ways, and what both need.
-struct Ground {
+struct EverydaySetup {
     sources: PathBuf,
     python: PathBuf,
     layer: Layer,
@@ -126,7 +126,7 @@ struct Ground {
 
 impl Experiment for Everyday {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
-        let ground = Ground::new(self)?;
+        let ground = EverydaySetup::new(self)?;
         let mut outcome = Outcome::default();
         let (tasks, missing): (Vec<&Task>, Vec<&Task>) =
             TASKS.iter().partition(|t| t.needs.iter().all(|tool| installed(tool)));
@@ -210,8 +210,8 @@ fn interpreter() -> PathBuf {
     path.map(|p| PathBuf::from(p.trim())).filter(|p| p.is_absolute()).unwrap_or_else(|| "python3".into())
 }
 
-impl Ground {
-    fn new(settings: &Everyday) -> Result<Ground> {
+impl EverydaySetup {
+    fn new(settings: &Everyday) -> Result<EverydaySetup> {
         let home = RunDir::create(&settings.dir)?;
         let sources = home.path().join("sources");
         let tenth = |full: usize| if settings.quick { full / 10 } else { full };
@@ -233,7 +233,15 @@ impl Ground {
         })?;
         let library = layer.write_preload()?;
         let temporary = RunDir::create(&std::env::temp_dir())?;
-        Ok(Ground { sources, python: interpreter(), layer, library, count: tenth(20_000), home, temporary })
+        Ok(EverydaySetup {
+            sources,
+            python: interpreter(),
+            layer,
+            library,
+            count: tenth(20_000),
+            home,
+            temporary,
+        })
     }
 
     fn fresh(&self, way: &str, round: usize) -> Result<PathBuf> {

@@ -174,7 +174,7 @@ pub(super) struct Server {
     pub(super) at: String,
 }
 
-struct Ground {
+struct PathSetup {
     program: PathBuf,
     dir: RunDir,
     layer: Layer,
@@ -193,7 +193,7 @@ impl PathBench {
 
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
-        let ground = Ground::new(&self.dir, self.transport, self.protect)?;
+        let ground = PathSetup::new(&self.dir, self.transport, self.protect)?;
         let cases = self.cases();
         let repeat = self.repeat.max(1);
         progress.begin(cases.len() * repeat * WAYS.len());
@@ -229,15 +229,15 @@ fn row(case: &Case, seen: &[Vec<f64>; 3]) -> PathRow {
     PathRow { what: case.what.into(), unit, direct, limit, forebay, ratio, target, met }
 }
 
-impl Ground {
-    fn new(base: &Path, transport: Transport, protect: Protect) -> Result<Ground> {
+impl PathSetup {
+    fn new(base: &Path, transport: Transport, protect: Protect) -> Result<PathSetup> {
         let program = program()?;
         let dir = RunDir::create(base)?;
         let layer = start_layer(&program, dir.path(), transport, protect, 1, Vec::new())?;
         let library = layer.write_preload()?;
         let limit = Server::start(&program, dir.path(), transport, false)?;
         let spinning = Server::start(&program, dir.path(), transport, true)?;
-        Ok(Ground { program, dir, layer, library, limit, spinning })
+        Ok(PathSetup { program, dir, layer, library, limit, spinning })
     }
 
     fn measure(&self, case: &Case, way: Way) -> Result<f64> {

@@ -1,7 +1,7 @@
 //! Who slowed whom: is a planted aggressor named, and does the prediction for another scheduler come true?
 
 use super::Experiment;
-use super::ground::{Ground, open, processes};
+use super::testbed::{Testbed, open, processes};
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -41,14 +41,14 @@ impl Default for Blame {
 }
 
 /// One run: the small job's own clocks, and what the node said of it.
-struct Seen {
+struct VictimRun {
     requests: u64,
     /// Seconds, all requests together.
     took: f64,
     blame: Vec<JobBlame>,
 }
 
-impl Seen {
+impl VictimRun {
     /// Seconds a request, as the node saw it.
     fn at_node(&self) -> f64 {
         self.blame.first().map_or(f64::NAN, |b| b.total / b.requests.max(1) as f64)
@@ -120,7 +120,7 @@ impl Experiment for Blame {
 }
 
 /// Both jobs for `span`, on fresh servers; then the node is asked about these schedulers.
-fn contest(scheduler: &str, aggressors: usize, span: Duration, ask: &[&str]) -> Result<Seen> {
+fn contest(scheduler: &str, aggressors: usize, span: Duration, ask: &[&str]) -> Result<VictimRun> {
     let server = ServerModel {
         bandwidth: 25_000_000,
         per_request: Nanos::from_millis(1),
@@ -128,13 +128,16 @@ fn contest(scheduler: &str, aggressors: usize, span: Duration, ask: &[&str]) -> 
         seek: Nanos::ZERO,
         ..ServerModel::default()
     };
-    let ground =
-        Ground::start(1, Some(&StorageModel { servers: 1, server, ..StorageModel::default() }), DISPATCHERS)?;
-    ground.schedule(scheduler)?;
+    let testbed = Testbed::start(
+        1,
+        Some(&StorageModel { servers: 1, server, ..StorageModel::default() }),
+        DISPATCHERS,
+    )?;
+    testbed.schedule(scheduler)?;
     let begin = Instant::now() + Duration::from_millis(500);
     let taken = processes(VICTIMS + aggressors, |rank| {
         let (job, size) = if rank < VICTIMS { ("small", SMALL) } else { ("large", LARGE) };
-        let client = ground.client(job, 0)?;
+        let client = testbed.client(job, 0)?;
         let file = open(&client, &format!("{job}-{rank}"))?;
         let data = vec![1u8; size];
         // The small job comes when the others are at work, and goes before them.
@@ -152,9 +155,9 @@ fn contest(scheduler: &str, aggressors: usize, span: Duration, ask: &[&str]) -> 
     })?;
     let small = &taken[..VICTIMS];
     let asked = if ask.is_empty() { vec![None] } else { ask.iter().map(|s| Some(*s)).collect() };
-    Ok(Seen {
+    Ok(VictimRun {
         requests: small.iter().map(|t| t.0).sum(),
         took: small.iter().map(|t| t.1).sum(),
-        blame: asked.into_iter().map(|spec| ground.blame("small", spec)).collect::<Result<_>>()?,
+        blame: asked.into_iter().map(|spec| testbed.blame("small", spec)).collect::<Result<_>>()?,
     })
 }

@@ -74,7 +74,7 @@ pub struct DfraPairs {
     pub size: Size,
 }
 
-struct Ground {
+struct DfraTestbed {
     fleet: Fleet,
     arbiter: Option<Arbiter>,
     port: u16,
@@ -91,15 +91,15 @@ struct Job {
     running: Running,
 }
 
-impl Ground {
-    fn start(span: Duration) -> Result<Ground> {
+impl DfraTestbed {
+    fn start(span: Duration) -> Result<DfraTestbed> {
         let data = RunDir::in_memory()?;
         let port = Arbiter::free_port()?;
         let storage = storage::emulated(MODEL)?;
         let settings = format!("arbiters = [\"http://127.0.0.1:{port}\"]\n{SETTINGS}{storage}");
         let fleet = Fleet::listening(Transport::Tcp, data.path(), NODES, &settings)?;
         let arbiter = Some(Arbiter::start(&fleet, port, &policy(true))?);
-        Ok(Ground { fleet, arbiter, port, span, next: 0, strays: 0, _data: data })
+        Ok(DfraTestbed { fleet, arbiter, port, span, next: 0, strays: 0, _data: data })
     }
 
     fn api(&self) -> Result<Api> {
@@ -191,7 +191,7 @@ impl Experiment for DfraPairs {
             .filter(|&(a, b)| !few || planted(&KINDS[a], &KINDS[b]))
             .collect();
         progress.begin(KINDS.len() + WAYS.len() * pairs.len() + 2);
-        let mut ground = Ground::start(span)?;
+        let mut ground = DfraTestbed::start(span)?;
         let mut alone = Vec::new();
         for kind in KINDS {
             progress.doing(&format!("{} alone", kind.name));
@@ -231,7 +231,7 @@ impl Experiment for DfraPairs {
 }
 
 /// A wide job by default and as DFRA scales it; what came of it: I/O nodes, requests a second.
-fn scaled(ground: &mut Ground, progress: &dyn Progress) -> Result<Vec<(Vec<NodeId>, f64)>> {
+fn scaled(ground: &mut DfraTestbed, progress: &dyn Progress) -> Result<Vec<(Vec<NodeId>, f64)>> {
     let mut runs = Vec::new();
     for n in ["first", "second"] {
         progress.doing(&format!("{}, {n} run", WIDE.name));

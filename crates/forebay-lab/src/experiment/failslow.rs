@@ -1,8 +1,8 @@
 //! Fail-slow: one of four I/O nodes becomes slow without failing.
 
 use super::Experiment;
-use super::ground::open;
 use super::pool::Pool;
+use super::testbed::open;
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -50,7 +50,7 @@ impl Default for Failslow {
 
 /// What was seen, in seconds from the start.
 #[derive(Default)]
-struct Seen {
+struct Timeline {
     /// Time and MB/s of all jobs.
     rate: Vec<(f64, f64)>,
     slow_from: f64,
@@ -73,7 +73,7 @@ impl Experiment for Failslow {
     }
 }
 
-fn watch(pool: &Pool, slow: Duration, progress: &dyn Progress) -> Result<Seen> {
+fn watch(pool: &Pool, slow: Duration, progress: &dyn Progress) -> Result<Timeline> {
     let (before, patience) = (Duration::from_secs(12), Duration::from_secs(60));
     let bytes = AtomicU64::new(0);
     let end = AtomicBool::new(false);
@@ -94,7 +94,7 @@ fn watch(pool: &Pool, slow: Duration, progress: &dyn Progress) -> Result<Seen> {
             // Jobs have settled by now: a node that serves one of them.
             let victim = grants.last().and_then(|g| g.nodes.first().copied()).unwrap_or_default();
             let begin = Instant::now();
-            let mut seen = Seen::default();
+            let mut seen = Timeline::default();
             let mut last = (begin, bytes.load(Ordering::Relaxed));
             let (mut renewed, mut told) = (begin, 0);
             let slowing = AtomicBool::new(true);
@@ -153,7 +153,7 @@ fn watch(pool: &Pool, slow: Duration, progress: &dyn Progress) -> Result<Seen> {
 }
 
 /// What the arbiter says of the node.
-fn look(pool: &Pool, node: NodeId, at: f64, seen: &mut Seen) -> Result<()> {
+fn look(pool: &Pool, node: NodeId, at: f64, seen: &mut Timeline) -> Result<()> {
     let nodes = pool.nodes()?;
     let Some(view) = nodes.iter().find(|n| n.id == node) else { return Ok(()) };
     match view.state {
@@ -213,7 +213,7 @@ fn work(client: &forebay_client::Client, rank: usize, bytes: &AtomicU64, end: &A
     Ok(())
 }
 
-fn judge(seen: &Seen) -> Outcome {
+fn judge(seen: &Timeline) -> Outcome {
     let mut found = Outcome::default();
     let rate = |from: f64, to: f64| {
         median(&seen.rate.iter().filter(|(t, _)| (from..to).contains(t)).map(|r| r.1).collect::<Vec<_>>())
@@ -269,7 +269,7 @@ fn judge(seen: &Seen) -> Outcome {
     found
 }
 
-fn chart(seen: &Seen) -> String {
+fn chart(seen: &Timeline) -> String {
     let top = seen.rate.iter().map(|r| r.1).fold(0.0, f64::max);
     let mark = |name: &str, at: f64| Series::new(name, [(at, 0.0), (at, top)]);
     let mut series =

@@ -3,7 +3,7 @@
 
 use super::Experiment;
 use super::gluster::{Caches, Gluster, PROCESSES, Way};
-use super::ground::processes;
+use super::testbed::processes;
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};

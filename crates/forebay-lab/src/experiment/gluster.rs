@@ -2,7 +2,7 @@
 //! system, directly and through I/O nodes that merge what belongs together.
 
 use super::Experiment;
-use super::ground::{at, processes};
+use super::testbed::{at, processes};
 use crate::machine::{load, program};
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -202,7 +202,7 @@ impl Open {
 
 /// What was seen of one way, of writes and of reads.
 #[derive(Default)]
-struct Seen {
+struct WayRates {
     rates: [Vec<f64>; 2],
     /// What the bricks read while it read, from files and from disks, against what was asked for.
     bricks: [Vec<f64>; 2],
@@ -219,7 +219,7 @@ impl Experiment for Gluster {
             [0, 1, 2].into_iter().map(|n| Way::start(n, name, self)).collect::<Result<Vec<_>>>()?;
         let repeat = self.repeat.max(1);
         progress.begin(repeat * WAYS.len());
-        let mut seen: [Seen; WAYS.len()] = std::array::from_fn(|_| Seen::default());
+        let mut seen: [WayRates; WAYS.len()] = std::array::from_fn(|_| WayRates::default());
         let mut rows = Vec::new();
         let asked = (PROCESSES * requests * REQUEST) as f64;
         for round in 0..repeat {
@@ -289,7 +289,7 @@ impl Experiment for Gluster {
 }
 
 impl Gluster {
-    fn judge(&self, found: &mut Outcome, seen: &[Seen], sizes: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    fn judge(&self, found: &mut Outcome, seen: &[WayRates], sizes: &[[f64; 2]]) -> Vec<[f64; 2]> {
         let medians: Vec<[f64; 2]> = seen.iter().map(|s| [0, 1].map(|o| median(&s.rates[o]))).collect();
         let mut header =
             vec!["way", "write MB/s", "× direct", "mean write", "read MB/s", "× direct", "mean read"];

@@ -1,7 +1,7 @@
 //! Isolation: a job of small requests beside a job that writes 32 MiB at a time.
 
 use super::Experiment;
-use super::ground::{Ground, open, processes};
+use super::testbed::{Testbed, open, processes};
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -41,13 +41,13 @@ impl Default for Isolation {
 
 /// What was seen of a job.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct JobTally {
     requests: u64,
     bytes: u64,
     waited: Duration,
 }
 
-impl Seen {
+impl JobTally {
     /// What one request takes, in milliseconds.
     fn wait(&self) -> f64 {
         self.waited.as_secs_f64() * 1e3 / self.requests.max(1) as f64
@@ -60,8 +60,8 @@ impl Seen {
 
 struct Row {
     scheduler: &'static str,
-    small: Seen,
-    large: Seen,
+    small: JobTally,
+    large: JobTally,
 }
 
 impl Experiment for Isolation {
@@ -90,7 +90,7 @@ impl Experiment for Isolation {
         let (small, large) = (alone.wait(), writer.rate(span));
         found.line(format!("alone: small {small:.2} ms a request, large {large:.1} MB/s"));
         judge(&mut found, &rows, alone, span);
-        let line = |name: &str, small: &Seen, large: &Seen| {
+        let line = |name: &str, small: &JobTally, large: &JobTally| {
             [
                 name.to_owned(),
                 format!("{:.4}", small.wait()),
@@ -107,7 +107,7 @@ impl Experiment for Isolation {
     }
 }
 
-fn judge(found: &mut Outcome, rows: &[Row], alone: Seen, span: Duration) {
+fn judge(found: &mut Outcome, rows: &[Row], alone: JobTally, span: Duration) {
     let header = ["scheduler", "small request", "slowdown", "small MB/s", "large MB/s", "total MB/s"];
     let mut t = Table::new(header);
     for r in rows {
@@ -134,7 +134,7 @@ fn judge(found: &mut Outcome, rows: &[Row], alone: Seen, span: Duration) {
     found.judge(format!("losing ≤11 % of the total: {:.1} %", lost * 100.0), lost <= 0.11);
 }
 
-fn chart(rows: &[Row], alone: Seen) -> String {
+fn chart(rows: &[Row], alone: JobTally) -> String {
     Bars {
         title: "Slowdown of a small job beside a 32 MiB writer".into(),
         x_label: "scheduler".into(),
@@ -155,16 +155,16 @@ fn contest(
     large: usize,
     span: Duration,
 ) -> Result<Row> {
-    let ground = Ground::start(1, Some(model), DISPATCHERS)?;
-    ground.schedule(scheduler)?;
+    let testbed = Testbed::start(1, Some(model), DISPATCHERS)?;
+    testbed.schedule(scheduler)?;
     // Until the writers fill the queues.
     let begin = Instant::now() + Duration::from_secs(1);
     let seen = processes(small + large + 1, |rank| match rank {
-        r if r < small => bursts(&ground, r, begin, span),
-        r if r < small + large => writer(&ground, r, begin + span),
-        _ => watch(&ground, begin, span),
+        r if r < small => bursts(&testbed, r, begin, span),
+        r if r < small + large => writer(&testbed, r, begin + span),
+        _ => watch(&testbed, begin, span),
     })?;
-    let sum = seen[..small].iter().fold(Seen::default(), |a, b| Seen {
+    let sum = seen[..small].iter().fold(JobTally::default(), |a, b| JobTally {
         requests: a.requests + b.requests,
         bytes: a.bytes + b.bytes,
         waited: a.waited + b.waited,
@@ -173,18 +173,18 @@ fn contest(
 }
 
 /// What the node has written for the large job within the span, whose writes are longer than that.
-fn watch(ground: &Ground, begin: Instant, span: Duration) -> Result<Seen> {
+fn watch(testbed: &Testbed, begin: Instant, span: Duration) -> Result<JobTally> {
     std::thread::sleep(begin.saturating_duration_since(Instant::now()));
-    let before = ground.written("large")?;
+    let before = testbed.written("large")?;
     std::thread::sleep((begin + span).saturating_duration_since(Instant::now()));
-    Ok(Seen { bytes: ground.written("large")? - before, ..Seen::default() })
+    Ok(JobTally { bytes: testbed.written("large")? - before, ..JobTally::default() })
 }
 
 /// The small job: what ends within the span counts.
-fn bursts(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Result<Seen> {
-    let client = ground.client("small", 0)?;
+fn bursts(testbed: &Testbed, rank: usize, begin: Instant, span: Duration) -> Result<JobTally> {
+    let client = testbed.client("small", 0)?;
     let file = open(&client, "small")?;
-    let (data, mut seen) = (vec![1u8; 32 << 10], Seen::default());
+    let (data, mut seen) = (vec![1u8; 32 << 10], JobTally::default());
     let mut step = 0u64;
     while begin.elapsed() < span {
         step += 1;
@@ -208,8 +208,8 @@ fn bursts(ground: &Ground, rank: usize, begin: Instant, span: Duration) -> Resul
 }
 
 /// The large job, which the client sends in pieces.
-fn writer(ground: &Ground, rank: usize, end: Instant) -> Result<Seen> {
-    let client = ground.client("large", 0)?;
+fn writer(testbed: &Testbed, rank: usize, end: Instant) -> Result<JobTally> {
+    let client = testbed.client("large", 0)?;
     let file = open(&client, &format!("large-{rank}"))?;
     let data = vec![2u8; LARGE_REQUEST];
     for step in 0u64.. {
@@ -220,5 +220,5 @@ fn writer(ground: &Ground, rank: usize, end: Instant) -> Result<Seen> {
         client.pwrite(&file, &data, (step % 2) * LARGE_REQUEST as u64)?;
     }
     client.leave();
-    Ok(Seen::default())
+    Ok(JobTally::default())
 }

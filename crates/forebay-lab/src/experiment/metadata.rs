@@ -1,7 +1,7 @@
 //! Sharing: two jobs of metadata operations that share two to one.
 
 use super::Experiment;
-use super::ground::{Ground, at, processes};
+use super::testbed::{Testbed, at, processes};
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -93,18 +93,18 @@ fn jain(a: f64, b: f64) -> f64 {
 
 /// Operations a second of both jobs.
 fn share(scheduler: &str, span: Duration) -> Result<[f64; 2]> {
-    let ground = Ground::start(1, Some(&models::named("disk")?.storage), 8)?;
-    ground.schedule(scheduler)?;
+    let testbed = Testbed::start(1, Some(&models::named("disk")?.storage), 8)?;
+    testbed.schedule(scheduler)?;
     for (job, weight) in JOBS {
         // The node learns a job's name when its first client comes.
-        let client = ground.client(job, 0)?;
+        let client = testbed.client(job, 0)?;
         client.meta(Meta::Stat { target: Target::Path(at("")) }, |_| Some(()))?;
-        ground.weigh(job, weight)?;
+        testbed.weigh(job, weight)?;
         client.leave();
     }
     let begin = Instant::now() + Duration::from_secs(1);
     let counts = processes(2 * PROCESSES, |rank| {
-        let client = ground.client(JOBS[rank % 2].0, 0)?;
+        let client = testbed.client(JOBS[rank % 2].0, 0)?;
         let name = format!("dir-{rank}");
         let mut count = 0u64;
         'span: loop {

@@ -1,7 +1,7 @@
 //! Overhead: what scheduling costs against no scheduler.
 
 use super::Experiment;
-use super::ground::{Ground, at, open, processes};
+use super::testbed::{Testbed, at, open, processes};
 use crate::machine::load;
 use crate::outcome::{Judgement, Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -61,20 +61,20 @@ const VIEWS: [&str; 3] = ["emulated servers", "memory", "memory, processor time"
 impl Experiment for Overhead {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let repeat = self.size.choose(1, self.repeat.max(1), self.repeat.max(1) * 4);
-        let emulated = Ground::start(1, Some(&models::named("disk")?.storage), 16)?;
-        let memory = Ground::start(1, None, 16)?;
+        let emulated = Testbed::start(1, Some(&models::named("disk")?.storage), 16)?;
+        let memory = Testbed::start(1, None, 16)?;
         progress.begin(2 * CASES.len() * repeat);
         // Of every view and case: microseconds under every scheduler, in every repetition.
         let mut seen = vec![vec![[const { Vec::new() }; SCHEDULERS.len()]; CASES.len()]; VIEWS.len()];
-        for (g, ground) in [&emulated, &memory].into_iter().enumerate() {
+        for (g, testbed) in [&emulated, &memory].into_iter().enumerate() {
             for (c, case) in CASES.iter().enumerate() {
                 progress.doing(&format!("{}, {}", case.what, VIEWS[g]));
                 let count = if self.size == Size::Quick { 4 } else { case.counts[g] };
                 for round in 0..repeat {
                     for i in 0..SCHEDULERS.len() {
                         let s = (i + round) % SCHEDULERS.len();
-                        ground.schedule(SCHEDULERS[s])?;
-                        let [time, processor] = operation(ground, case.size, count)?;
+                        testbed.schedule(SCHEDULERS[s])?;
+                        let [time, processor] = operation(testbed, case.size, count)?;
                         seen[g][c][s].push(time);
                         if g == 1 {
                             seen[2][c][s].push(processor);
@@ -148,17 +148,17 @@ fn against(times: &[f64], without: &[f64]) -> [f64; 3] {
 }
 
 /// Microseconds of one operation: as the processes see it, and of processor time.
-fn operation(ground: &Ground, size: usize, count: usize) -> Result<[f64; 2]> {
+fn operation(testbed: &Testbed, size: usize, count: usize) -> Result<[f64; 2]> {
     let (ready, done) = (Barrier::new(PROCESSES), Barrier::new(PROCESSES));
     let spans = processes(PROCESSES, |rank| {
         let opened = (|| {
-            let client = ground.client("overhead", 0)?;
+            let client = testbed.client("overhead", 0)?;
             let file = open(&client, &format!("file-{rank}"))?;
             anyhow::Ok((client, file))
         })();
         // Even one that failed: the others wait for it.
         ready.wait();
-        let began = (Instant::now(), processor() + ground.processor());
+        let began = (Instant::now(), processor() + testbed.processor());
         let worked = opened.and_then(|(client, file)| {
             let (data, name) = (vec![3u8; size], format!("file-{rank}"));
             for i in 0..count {
@@ -170,7 +170,7 @@ fn operation(ground: &Ground, size: usize, count: usize) -> Result<[f64; 2]> {
             }
             Ok((client, file))
         });
-        let span = (began.0.elapsed().as_secs_f64(), processor() + ground.processor() - began.1);
+        let span = (began.0.elapsed().as_secs_f64(), processor() + testbed.processor() - began.1);
         done.wait();
         let (client, file) = worked?;
         client.close(&file)?;

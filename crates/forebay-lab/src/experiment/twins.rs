@@ -2,7 +2,7 @@
 //! order, handle-based round robin and seven time windows.
 
 use super::Experiment;
-use super::ground::{Ground, open, processes};
+use super::testbed::{Testbed, open, processes};
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
@@ -75,8 +75,8 @@ impl Experiment for Twins {
         let (processes, requests) = self.size.choose((4, 4), (32, 64), (128, 1024));
         let scale = Scale { processes, requests };
         let model = models::named("disk-far")?.storage;
-        let ground = Ground::start(NODES, Some(&model), 16)?;
-        prepare(&ground, scale)?;
+        let testbed = Testbed::start(NODES, Some(&model), 16)?;
+        prepare(&testbed, scale)?;
         let repeat = self.size.choose(1, self.repeat.max(1), self.repeat.max(1));
         progress.begin(repeat * CASES.len() * SCHEDULERS.len());
         let mut seen = vec![[const { Vec::new() }; SCHEDULERS.len()]; CASES.len()];
@@ -87,8 +87,8 @@ impl Experiment for Twins {
                 for i in 0..SCHEDULERS.len() {
                     let s = (i + round * 4) % SCHEDULERS.len();
                     progress.doing(&format!("{what}, {}", SCHEDULERS[s]));
-                    ground.schedule(SCHEDULERS[s])?;
-                    let rate = bandwidth(&ground, scale, pattern, op)?;
+                    testbed.schedule(SCHEDULERS[s])?;
+                    let rate = bandwidth(&testbed, scale, pattern, op)?;
                     seen[c][s].push(rate);
                     let cells = [
                         what.replace(',', ""),
@@ -177,8 +177,8 @@ fn place(pattern: Pattern, scale: Scale, rank: usize, step: usize) -> (String, u
     (file, (block * REQUEST) as u64)
 }
 
-fn prepare(ground: &Ground, scale: Scale) -> Result<()> {
-    let data = ground.data();
+fn prepare(testbed: &Testbed, scale: Scale) -> Result<()> {
+    let data = testbed.data();
     let own = vec![7u8; scale.requests * REQUEST];
     std::fs::write(data.join("shared"), vec![7u8; scale.processes * own.len()])?;
     for rank in 0..scale.processes {
@@ -188,11 +188,11 @@ fn prepare(ground: &Ground, scale: Scale) -> Result<()> {
 }
 
 /// Bytes over the time from the common start to the end of the slowest process, in MB/s.
-fn bandwidth(ground: &Ground, scale: Scale, pattern: Pattern, op: OpKind) -> Result<f64> {
+fn bandwidth(testbed: &Testbed, scale: Scale, pattern: Pattern, op: OpKind) -> Result<f64> {
     let start = Barrier::new(scale.processes);
     let times = processes(scale.processes, |rank| {
         let opened = (|| {
-            let client = ground.client("twins", rank * NODES / scale.processes)?;
+            let client = testbed.client("twins", rank * NODES / scale.processes)?;
             let file = open(&client, &place(pattern, scale, rank, 0).0)?;
             Ok::<_, anyhow::Error>((client, file))
         })();

@@ -1,6 +1,6 @@
 //! What the processes of an experiment do: one access pattern, over and over, until told to stop.
 
-use super::ground::{open, processes};
+use super::testbed::{open, processes};
 use anyhow::{Result, bail};
 use forebay_client::Client;
 use forebay_types::{OpKind, Pattern};

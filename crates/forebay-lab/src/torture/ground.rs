@@ -65,7 +65,7 @@ pub(super) struct Arbiter {
 }
 
 /// Everything that runs, in a directory of its own.
-pub(super) struct Ground {
+pub(super) struct TortureCluster {
     /// First those that share, then those that forget, then the lone one.
     pub(super) members: Vec<Member>,
     pub(super) arbiters: Vec<Arbiter>,
@@ -84,8 +84,8 @@ pub(super) struct Ground {
     pub(super) net: Option<Net>,
 }
 
-impl Ground {
-    pub(super) fn start() -> Result<Ground> {
+impl TortureCluster {
+    pub(super) fn start() -> Result<TortureCluster> {
         let mut skipped = Vec::new();
         let mut skip = |what: &str, e: &dyn std::fmt::Display| skipped.push(format!("{what}: {e}"));
         let net = Net::new(NODES).map_err(|e| skip("cut a link", &e)).ok();
@@ -96,7 +96,7 @@ impl Ground {
         }
         put(&dir.path().join("libforebay.so"), PRELOAD)?;
         let launcher = Launcher::new(&program()?, dir.path(), Log::Files)?;
-        let mut ground = Ground {
+        let mut ground = TortureCluster {
             members: Vec::new(),
             arbiters: Vec::new(),
             etcd,

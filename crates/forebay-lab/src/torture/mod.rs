@@ -19,7 +19,7 @@ use crate::Progress;
 use crate::outcome::put;
 use anyhow::{Context, Result, bail};
 use forebay_embed::Process;
-use ground::{AT, Ground, Role};
+use ground::{AT, Role, TortureCluster};
 use history::{Entry, Line, now};
 use nemesis::Nemesis;
 use std::collections::BTreeMap;
@@ -164,7 +164,13 @@ struct Herd {
 }
 
 impl Herd {
-    fn start(mut command: Command, ground: &Ground, count: u32, work: &str, seed: u64) -> Result<Herd> {
+    fn start(
+        mut command: Command,
+        ground: &TortureCluster,
+        count: u32,
+        work: &str,
+        seed: u64,
+    ) -> Result<Herd> {
         command.args(["torture-worker", "--herd", &count.to_string(), "--dir", AT, "--history"]);
         command.arg(ground.path().join("history")).args(["--deadline", &DEADLINE.to_string()]);
         command.args(["--seed", &seed.to_string(), "--work", work]);
@@ -197,7 +203,7 @@ impl Torture {
     /// # Errors
     /// If something could not be started, or ended by itself.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report> {
-        let mut ground = Ground::start()?;
+        let mut ground = TortureCluster::start()?;
         prepare(&ground)?;
         let direct = |role| ground.direct_command(role, DEADLINE);
         let mut herds = [
@@ -253,7 +259,7 @@ impl Torture {
 }
 
 /// Until the first workers work: a job that finds no node when it is started is refused.
-fn await_workers(ground: &Ground, herds: &mut [Herd]) -> Result<()> {
+fn await_workers(ground: &TortureCluster, herds: &mut [Herd]) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(60);
     while !["all0.0", "durable0.0", "rows0.0"]
         .iter()
@@ -287,7 +293,7 @@ fn keep(to: &Path, from: &Path, nemesis: &Nemesis, start: u64) -> Result<()> {
 }
 
 /// The files that are there from the beginning.
-fn prepare(ground: &Ground) -> Result<()> {
+fn prepare(ground: &TortureCluster) -> Result<()> {
     let shared = ground.data(Role::Shared);
     put(&shared.join("small"), vec![0; SMALL * SMALL_SLOTS as usize])?;
     put(&shared.join("big"), vec![0; BIG * BIG_SLOTS as usize])?;

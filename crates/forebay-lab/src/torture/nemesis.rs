@@ -2,7 +2,7 @@
 
 mod ways;
 
-use super::ground::{ALONE, Ground, LONE, NODES, Role};
+use super::ground::{ALONE, LONE, NODES, Role, TortureCluster};
 use super::history::now;
 use anyhow::Result;
 use forebay_embed::Etcd;
@@ -107,7 +107,7 @@ pub(super) struct Nemesis {
 }
 
 impl Nemesis {
-    pub(super) fn new(ground: &Ground, seed: u64, patient: bool) -> Nemesis {
+    pub(super) fn new(ground: &TortureCluster, seed: u64, patient: bool) -> Nemesis {
         let now = Instant::now();
         let subject = |_| Subject { state: State::Up, until: now, slowed: None, spared: now, harmed: now };
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -153,7 +153,7 @@ impl Nemesis {
     }
 
     /// Something goes wrong, and what has been wrong for long enough is put right.
-    pub(super) fn act(&mut self, ground: &mut Ground) -> Result<()> {
+    pub(super) fn act(&mut self, ground: &mut TortureCluster) -> Result<()> {
         let before = std::mem::replace(&mut self.acted, now());
         if self.acted - before > HELD_UP {
             self.hung.push((before, self.acted));
@@ -197,7 +197,7 @@ impl Nemesis {
         }
     }
 
-    fn harm(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+    fn harm(&mut self, ground: &mut TortureCluster, i: usize) -> Result<()> {
         match self.rng.random_range(0..100) {
             0..20 => self.kill(ground, i, false, "kill"),
             20..28 => self.kill(ground, i, true, "restart elsewhere"),
@@ -232,12 +232,12 @@ impl Nemesis {
     }
 
     /// Puts the job on these nodes. An arbiter that is away moves nobody.
-    fn pin(&self, ground: &Ground, nodes: &[usize]) -> bool {
+    fn pin(&self, ground: &TortureCluster, nodes: &[usize]) -> bool {
         self.arbiters.iter().all(|a| a.0 == State::Up) && ground.pin(nodes).is_ok()
     }
 
     /// The one that leads is stopped or killed; one at a time.
-    fn harm_arbiter(&mut self, ground: &mut Ground) -> Result<()> {
+    fn harm_arbiter(&mut self, ground: &mut TortureCluster) -> Result<()> {
         if self.arbiters.iter().any(|a| a.0 != State::Up) {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Nemesis {
     }
 
     /// Of three members one may be gone.
-    fn harm_etcd(&mut self, ground: &mut Ground) {
+    fn harm_etcd(&mut self, ground: &mut TortureCluster) {
         let n = self.rng.random_range(0..Etcd::MEMBERS);
         let Some(etcd) = ground.etcd.as_mut().filter(|_| self.etcd.iter().all(|m| m.0 == State::Up)) else {
             return;
@@ -267,7 +267,7 @@ impl Nemesis {
         self.tell("kill an etcd member", n);
     }
 
-    fn harm_forgetful(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+    fn harm_forgetful(&mut self, ground: &mut TortureCluster, i: usize) -> Result<()> {
         match self.rng.random_range(0..10) {
             0..4 => self.kill(ground, i, false, "kill"),
             4..6 => self.drain(ground, i, false, Duration::ZERO),
@@ -287,7 +287,7 @@ impl Nemesis {
     }
 
     /// Its clients have no other: they wait until it is there again.
-    fn harm_lone(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+    fn harm_lone(&mut self, ground: &mut TortureCluster, i: usize) -> Result<()> {
         match self.rng.random_range(0..20) {
             0..2 => self.kill(ground, i, false, KILL_LONE),
             2..4 => self.stop(ground, i),
@@ -298,7 +298,7 @@ impl Nemesis {
         Ok(())
     }
 
-    fn is_slow_host(&self, ground: &Ground, i: usize) -> bool {
+    fn is_slow_host(&self, ground: &TortureCluster, i: usize) -> bool {
         let slow = |s: &Subject| {
             matches!(s.state, State::Slow | State::Filling(..))
                 || s.slowed.is_some_and(|t| t.elapsed() < SETTLES)
@@ -312,14 +312,14 @@ impl Nemesis {
         (s.state, s.until, s.harmed) = (state, now + long, now);
     }
 
-    fn kill(&mut self, ground: &mut Ground, i: usize, elsewhere: bool, what: &'static str) {
+    fn kill(&mut self, ground: &mut TortureCluster, i: usize, elsewhere: bool, what: &'static str) {
         self.tell(what, i);
         ground.members[i].process = None;
         let long = self.ms(0, 900);
         self.set(i, State::Dead { elsewhere }, long);
     }
 
-    fn drain(&mut self, ground: &Ground, i: usize, anywhere: bool, away: Duration) {
+    fn drain(&mut self, ground: &TortureCluster, i: usize, anywhere: bool, away: Duration) {
         let elsewhere = anywhere && self.rng.random_bool(0.3);
         signal(ground, i, Signal::TERM);
         self.set(i, State::Draining { elsewhere, away }, Duration::ZERO);
@@ -327,7 +327,7 @@ impl Nemesis {
     }
 
     /// Mostly for about as long as it takes until its clients give it up, or until its lease is over.
-    fn stop(&mut self, ground: &Ground, i: usize) {
+    fn stop(&mut self, ground: &TortureCluster, i: usize) {
         if self.is_slow_host(ground, i) {
             return;
         }
@@ -341,7 +341,7 @@ impl Nemesis {
         self.tell("stop and go on", i);
     }
 
-    fn slow(&mut self, ground: &Ground, i: usize) -> Result<()> {
+    fn slow(&mut self, ground: &TortureCluster, i: usize) -> Result<()> {
         let away = |s: State| matches!(s, State::Stopped | State::Cut | State::Losing | State::Held { .. });
         if ground.neighbours(i).any(|n| away(self.subjects[n].state)) {
             return Ok(());
@@ -355,7 +355,7 @@ impl Nemesis {
     }
 
     /// Puts right what has been wrong for long enough, or `all`.
-    pub(super) fn heal(&mut self, ground: &mut Ground, all: bool) -> Result<()> {
+    pub(super) fn heal(&mut self, ground: &mut TortureCluster, all: bool) -> Result<()> {
         for i in 0..self.subjects.len() {
             if all || Instant::now() >= self.subjects[i].until {
                 self.heal_node(ground, i, all)?;
@@ -381,7 +381,7 @@ impl Nemesis {
         Ok(())
     }
 
-    fn heal_node(&mut self, ground: &mut Ground, i: usize, all: bool) -> Result<()> {
+    fn heal_node(&mut self, ground: &mut TortureCluster, i: usize, all: bool) -> Result<()> {
         match self.subjects[i].state {
             State::Up => return Ok(()),
             State::Dead { elsewhere } => ground.start_node(i, elsewhere)?,
@@ -433,7 +433,7 @@ impl Nemesis {
 }
 
 /// To a node, if it still runs.
-fn signal(ground: &Ground, i: usize, signal: Signal) {
+fn signal(ground: &TortureCluster, i: usize, signal: Signal) {
     if let Some(node) = &ground.members[i].process {
         // One that has ended by itself is found out by its clients.
         let _ = node.process.signal(signal);

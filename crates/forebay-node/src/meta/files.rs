@@ -10,7 +10,7 @@ use crate::{path, sys};
 use forebay_types::Protect;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{Header, Opcode, flag};
-use forebay_wire::message::{Answer, Attr, Entry, Path, SMALL_FILE, SeekKind, Seen, Target};
+use forebay_wire::message::{Answer, Attr, Entry, FileSnapshot, Path, SMALL_FILE, SeekKind, Target};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
         // What was seen before may have changed.
         let attr = path::attr_of(file.fd())?;
         let contents = self.contents(&file, &attr);
-        let seen = Some(Seen { still, contents: contents.as_deref(), later });
+        let seen = Some(FileSnapshot { still, contents: contents.as_deref(), later });
         Answer::Opened { handle, attr, identity, seen }.append_to(out);
         Ok(())
     }

@@ -56,15 +56,15 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
 /// The mean distance between consecutive requests at an I/O node, in MB (2^20 bytes), by the
 /// production collector.
 fn distance(streams: &Streams, model: &forebay_sched::emulate::StorageModel) -> Result<f64> {
-    struct Seen(Vec<(f64, f64)>);
-    impl Observer for Seen {
+    struct ServiceLog(Vec<(f64, f64)>);
+    impl Observer for ServiceLog {
         fn observe(&mut self, _: Nanos, intervals: &[Interval]) -> Option<SchedulerConfig> {
             let flows = intervals.iter().flat_map(|i| &i.flows);
             self.0.extend(flows.map(|f| (f.offset_distance, f.data_requests() as f64)));
             None
         }
     }
-    let mut seen = Seen(Vec::new());
+    let mut seen = ServiceLog(Vec::new());
     let machine = Machine {
         interval: Nanos::from_millis(500),
         ..Machine::new(streams.io_nodes, model.clone(), "fifo".parse()?)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A distribution of which all is known that its parts are made of.
 #[derive(Deserialize)]
-struct Held {
+struct Distribution {
     count: u64,
     mean: f64,
     max: u64,
@@ -50,8 +50,10 @@ fn less(now: &mut Value, old: &Value, fields: &[&str]) {
 
 /// The largest of what is left is known to within its bucket.
 fn distribution(now: &mut Value, old: &Value) {
-    let (Ok(all), Ok(old)) = (Held::deserialize(&*now), Held::deserialize(old)) else { return };
-    let counts = |h: &Held| Histogram::counts_of(h.buckets.iter().copied(), h.max);
+    let (Ok(all), Ok(old)) = (Distribution::deserialize(&*now), Distribution::deserialize(old)) else {
+        return;
+    };
+    let counts = |h: &Distribution| Histogram::counts_of(h.buckets.iter().copied(), h.max);
     let left = counts(&all).since(&counts(&old));
     let left = Histogram::counts_of(left.buckets(), all.max);
     let sum = all.mean * all.count as f64 - old.mean * old.count as f64;

@@ -60,7 +60,7 @@ pub struct FsStat {
 
 /// What a node saw of a file that it opened, as long as the counts on its [`crate::session::board`] hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen<'a> {
+pub struct FileSnapshot<'a> {
     /// The counts.
     pub still: Still,
     /// All that is in the file, if it was opened to be read and is small.
@@ -88,7 +88,7 @@ pub enum Answer<'a> {
         identity: u64,
         /// How long this stays true, if it was asked for ([`crate::flags::OpenFlags::SEEN`]).
         #[serde(borrow)]
-        seen: Option<Seen<'a>>,
+        seen: Option<FileSnapshot<'a>>,
     },
     /// Attributes.
     Attr(Attr),

@@ -4,7 +4,7 @@
 mod answer;
 mod lock;
 
-pub use answer::{Answer, Attr, Entry, Fate, FsStat, SMALL_FILE, Seen};
+pub use answer::{Answer, Attr, Entry, Fate, FileSnapshot, FsStat, SMALL_FILE};
 pub use lock::{LockKind, LockOwner, LockRange, LockRecord};
 
 use crate::flags::OpenFlags;

@@ -55,7 +55,7 @@ impl Presence {
 
 /// What there still is on a node that drains.
 #[derive(Clone, Copy, Debug)]
-pub struct Left {
+pub struct Remaining {
     /// Connections.
     pub connections: usize,
     /// Requests are waiting or being carried out.
@@ -89,7 +89,7 @@ impl Drain {
     }
 
     /// What to do at `now`.
-    pub fn next(&self, now: Nanos, left: Left) -> Step {
+    pub fn next(&self, now: Nanos, left: Remaining) -> Step {
         let settled = left.connections == 0 && !left.busy && !left.owed;
         if settled || now >= self.deadline { Step::End { settled } } else { Step::Wait }
     }
@@ -127,11 +127,14 @@ mod tests {
     #[test]
     fn a_drain_ends_when_all_is_done_or_its_time_is_over() {
         let drain = Drain::new(Nanos::ZERO, Nanos::from_secs(5));
-        let left = Left { connections: 0, busy: false, owed: false };
+        let left = Remaining { connections: 0, busy: false, owed: false };
         let now = Nanos::from_secs(1);
         assert_eq!(drain.next(now, left), Step::End { settled: true });
-        let more =
-            [Left { connections: 1, ..left }, Left { busy: true, ..left }, Left { owed: true, ..left }];
+        let more = [
+            Remaining { connections: 1, ..left },
+            Remaining { busy: true, ..left },
+            Remaining { owed: true, ..left },
+        ];
         for left in more {
             assert_eq!(drain.next(now, left), Step::Wait, "{left:?}");
             assert_eq!(drain.next(Nanos::from_secs(5), left), Step::End { settled: false });

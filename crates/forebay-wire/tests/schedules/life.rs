@@ -3,7 +3,7 @@
 use crate::node::Opened;
 use crate::world::{Event, Lifeline, World};
 use forebay_types::Nanos;
-use forebay_wire::session::presence::{Drain, GRACE, Left, Step, may_close};
+use forebay_wire::session::presence::{Drain, GRACE, Remaining, Step, may_close};
 
 /// How often a node looks after its sessions, and after its drain.
 const TICK: Nanos = Nanos::from_millis(100);
@@ -53,7 +53,7 @@ impl World {
             process.desks.iter().filter(|(_, desk)| !desk.ended).map(|(link, _)| *link).collect();
         let ties: Vec<usize> = (0..self.lifelines.len()).filter(|&i| self.lifelines[i].is_to(p)).collect();
         let unread = |link: &usize| process.desks[link].busy || !process.desks[link].inbox.is_empty();
-        let left = Left {
+        let left = Remaining {
             connections: open.len() + ties.len(),
             busy: !process.calls.is_empty() || open.iter().any(unread),
             owed: process.sessions.iter().any(|s| !s.gone && s.presence.is_owed(s.busy())),

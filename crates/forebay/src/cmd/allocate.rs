@@ -1,7 +1,7 @@
 //! `forebay allocate`: one decision for a given set of jobs.
 
 use crate::cmd::args;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use forebay_policy::{FairConfig, JobSet, PolicyKind, Pool, Settings, SharingRule};
 use forebay_sim::text;
@@ -40,7 +40,7 @@ pub(crate) struct Allocate {
 
     /// Compute nodes of the whole machine, over which STATIC divides the I/O nodes [default: those of
     /// the jobs given]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     compute_nodes: Option<u32>,
 
     /// When one I/O node may be set aside to be shared
@@ -89,6 +89,15 @@ impl Allocate {
         let set = JobSet::parse(&text).with_context(|| format!("{name}: not a set of jobs"))?;
         for field in &set.unknown_fields {
             eprintln!("forebay: warning: field {field:?} of a job is not known and was ignored");
+        }
+        let needed: u64 = set.jobs.iter().map(|j| u64::from(j.compute_nodes)).sum();
+        if let Some(given) = self.compute_nodes.filter(|n| u64::from(*n) < needed) {
+            bail!("--compute-nodes {given}: the jobs have {needed} compute nodes");
+        }
+        if let Some(job) =
+            set.jobs.iter().find(|j| j.current.as_ref().is_some_and(|c| c.io_nodes > self.io_nodes))
+        {
+            bail!("job {}: it holds more I/O nodes than there are (--io-nodes {})", job.id, self.io_nodes);
         }
         let pool = Pool {
             compute_nodes: self.compute_nodes,

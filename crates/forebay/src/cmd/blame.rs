@@ -7,7 +7,7 @@ use clap::Args;
 use forebay_control::client::in_path;
 use forebay_control::status::Unanswered;
 use forebay_control::view::{JobView, NodeView};
-use forebay_node::blame::{Asked, JobBlame, Told};
+use forebay_node::blame::{BlameQuery, BlameText, JobBlame};
 use forebay_sched::SchedulerConfig;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ impl BlameArgs {
         let nodes: Vec<NodeView> = arbiter.get("/v1/nodes")?;
         // An age of 7 ms may be nearly eight.
         let age = job.as_ref().map_or(EVER, |job| Duration::from_millis(job.age_ms.saturating_add(1)));
-        let asked = Asked { job: &self.job, age, at, what_if: self.what_if.as_ref() };
+        let asked = BlameQuery { job: &self.job, age, at, what_if: self.what_if.as_ref() };
         let mut all = JobBlame::default();
         // It may have been on any of them before.
         let on = |n: &NodeView| job.as_ref().is_some_and(|job| job.nodes.contains(&n.id));
@@ -78,7 +78,7 @@ impl BlameArgs {
             println!("no I/O node remembers a request of job {}", self.job);
             return Ok(ExitCode::SUCCESS);
         }
-        print!("{}", Told { job: &self.job, blame: &all, what_if: self.what_if.as_ref() });
+        print!("{}", BlameText { job: &self.job, blame: &all, what_if: self.what_if.as_ref() });
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -163,11 +163,11 @@ struct GlusterArgs {
     #[command(flatten)]
     scale: Scaled,
     /// A directory on the file system, as compute nodes see it.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
     mount: PathBuf,
     /// The same directory as the first I/O node sees it, and if given again as the second does: on a
     /// mount of their own, as on machines of their own. The compute nodes' unless given.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
     node_mount: Vec<PathBuf>,
     /// Where the bricks are, if they are on this machine (and this is root): below here their caches
     /// are dropped, too, and their processes are asked what they read.
@@ -193,7 +193,7 @@ struct FilesystemArgs {
     #[command(flatten)]
     on: GlusterArgs,
     /// The same directory on a mount through which is written what is to be read.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
     other_mount: Option<PathBuf>,
     /// KiB of a request.
     #[arg(long, value_name = "KIB", value_delimiter = ',', default_value = "32,256,1024", value_parser = args::kib)]

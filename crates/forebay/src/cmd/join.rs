@@ -16,7 +16,8 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  forebay run --arbiter https://arb:7410 --secret-file ~/secret --job j1 --share /tmp --at /scratch -- \\
+  forebay run --arbiter https://arb:7410 --secret-file ~/secret \\
+      --job j1 --share /tmp --at /scratch -- \\
       srun -n 64 forebay join --secret-file ~/secret -- ./app
 
 Exit status:

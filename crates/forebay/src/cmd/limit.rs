@@ -17,9 +17,11 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  forebay limit --job lammps-17 --bandwidth 500MB --iops 2000 --secret-file secret
+  forebay limit --job lammps-17 --bandwidth 500MB --iops 2000 \\
+      --secret-file secret
   forebay limit --user anna --metadata 200 --until 12h --secret-file secret
-  forebay limit --app climate --guarantee 1GB --until 2026-11-30T18:00 --secret-file secret
+  forebay limit --app climate --guarantee 1GB --until 2026-11-30T18:00 \\
+      --secret-file secret
   forebay limit list
   forebay limit remove --job lammps-17 --secret-file secret")]
 #[command(args_conflicts_with_subcommands = true)]

@@ -26,8 +26,10 @@ use std::time::Duration;
 #[command(after_long_help = "\
 Examples:
   forebay mount --at /scratch=/mnt/pfs/scratch
-  forebay mount --background --at /scratch --node tcp:10.0.0.7:7411 --secret-file secret
-  forebay mount --at /scratch=data --arbiter https://arb:7410 --secret-file secret
+  forebay mount --background --at /scratch \\
+      --node tcp:10.0.0.7:7411 --secret-file secret
+  forebay mount --at /scratch=data \\
+      --arbiter https://arb:7410 --secret-file secret
   forebay mount --contract close-to-open --at /software=/mnt/pfs/software
 
 Contracts:

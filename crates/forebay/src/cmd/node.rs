@@ -6,7 +6,7 @@ use super::args;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use forebay_node::config::{ActAs, ExportConfig, NodeConfig, Protection, metrics_at};
-use forebay_node::daemon::{self, Told};
+use forebay_node::daemon::{self, DaemonOutputs};
 use forebay_sched::SchedulerConfig;
 use forebay_types::{Address, NodeId, Secret};
 use std::net::SocketAddr;
@@ -32,8 +32,10 @@ const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
 #[command(after_long_help = "\
 Examples:
   (umask 077; openssl rand -hex 32 > secret)
-  forebay node --listen tcp:0.0.0.0:7411 --export /mnt/pfs/scratch=scratch --secret-file secret
-  forebay node --listen tcp:0.0.0.0:0 --export /mnt/pfs/scratch=scratch --secret-file secret --arbiter https://arb:7410
+  forebay node --listen tcp:0.0.0.0:7411 --secret-file secret \\
+      --export /mnt/pfs/scratch=scratch
+  forebay node --listen tcp:0.0.0.0:0 --secret-file secret \\
+      --export /mnt/pfs/scratch=scratch --arbiter https://arb:7410
   forebay node --config /etc/forebay/node.toml
   forebay node --example-config > node.toml
   forebay node stats tcp:127.0.0.1:7411 --secret-file secret")]
@@ -128,7 +130,7 @@ impl NodeArgs {
         }
         super::service::begin(self.die_with_parent, self.end_with_input)?;
         let config = self.configure()?;
-        let told = Told {
+        let told = DaemonOutputs {
             ready_file: self.ready_file,
             ready_fd: self.ready_fd,
             stats_file: self.stats_file,
@@ -140,8 +142,9 @@ impl NodeArgs {
         );
         daemon::run(config, &told, |ready| {
             if nobody_told {
-                let at = ready.addresses.join(", ");
-                crate::output::announce(std::io::stderr(), &format!("listening on {at}"));
+                let (at, metrics) = (ready.addresses.join(", "), ready.metrics.as_deref());
+                let metrics = metrics.map_or(String::new(), |at| format!(", metrics on http://{at}/metrics"));
+                crate::output::announce(std::io::stderr(), &format!("listening on {at}{metrics}"));
             }
             if stands_alone {
                 super::service::ready();

@@ -39,10 +39,13 @@ Examples:
   forebay run --at /scratch -- ./simulation input.nml
   forebay run --io-nodes 2 --at /scratch -- mpirun -n 4 ./app
   forebay run --io-nodes 2 --at /data=/mnt/pfs/project -- make -j4 -C /data/src
-  forebay run --at /scratch --report run.json -- rsync -a /scratch/in/ /scratch/out/
+  forebay run --at /scratch --report run.json -- \\
+      rsync -a /scratch/in/ /scratch/out/
   forebay run --at /scratch --strict -- mpirun --host c1,c2,c3 -n 6 ./app
-  forebay run --io-nodes 2 --io-hosts dedicated --at /scratch -- srun -n 64 ./app
-  forebay run --arbiter https://login1:7410 --secret-file secret --at /scratch -- mpirun -n 8 ./app
+  forebay run --io-nodes 2 --io-hosts dedicated --at /scratch -- \\
+      srun -n 64 ./app
+  forebay run --arbiter https://login1:7410 --secret-file secret \\
+      --at /scratch -- mpirun -n 8 ./app
 
 Environment:
   FOREBAY_ARBITER              the arbiter, if --arbiter and --io-nodes are not given
@@ -89,7 +92,7 @@ pub(crate) struct Run {
     secret: SecretFile,
     /// With an arbiter: the application, whose next run is predicted from this one [default: the
     /// program's name].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = args::job)]
     app: Option<String>,
     /// With an arbiter: the compute nodes that the job runs on [default: as the launcher's options or the
     /// batch system say].
@@ -193,8 +196,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let signals = Signals::watch()?;
-        let (ended, report_file) = match self.carry_out(&signals) {
+        let done = Signals::watch().map_err(NotRun::from).and_then(|signals| self.carry_out(&signals));
+        let (ended, report_file) = match done {
             Ok(done) => done,
             Err(NotRun { code, why }) => {
                 complain(&sentence(&why));
@@ -205,12 +208,14 @@ impl Run {
             // Nobody may be listening any more; the exit status still counts.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), ended.report.to_string().as_bytes());
         }
-        if let Some(file) = report_file
-            && let Err(e) =
-                serde_json::to_vec_pretty(&ended.report).map_err(Into::into).and_then(|j| file.write(&j))
-        {
+        if let Some(file) = report_file {
+            let name = file.path().display().to_string();
+            let json = serde_json::to_vec_pretty(&ended.report).map_err(Into::into);
             // The job's status is the one that counts.
-            complain(&format!("the report could not be written: {e}"));
+            let failed = json.and_then(|j| file.write(&j)).err();
+            failed
+                .into_iter()
+                .for_each(|e| complain(&format!("the report could not be written to {name}: {e}")));
         }
         Ok(ExitCode::from(ended.code))
     }

@@ -4,6 +4,7 @@ use super::args;
 use super::lab::watched;
 use anyhow::Result;
 use clap::Args;
+use forebay_lab::can_write_below;
 use forebay_lab::torture::{Torture as Lab, Worker};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ pub(crate) struct Torture {
 impl Torture {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let Torture { seconds, full, seed, keep } = self;
+        keep.as_deref().map_or(Ok(()), can_write_below)?;
         let report = watched(|progress| Lab { seconds, full, seed, keep }.run(progress))?;
         print!("{report}");
         Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

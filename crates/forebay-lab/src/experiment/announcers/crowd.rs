@@ -34,7 +34,7 @@ struct Announcer {
 
 /// What one thread saw of a round: when it had sent its last report, and heard the decision first and
 /// last.
-type Seen = (Instant, Option<[Instant; 2]>);
+type Round = (Instant, Option<[Instant; 2]>);
 
 /// So many announcers report for so many rounds; in seconds, how long each round that changed the
 /// scheduler took from the last report until the first announcer was told, and until the last was.
@@ -45,7 +45,7 @@ pub(super) fn run(
     done: &(dyn Fn() + Sync),
 ) -> Result<Vec<[f64; 2]>> {
     let ready = Barrier::new(THREADS);
-    let seen: Vec<Result<Vec<Seen>>> = std::thread::scope(|s| {
+    let seen: Vec<Result<Vec<Round>>> = std::thread::scope(|s| {
         let threads: Vec<_> = (0..THREADS)
             .map(|t| {
                 let ready = &ready;
@@ -64,7 +64,7 @@ pub(super) fn run(
             .collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a thread failed"))).collect()
     });
-    let seen: Vec<Vec<Seen>> = seen.into_iter().collect::<Result<_>>()?;
+    let seen: Vec<Vec<Round>> = seen.into_iter().collect::<Result<_>>()?;
     let mut times = Vec::new();
     for round in 0..rounds {
         let sent = seen.iter().map(|s| s[round].0).max();
@@ -102,7 +102,7 @@ impl Crowd {
     }
 
     /// Reports round after round, one announcer after the other, and hears what comes meanwhile.
-    fn play(&mut self, rounds: usize, done: &dyn Fn()) -> Result<Vec<Seen>> {
+    fn play(&mut self, rounds: usize, done: &dyn Fn()) -> Result<Vec<Round>> {
         let mut seen = Vec::with_capacity(rounds);
         let start = Instant::now();
         for round in 0..rounds {

@@ -42,7 +42,7 @@ impl JobResult {
 }
 
 /// A job was on an I/O node for a while.
-pub(super) struct Held {
+pub(super) struct NodeStay {
     pub(super) node: u32,
     pub(super) job: String,
     pub(super) from: f64,
@@ -54,7 +54,7 @@ pub(super) struct Played {
     pub(super) policy: PolicyKind,
     /// In the order of the queue.
     pub(super) jobs: Vec<JobResult>,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<NodeStay>,
 }
 
 impl Played {
@@ -205,7 +205,7 @@ struct Queue<'a> {
     open: BTreeMap<(String, u32), f64>,
     /// Those that have ended, by their place in the queue.
     jobs: Vec<(usize, JobResult)>,
-    held: Vec<Held>,
+    held: Vec<NodeStay>,
 }
 
 fn name(index: usize) -> String {
@@ -253,7 +253,7 @@ impl Queue<'_> {
         let gone: Vec<_> = self.open.keys().filter(|k| which(k)).cloned().collect();
         for key in gone {
             if let Some(from) = self.open.remove(&key) {
-                self.held.push(Held { node: key.1, job: key.0, from, to: now });
+                self.held.push(NodeStay { node: key.1, job: key.0, from, to: now });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The jobs of the experiment: what their processes do, and what became of their requests.
 
-use crate::experiment::ground::{at, open};
+use crate::experiment::testbed::{at, open};
 use anyhow::{Result, bail};
 use forebay_client::{Client, Config, Meta, Target};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const WRAP: u64 = 64;
 
 /// What became of the requests of a job.
 #[derive(Debug, Default)]
-struct Seen {
+struct JobCounters {
     stop: AtomicBool,
     /// Requests that begin now count.
     counting: AtomicBool,
@@ -46,14 +46,14 @@ struct Seen {
 
 /// A job at work. Dropping it ends its processes.
 pub(super) struct Running {
-    seen: Arc<Seen>,
+    seen: Arc<JobCounters>,
     threads: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Running {
     /// Starts the processes of a job, each as if on one of the job's `hosts`.
     pub(super) fn start(kind: Kind, job: &str, config: &Config, hosts: &[String]) -> Running {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(JobCounters::default());
         let start = |rank: usize| {
             let host = hosts.get(rank * hosts.len() / kind.processes.max(1)).cloned();
             let config = Config { hosts: hosts.to_vec(), host, ..config.clone() };
@@ -91,7 +91,7 @@ impl Drop for Running {
     }
 }
 
-fn process(kind: Kind, job: &str, rank: usize, config: Config, seen: &Seen) -> Result<()> {
+fn process(kind: Kind, job: &str, rank: usize, config: Config, seen: &JobCounters) -> Result<()> {
     let client = Client::new(config, None)?;
     let name = match kind.does {
         Does::Shared(_) => format!("{job}-all"),

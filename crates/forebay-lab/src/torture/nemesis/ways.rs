@@ -1,7 +1,7 @@
 //! What goes wrong between clients and nodes, and with requests that are at a node's storage.
 
 use super::{HANGS, Nemesis, SETTLES, State, Then, signal};
-use crate::torture::ground::{ALONE, Ground, NODES};
+use crate::torture::ground::{ALONE, NODES, TortureCluster};
 use crate::torture::history::now;
 use anyhow::Result;
 use rand::Rng;
@@ -24,7 +24,7 @@ impl Nemesis {
     /// Some of the job's processes go to that node, others to one of another host: somebody whose requests meet what
     /// comes, and somebody who writes over what is late. Who can vouch for it is one of the job's nodes, too: a process
     /// that was started without knowing of him would have nobody to ask. Whether they were sent there.
-    pub(super) fn lure(&mut self, ground: &Ground, i: usize) -> bool {
+    pub(super) fn lure(&mut self, ground: &TortureCluster, i: usize) -> bool {
         let apart = |n: &usize| ground.members[*n].host != ground.members[i].host;
         let up = |n: &usize| self.subjects[*n].state == State::Up;
         let others: Vec<usize> = (0..NODES).filter(|n| apart(n) && up(n)).collect();
@@ -39,7 +39,7 @@ impl Nemesis {
 
     /// Connections to it are held back in one direction or both, break before or after that, and are refused; or its
     /// cable is pulled.
-    pub(super) fn harm_way(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+    pub(super) fn harm_way(&mut self, ground: &mut TortureCluster, i: usize) -> Result<()> {
         // Where somebody can vouch for it, that is mostly wanted.
         let silent = ground.neighbours(i).any(|n| self.subjects[n].state != State::Up);
         let wanted = match ground.link(i) {
@@ -62,7 +62,7 @@ impl Nemesis {
         Ok(())
     }
 
-    fn cut(&mut self, ground: &Ground, i: usize) -> Result<()> {
+    fn cut(&mut self, ground: &TortureCluster, i: usize) -> Result<()> {
         if ground.net.is_some() {
             ground.cut(i, true)?;
             let long = self.ms(200, 2500);
@@ -75,7 +75,7 @@ impl Nemesis {
     /// What clients have sent arrives late: for them the node is gone meanwhile. That is as long as it takes to ask its
     /// neighbour, who says that it lives; or shorter than its lease, but longer than a part of it; or longer than their
     /// fence. The last is seen only where a neighbour says that it has not begun: alone, they wait or say that they repeat.
-    fn requests_late(&mut self, ground: &Ground, i: usize) {
+    fn requests_late(&mut self, ground: &TortureCluster, i: usize) {
         let Some(link) = ground.link(i) else { return };
         let alone = ground.neighbours(i).next().is_none();
         let late = match self.rng.random_range(0..10) {
@@ -97,7 +97,7 @@ impl Nemesis {
 
     /// What clients have asked for has been done, and they do not hear of it. For them the node is gone: for less than
     /// it keeps a session, or for more.
-    fn answers_lost(&mut self, ground: &Ground, i: usize) {
+    fn answers_lost(&mut self, ground: &TortureCluster, i: usize) {
         let Some(link) = ground.link(i) else { return };
         // Who can ask a neighbour does so at once; others come back, in time for their session or too late.
         let alone = ground.neighbours(i).next().is_none();
@@ -118,7 +118,7 @@ impl Nemesis {
     }
 
     /// The same, and it is killed: only its ledger knows what it has done.
-    fn answers_lost_and_killed(&mut self, ground: &mut Ground, i: usize) {
+    fn answers_lost_and_killed(&mut self, ground: &mut TortureCluster, i: usize) {
         let Some(link) = ground.link(i) else { return };
         link.hold(false, true);
         self.let_others_go_on();
@@ -131,7 +131,7 @@ impl Nemesis {
     }
 
     /// Answers are lost, and then nobody reaches it for longer than it keeps a session that nobody uses.
-    fn silence(&mut self, ground: &Ground, i: usize) {
+    fn silence(&mut self, ground: &TortureCluster, i: usize) {
         let Some(link) = ground.link(i) else { return };
         link.hold(false, true);
         let long = self.ms(40, 200);
@@ -140,7 +140,7 @@ impl Nemesis {
     }
 
     /// Nobody is refused.
-    fn hold(&mut self, ground: &Ground, i: usize, requests: bool) {
+    fn hold(&mut self, ground: &TortureCluster, i: usize, requests: bool) {
         let Some(link) = ground.link(i) else { return };
         // Answers that nobody hears any more: what was asked has been done.
         let (now, later) = match requests {
@@ -168,7 +168,7 @@ impl Nemesis {
 
     /// First its storage gets slow, so that requests wait there. Only where a neighbour can tell that they do, or
     /// the node itself is asked again.
-    pub(super) fn harm_storage(&mut self, ground: &mut Ground, i: usize) -> Result<()> {
+    pub(super) fn harm_storage(&mut self, ground: &mut TortureCluster, i: usize) -> Result<()> {
         let host: Vec<usize> = ground.neighbours(i).chain([i]).collect();
         let still =
             |n: &usize| self.subjects[*n].state != State::Up || Instant::now() < self.subjects[*n].spared;
@@ -216,7 +216,13 @@ impl Nemesis {
     }
 
     /// Its storage has requests.
-    pub(super) fn filled(&mut self, ground: &mut Ground, i: usize, then: Then, long: Duration) -> Result<()> {
+    pub(super) fn filled(
+        &mut self,
+        ground: &mut TortureCluster,
+        i: usize,
+        then: Then,
+        long: Duration,
+    ) -> Result<()> {
         std::fs::remove_file(ground.slow_file(i))?;
         self.subjects[i].slowed = Some(Instant::now());
         let (state, what) = match then {

@@ -69,6 +69,7 @@ impl Target {
             Ok(answer) => answer,
             Err(Error::Refused { message, .. }) => message.into_bytes(),
             Err(Error::Protocol(_, why)) => bail!("the I/O node at {} refuses: {why}", self.address),
+            Err(Error::NoNode { last, .. }) => bail!("the I/O node does not answer: {last}"),
             Err(e) => {
                 return Err(e).with_context(|| format!("the I/O node at {} does not answer", self.address));
             }

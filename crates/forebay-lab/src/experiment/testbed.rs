@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 
 /// Running I/O nodes, and the directory they export.
-pub(super) struct Ground {
+pub(super) struct Testbed {
     fleet: Fleet,
     _data: RunDir,
 }
@@ -30,9 +30,9 @@ struct Settings<'a> {
     emulated_storage: Option<&'a StorageModel>,
 }
 
-impl Ground {
+impl Testbed {
     /// Starts `count` nodes that store in memory, no faster than the model says if there is one.
-    pub(super) fn start(count: usize, model: Option<&StorageModel>, dispatchers: usize) -> Result<Ground> {
+    pub(super) fn start(count: usize, model: Option<&StorageModel>, dispatchers: usize) -> Result<Testbed> {
         let data = RunDir::in_memory()?;
         let settings = Settings {
             dispatchers,
@@ -41,7 +41,7 @@ impl Ground {
             emulated_storage_socket: (count > 1 && model.is_some()).then_some("{dir}/servers.sock"),
             emulated_storage: model,
         };
-        Ok(Ground { fleet: Fleet::start(data.path(), count, &toml::to_string(&settings)?)?, _data: data })
+        Ok(Testbed { fleet: Fleet::start(data.path(), count, &toml::to_string(&settings)?)?, _data: data })
     }
 
     /// A client of a job on one of the nodes; each is a compute process.
