@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const UNFINISHED: &str = "unfinished";
 
 /// The scenarios that were run, by name.
-type Known = BTreeMap<String, PastScenario>;
+type PastScenarios = BTreeMap<String, PastScenario>;
 
 /// A scenario, and where its files were.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
 //! What the processes that share an open file know of it together: what is not synced, whoever wrote it, and which
 //! locks it holds, whoever took them.
 
-use crate::client::{Client, Current, Doing, Purpose};
+use crate::client::{Client, Current, Doing};
+use crate::kin::Purpose;
 use crate::world::{Failed, Op, World};
 use forebay_wire::hello::HostBoot;
 use forebay_wire::message::LockKind;
