@@ -176,7 +176,8 @@ fn through_a_node_of_many_users_everything_is_as_on_the_file_system() {
 
 /// A program that becomes another user meanwhile: a run's I/O nodes serve who started it, and nobody else.
 const USERS: &str = "the run's I/O nodes serve the user who started it; who has become another is refused";
-const ADDRESS: &str = "of two names one is forwarded and the other no address: the kernel looks at the first before the second";
+const ADDRESS: &str =
+    "of two names one is forwarded and the other no address: the kernel looks at the first before the second";
 const COPY: &str = "a program below runs from a copy, so that its file is not busy";
 const KERNEL: &str = "the kernel mounts nothing on a name that only the library knows";
 
