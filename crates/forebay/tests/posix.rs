@@ -174,8 +174,43 @@ fn through_a_node_of_many_users_everything_is_as_on_the_file_system() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// A program that becomes another user meanwhile: a run's I/O nodes serve who started it, and nobody else.
+const USERS: &str = "the run's I/O nodes serve the user who started it; who has become another is refused";
+const ADDRESS: &str =
+    "of two names one is forwarded and the other no address: the kernel looks at the first before the second";
+const COPY: &str = "a program below runs from a copy, so that its file is not busy";
+const KERNEL: &str = "the kernel mounts nothing on a name that only the library knows";
+
 /// What differs under the preload library, and why.
-const PRELOAD: &[(&str, &str)] = &[];
+const PRELOAD: &[(&str, &str)] = &[
+    ("chmod::clear_isgid_bit", USERS),
+    ("ftruncate::affected_create_flags_only", USERS),
+    ("link::efault_either", ADDRESS),
+    ("mkdir::uid_gid_eq_euid_egid", USERS),
+    ("mkfifo::uid_gid_eq_euid_egid", USERS),
+    ("mknod::uid_gid_eq_euid_egid", USERS),
+    ("open::etxtbsy", COPY),
+    ("open::uid_gid_eq_euid_egid", USERS),
+    ("posix_fallocate::affected_only_create_flags", USERS),
+    ("rename::efault_either", ADDRESS),
+    ("rename::unchanged_ctime_failed::block", USERS),
+    ("rename::unchanged_ctime_failed::char", USERS),
+    ("rename::unchanged_ctime_failed::dir", USERS),
+    ("rename::unchanged_ctime_failed::fifo", USERS),
+    ("rename::unchanged_ctime_failed::regular", USERS),
+    ("rename::unchanged_ctime_failed::socket", USERS),
+    ("rename::unchanged_ctime_failed::symlink", USERS),
+    ("rename::write_access_required_subdir", USERS),
+    ("rmdir::ebusy", KERNEL),
+    ("truncate::etxtbsy", COPY),
+    ("unlink::unchanged_ctime_failed::block", USERS),
+    ("unlink::unchanged_ctime_failed::char", USERS),
+    ("unlink::unchanged_ctime_failed::fifo", USERS),
+    ("unlink::unchanged_ctime_failed::regular", USERS),
+    ("unlink::unchanged_ctime_failed::socket", USERS),
+    ("utimensat::nobody", USERS),
+    ("utimensat::write_perm", USERS),
+];
 
 #[test]
 fn under_the_preload_library_the_differences_are_known() {
