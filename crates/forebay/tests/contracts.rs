@@ -292,7 +292,8 @@ fn what_many_processes_import_is_fetched_once() {
     for dir in ["E", "M"] {
         std::fs::create_dir(home.path().join(dir)).expect("a directory");
     }
-    let put = |name: String, text: String| std::fs::write(home.path().join("E").join(name), text).expect("a file");
+    let put =
+        |name: String, text: String| std::fs::write(home.path().join("E").join(name), text).expect("a file");
     (0..300).for_each(|i| put(format!("module{i}.py"), format!("VALUE = {i}\n")));
     put("everything.py".into(), (0..300).map(|i| format!("import module{i}\n")).collect());
     let (one, all) = (imports(home.path(), "strict", 1), imports(home.path(), "immutable", 64));

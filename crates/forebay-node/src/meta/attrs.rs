@@ -9,8 +9,7 @@ use forebay_wire::message::{Answer, FsStat, Path, SetTime, Target};
 use forebay_wire::session::later::Later;
 use rustix::fd::AsFd;
 use rustix::fs::{
-    Access, AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    XattrFlags,
+    Access, AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
