@@ -246,6 +246,12 @@ impl Core {
         if own.is_empty() {
             notes.push(format!("no job is {subject} at present: it holds for those to come"));
         }
+        if let Some(job) = own.iter().find(|j| j.stored.direct) {
+            let id = &job.stored.request.id;
+            notes.push(format!(
+                "job {id} does its I/O itself, as the policy wanted: it has no I/O node on which it could be limited"
+            ));
+        }
         if held.limit.at_least.is_some() {
             let nodes: BTreeSet<NodeId> = own.iter().flat_map(|j| j.nodes()).copied().collect();
             for (id, node) in nodes.iter().filter_map(|n| Some((n, self.nodes.get(n)?))) {
