@@ -89,7 +89,8 @@ impl History {
         }
         db.execute_batch(
             "CREATE TABLE IF NOT EXISTS decision (id INTEGER PRIMARY KEY, json TEXT NOT NULL);
-             CREATE TABLE IF NOT EXISTS rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL);",
+             CREATE TABLE IF NOT EXISTS rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL);
+             CREATE TABLE IF NOT EXISTS job (job TEXT PRIMARY KEY, first INTEGER, last INTEGER) WITHOUT ROWID;",
         )?;
         Ok(History { db, keep: Keep { bytes: keep.bytes.max(1 << 20), ..keep } })
     }
@@ -116,6 +117,12 @@ impl History {
             same.iter().for_each(|old| merged.add(old));
             merged.add(row);
             put(&tx, "second", &merged.row)?;
+            // Rows that were rolled up no longer tell the second.
+            tx.prepare_cached(
+                "INSERT INTO job VALUES (?1, ?2, ?2 + 1) ON CONFLICT DO UPDATE \
+                 SET first = min(first, excluded.first), last = max(last, excluded.last)",
+            )?
+            .execute(params![row.job, int(row.time)])?;
         }
         tx.commit()
     }
@@ -146,7 +153,12 @@ impl History {
             let oldest = int(now.saturating_sub(keep));
             self.db.execute(&format!("DELETE FROM {table} WHERE time < ?1"), [oldest])?;
         }
-        self.shrink()
+        self.shrink()?;
+        let oldest =
+            LEVELS.map(|(table, _)| format!("SELECT min(time) AS time FROM {table}")).join(" UNION ALL ");
+        let sql = format!("DELETE FROM job WHERE last < coalesce((SELECT min(time) FROM ({oldest})), ?1)");
+        self.db.execute(&sql, [int(now)])?;
+        Ok(())
     }
 
     fn roll_up(&mut self, from: &str, (to, step): (&str, u32), now: u64) -> rusqlite::Result<()> {
@@ -243,7 +255,8 @@ impl History {
             )
         });
         let sql = format!(
-            "SELECT job, min(first), max(last), max(r), max(w) FROM ({}) GROUP BY job ORDER BY 3 DESC LIMIT ?1",
+            "SELECT job, coalesce(job.first, min(rows.first)), coalesce(job.last, max(rows.last)), max(r), max(w) \
+             FROM ({}) AS rows LEFT JOIN job USING (job) GROUP BY job ORDER BY 3 DESC LIMIT ?1",
             each.join(" UNION ALL ")
         );
         let mut rows = self.db.prepare(&sql)?;
@@ -428,6 +441,30 @@ mod tests {
             h.rows(&Query { node: Some(NodeId(1)), from: start + 7000, ..all(1) }).unwrap().len(),
             200
         );
+    }
+
+    #[test]
+    fn a_job_began_and_was_last_seen_to_the_second_after_the_roll_up_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Keep { seconds: 600, ..Keep::default() };
+        let mut h = History::open(dir.path(), keep).unwrap();
+        let start = 1_800_000_000 / 3600 * 3600 + 47;
+        for t in 0..20 {
+            h.add(&[row(start + t, "a", 0, 100), row(start + t, "a", 1, 100)]).unwrap();
+        }
+        for later in [0, 100, 1000, 10_000] {
+            h.tidy(start + 20 + later).unwrap();
+            let jobs = h.jobs(9).unwrap();
+            assert_eq!(jobs.len(), 1);
+            assert_eq!((jobs[0].first, jobs[0].last), (start, start + 20), "{later} s later");
+            assert_eq!(jobs[0].bytes_written, 4000);
+        }
+        h.tidy(start + Keep::default().hours + 7200).unwrap();
+        assert!(h.jobs(9).unwrap().is_empty());
+        // Of a name that was there long ago, another begins.
+        h.add(&[row(start + (1 << 30), "a", 0, 100)]).unwrap();
+        h.tidy(start + (1 << 30)).unwrap();
+        assert_eq!(h.jobs(9).unwrap()[0].first, start + (1 << 30));
     }
 
     #[test]

@@ -42,6 +42,13 @@ function list(columns, items, onPick, empty) {
   let spaceTall = -1, boxTall = 0, scrolled = 0;
   new ResizeObserver(() => { boxTall = box.clientHeight; requestAnimationFrame(sight); }).observe(box);
   const search = el("input", { type: "search", placeholder: "filter ( / )", "aria-label": "Filter", oninput: () => { filter = search.value.toLowerCase(); draw(); } });
+  // From what was searched for to what was found; its own arrow keys lead nowhere.
+  search.addEventListener("keydown", (e) => {
+    if (!["Enter", "Escape", "ArrowDown", "ArrowUp"].includes(e.key)) return;
+    if (e.key !== "Escape") { at = shown.length ? 0 : -1; box.scrollTop = 0; sight(); }
+    box.focus();
+    e.preventDefault(); e.stopPropagation();
+  });
   const rows = [], nothing = el("div", { class: "empty" }, empty);
   function draw() {
     const key = columns[sort]?.value;

@@ -188,8 +188,8 @@ pub struct JobUse {
     pub job: String,
     /// Bytes, operations and metadata operations a second.
     pub used: [f64; KINDS],
-    /// Whether some of its requests had to wait.
-    pub held: bool,
+    /// Which of these some of its requests had to wait for.
+    pub held: [bool; KINDS],
 }
 
 /// What one job may have on one node.

@@ -61,6 +61,9 @@ pub struct JobView {
     /// Whether it may be more: what I/O nodes did while no arbiter heard them is counted by nobody.
     #[serde(default)]
     pub bytes_at_least: bool,
+    /// Whether it does its I/O itself, as the policy wanted.
+    #[serde(default)]
+    pub direct: bool,
     /// Why it has those I/O nodes, in one sentence.
     pub reason: String,
 }

@@ -304,7 +304,7 @@ impl Conversation<'_> {
         }
         (self.used, self.held) = (Instant::now(), held);
         let jobs = self.node.used(span.into());
-        let idle = jobs.iter().all(|j| !j.held && j.used.iter().all(|u| *u == 0.0));
+        let idle = jobs.iter().all(|j| !j.held.contains(&true) && j.used.iter().all(|u| *u == 0.0));
         if idle && self.idle {
             return Ok(());
         }

@@ -3,12 +3,12 @@
 use crate::control::{CONTROL_JOB, Command, Reply};
 use crate::node::Node;
 use forebay_client::{Address, Client, Config};
-use forebay_sched::SchedulerConfig;
-use forebay_sched::blame::blame;
+use forebay_sched::blame::{Traced, blame};
 use forebay_sched::whatif::{Fared, replay};
+use forebay_sched::{Request, SchedulerConfig};
 pub use forebay_types::JobBlame;
 use forebay_types::{ClientReport, FlowId, Nanos, Secret};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,29 +16,77 @@ use std::time::{Duration, Instant};
 /// So many requests that were sent again are remembered.
 const REPLAYS: usize = 1024;
 
-/// A request is noted this much before the queue sees it, at most.
-const SOONER: Nanos = Nanos::from_millis(100);
+/// How inexact the age of a request that is sent again is: it is told in milliseconds.
+const INEXACT: Nanos = Nanos::from_millis(2);
 
-/// What requests had lost before they were sent here again: when, whose, how long.
+/// A request that was sent before: as it came here, and how long ago the first try was.
+#[derive(Clone, Copy, Debug)]
+struct Replay {
+    request: Request,
+    lost: Nanos,
+}
+
+impl Replay {
+    fn first(&self) -> Nanos {
+        self.request.arrival.since(self.lost)
+    }
+
+    /// Whether that may be the same request.
+    fn is(&self, r: &Request) -> bool {
+        let same = |r: &Request| (r.flow, r.file, r.offset, r.len, r.op);
+        same(r) == same(&self.request)
+    }
+
+    /// Whether this was a try of the same call, before this one.
+    fn replaces(&self, other: &Replay) -> bool {
+        let between = self.first().max(other.first()).since(self.first().min(other.first()));
+        self.is(&other.request) && other.request.arrival <= self.request.arrival && between <= INEXACT
+    }
+}
+
+/// What requests had lost before they were sent here again.
 #[derive(Debug, Default)]
-pub(crate) struct Replays(Mutex<VecDeque<(Nanos, FlowId, Nanos)>>);
+pub(crate) struct Replays(Mutex<VecDeque<Replay>>);
 
 impl Replays {
-    /// A request came that was sent `lost` ago for the first time.
-    pub(crate) fn note(&self, now: Nanos, flow: FlowId, lost: Nanos) {
+    /// A request comes that was sent `lost` ago for the first time.
+    pub(crate) fn note(&self, request: Request, lost: Nanos) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() == REPLAYS {
             all.pop_front();
         }
-        all.push_back((now, flow, lost));
+        all.push_back(Replay { request, lost });
     }
 
-    /// What a flow has lost since then, in seconds.
-    fn lost(&self, flow: FlowId, since: Nanos) -> f64 {
+    /// What a flow has lost since then. What became of earlier tries is within that: it is no longer among those seen.
+    fn lost(&self, flow: FlowId, since: Nanos, seen: &mut Vec<Traced>) -> Nanos {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.iter().filter(|(at, whose, _)| *whose == flow && *at + SOONER >= since);
-        own.map(|(.., lost)| lost.as_secs_f64()).sum()
+        let own = all.iter().filter(|r| r.request.flow == flow && r.request.arrival >= since);
+        once(&own.copied().collect::<Vec<_>>(), seen)
     }
+}
+
+/// The time that calls had lost before their last try, each once: their earlier tries are taken out of what was seen.
+fn once(replays: &[Replay], seen: &mut Vec<Traced>) -> Nanos {
+    let mut lost = Nanos::ZERO;
+    for (i, replay) in replays.iter().enumerate() {
+        let from = replay.first().since(INEXACT);
+        let this = |s: &Traced| replay.is(&s.request) && s.request.arrival == replay.request.arrival;
+        // One that comes over another connection may be taken later than what was sent after it.
+        let until = seen.iter().find(|s| this(s)).map_or(replay.request.arrival, |s| s.done);
+        let earlier = |s: &Traced| {
+            let meanwhile = (from..until).contains(&s.request.arrival) && s.done > replay.first();
+            replay.is(&s.request) && meanwhile && !this(s)
+        };
+        let tries = (0..seen.len()).filter(|i| earlier(&seen[*i]));
+        if let Some(first) = tries.min_by_key(|i| seen[*i].request.arrival) {
+            seen.remove(first);
+        }
+        if !replays[i + 1..].iter().any(|later| later.replaces(replay)) {
+            lost = lost + replay.lost;
+        }
+    }
+    lost
 }
 
 /// For a person: the largest part first.
@@ -78,6 +126,8 @@ impl Node {
         });
         // Those of an earlier job of the name.
         seen.retain(|s| s.request.flow != flow || s.request.arrival >= since);
+        let first = seen.iter().filter(|s| s.request.flow == flow).map(|s| s.request.arrival).min();
+        let failover = self.replays.lost(flow, first.unwrap_or_default(), &mut seen).as_secs_f64();
         let found = blame(&seen, flow);
         let name = |flow| self.jobs.name(flow).unwrap_or_else(|| "(ended)".to_owned());
         let mut behind: BTreeMap<String, f64> = BTreeMap::new();
@@ -85,7 +135,7 @@ impl Node {
             *behind.entry(name(*flow)).or_default() += seconds;
         }
         let own = || seen.iter().filter(|s| s.request.flow == flow);
-        let first = own().map(|s| s.request.arrival).min().unwrap_or_default();
+        let first = first.unwrap_or_default();
         let last = own().map(|s| s.done).max().unwrap_or_default();
         let what_if = other.map(|other| {
             let mean = |config: &SchedulerConfig| {
@@ -96,7 +146,6 @@ impl Node {
             let (took, now) = (found.total - found.throttled, mean(&config));
             (took, if now > 0.0 { took * mean(other) / now } else { took })
         });
-        let failover = self.replays.lost(flow, first);
         Some(JobBlame {
             requests: found.requests,
             span: last.since(first).as_secs_f64(),
@@ -108,6 +157,7 @@ impl Node {
             behind,
             idle: found.idle,
             what_if,
+            servers: seen.iter().flat_map(|s| s.servers.each()).collect::<BTreeSet<_>>().len(),
         })
     }
 }
@@ -161,5 +211,65 @@ fn control(address: &Address, secret: &Secret, command: &Command) -> Result<Repl
     match serde_json::from_slice(&answer).map_err(|e| failed(e.to_string()))? {
         Reply { error: Some(error), .. } => Err(failed(error)),
         reply => Ok(reply),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_types::{FileId, OpKind, RequestId, ServerId};
+
+    fn request(arrival: u64, offset: u64) -> Request {
+        Request {
+            id: RequestId(arrival),
+            arrival: Nanos::from_millis(arrival),
+            file: FileId(1),
+            offset,
+            len: 4096,
+            flow: FlowId(1),
+            server: ServerId(0),
+            op: OpKind::Write,
+        }
+    }
+
+    fn seen(arrival: u64, offset: u64, done: u64) -> Traced {
+        let (request, ms) = (request(arrival, offset), Nanos::from_millis);
+        Traced {
+            request,
+            servers: request.server.into(),
+            admitted: ms(done - 1),
+            issued: ms(done - 1),
+            done: ms(done),
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_sent_again_counts_once() {
+        let again = |arrival, offset, lost| Replay {
+            request: request(arrival, offset),
+            lost: Nanos::from_millis(lost),
+        };
+        let total = |replays: &[Replay], mut all: Vec<Traced>| {
+            let lost = once(replays, &mut all);
+            let spans = all.iter().map(|s| s.done.since(s.request.arrival));
+            spans.fold(lost, |sum, span| sum + span).0 / 1_000_000
+        };
+        // Of a node that stands still from 1000 to 3500: what a limit held back is sent again, and comes when it goes on.
+        let all = || vec![seen(800, 0, 900), seen(950, 0, 3520), seen(3500, 0, 3600), seen(3620, 0, 3700)];
+        assert_eq!(total(&[again(3500, 0, 2550)], all()), 100 + 2550 + 100 + 80);
+        // Twice, of which both are served, or none of them again.
+        let twice = [again(3500, 0, 2550), again(3510, 0, 2560)];
+        let mut both = all();
+        both.insert(3, seen(3510, 0, 3610));
+        assert_eq!(total(&twice, both), 100 + 2560 + 100 + 80);
+        assert_eq!(total(&twice, vec![seen(800, 0, 900), seen(950, 0, 3400)]), 100 + 2560);
+        // The first try comes after the second.
+        assert_eq!(
+            total(&[again(3500, 0, 2500)], vec![seen(3501, 0, 3600), seen(3500, 0, 3600)]),
+            2500 + 100
+        );
+        // It was never here: what others did meanwhile is theirs.
+        let all = vec![seen(1200, 4096, 1300), seen(3500, 0, 3510), seen(3530, 0, 3540)];
+        assert_eq!(total(&[again(3500, 0, 2500)], all), 100 + 2500 + 10 + 10);
     }
 }

@@ -13,6 +13,7 @@ use crate::reply::ReplyBody;
 use crate::serve::{self, data_op};
 use crate::session::{Arrival, Session};
 use crate::{control, sys};
+use forebay_sched::Request;
 use forebay_types::{Epoch, Nanos, Protect};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Greeting, Hello, Side, Welcome};
@@ -241,10 +242,6 @@ impl Connection {
         if self.link.unanswered.fetch_add(1, Relaxed) >= credits {
             return Err(Stop::Credits(credits));
         }
-        if header.age_ms.get() > 0 {
-            let lost = Nanos::from_millis(header.age_ms.get().into());
-            self.node.replays.note(self.node.engine.now(), session.job.flow(), lost);
-        }
         match opcode {
             Opcode::Read | Opcode::Write | Opcode::Append => self.data(session, &header, opcode, received),
             Opcode::Meta => self.meta(session, &header, received),
@@ -304,6 +301,13 @@ impl Connection {
         self.send_frame()
     }
 
+    /// For whoever asks where a job's time has gone.
+    fn note_replay(&self, header: &Header, request: impl FnOnce() -> Request) {
+        if header.age_ms.get() > 0 {
+            self.node.replays.note(request(), Nanos::from_millis(header.age_ms.get().into()));
+        }
+    }
+
     fn refuse(&mut self, session: &Session, opcode: Opcode, id: u64, failure: &Failure) -> Result<(), Stop> {
         self.node.refusal(session.job.epoch(), opcode, id, failure, &mut self.frame);
         self.send_frame()
@@ -332,6 +336,8 @@ impl Connection {
                 return self.refuse(session, opcode, header.id.get(), &failure);
             }
         };
+        let (request, servers, access) = self.node.describe(session, &file, header, opcode);
+        self.note_replay(header, || request);
         if opcode == Opcode::Append {
             match session.begin(&self.link, header.id.get()) {
                 // A new session does not know of an earlier try, but the ledger does: the client is to ask.
@@ -355,7 +361,6 @@ impl Connection {
             }
             Stop::NoMemory(e)
         };
-        let (request, servers, access) = self.node.describe(session, &file, header, opcode);
         let node = Arc::clone(&self.node);
         let own = |payload: Buffer| {
             Box::new(Work {
@@ -485,6 +490,7 @@ impl Connection {
         // Closing a file must not wait behind others' work.
         let scheduled = node.engine.schedules_metadata() && !matches!(meta, Meta::Close { .. });
         let mut ticket = None;
+        self.note_replay(header, || node.describe_meta(session).0);
         if scheduled {
             let own = || {
                 let mut payload = node.pool.take_over_budget(&session.job.memory, bytes.len()).ok()?;

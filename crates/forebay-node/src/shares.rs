@@ -7,7 +7,7 @@ use crate::node::{Node, spawn};
 use crate::sys;
 use forebay_control::node::{JobShare, JobUse};
 use forebay_sched::DispatchQueue;
-use forebay_sched::limit::{TICK, Used, Word};
+use forebay_sched::limit::{Part, TICK, Used, Word};
 use forebay_types::{Address, FlowId, Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,7 +43,8 @@ impl Node {
             }
             for (flow, share) in &shares {
                 let others: Vec<NodeId> = share.others.iter().map(|o| o.0).collect();
-                queue.set_limit(now, *flow, share.limit, share.whole, &others);
+                let part = Part { here: share.limit, whole: share.whole, standby: share.standby };
+                queue.set_limit(now, *flow, part, &others);
                 if let Some(weight) = share.weight {
                     queue.set_weight(*flow, weight.max(1));
                 }

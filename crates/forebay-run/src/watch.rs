@@ -98,6 +98,7 @@ impl Watched {
                 pattern: Some(done.summary()),
                 bytes: moved(&done),
                 bytes_at_least: false,
+                direct: false,
                 reason: "of its own, on this machine".to_owned(),
             };
             (then, before) = (now, done);

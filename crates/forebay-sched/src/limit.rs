@@ -9,7 +9,7 @@ mod bucket;
 mod divide;
 mod lend;
 
-pub use divide::{Demand, divide, keep};
+pub use divide::{Bound, Demand, divide, least};
 pub use forebay_types::rates::{KINDS, Rates};
 pub use lend::{Lender, TICK, Word};
 
@@ -18,9 +18,21 @@ use bucket::Bucket;
 use forebay_types::{FlowId, Nanos, OpKind, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 
+/// What a flow may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Here.
+    pub here: Rates,
+    /// On all I/O nodes together.
+    pub whole: Rates,
+    /// Nothing of the whole was set aside for this: it is for clients that come unexpectedly.
+    pub standby: bool,
+}
+
 #[derive(Debug)]
 struct Limited {
     rates: Rates,
+    standby: bool,
     buckets: [Option<Bucket>; KINDS],
     waiting: VecDeque<(Nanos, Request)>,
     used: Used,
@@ -33,8 +45,8 @@ struct Limited {
 pub struct Used {
     /// Bytes, operations, metadata operations.
     pub amounts: [f64; KINDS],
-    /// Whether some of it was held back.
-    pub held: bool,
+    /// Which of these some of it had to wait for.
+    pub held: [bool; KINDS],
 }
 
 /// What a request takes from.
@@ -49,10 +61,17 @@ impl Limited {
         paid.max().unwrap_or(Nanos::ZERO)
     }
 
-    /// What a request has to wait for.
+    /// What a request waits for: of several, what it gets last.
+    fn awaits(&self, r: &Request) -> Option<usize> {
+        let limited = kinds(r).iter().filter_map(|k| Some((self.buckets[*k]?.ready(), *k)));
+        limited.max().map(|(_, kind)| kind)
+    }
+
+    /// A request has to wait.
     fn wants_for(&mut self, r: &Request) {
-        for kind in kinds(r) {
-            self.wants[*kind] |= self.buckets[*kind].is_some_and(|b| b.owes());
+        if let Some(kind) = self.awaits(r) {
+            self.used.held[kind] = true;
+            self.wants[kind] |= self.buckets[kind].is_some_and(|b| b.owes());
         }
     }
 
@@ -88,26 +107,34 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// From now on the flow has at most this here, and at most `whole` on all I/O nodes.
-    pub fn set(&mut self, now: Nanos, flow: FlowId, rates: Rates, whole: Rates) -> Vec<Request> {
+    /// From now on the flow has this at most.
+    pub fn set(&mut self, now: Nanos, flow: FlowId, part: Part) -> Vec<Request> {
+        let Part { here: rates, whole, standby } = part;
         if rates.is_none() {
             return self.open(now, flow);
         }
         let limited = self.flows.entry(flow).or_insert_with(|| Limited {
             rates,
+            standby,
             buckets: [None; KINDS],
             waiting: VecDeque::new(),
             used: Used::default(),
             wants: [false; KINDS],
         });
         limited.rates = rates;
+        // What was saved of a standby was taken from nobody.
+        let fresh = std::mem::replace(&mut limited.standby, standby) != standby;
         for ((bucket, rate), whole) in limited.buckets.iter_mut().zip(rates.all()).zip(whole.all()) {
             let Some(rate) = rate else {
                 *bucket = None;
                 continue;
             };
             let whole = whole.unwrap_or(rate);
-            bucket.get_or_insert_with(|| Bucket::new(rate, whole, now)).set(rate, whole, now);
+            let bucket = bucket.get_or_insert_with(|| Bucket::new(rate, whole, now));
+            bucket.set(rate, whole, now);
+            if fresh {
+                bucket.empty();
+            }
         }
         Vec::new()
     }
@@ -134,8 +161,10 @@ impl Gate {
     /// What they have used since this was last asked.
     pub fn take_used(&mut self) -> Vec<(FlowId, Used)> {
         let used = |(flow, limited): (&FlowId, &mut Limited)| {
-            let held = limited.used.held || !limited.waiting.is_empty();
-            (*flow, Used { held, ..std::mem::take(&mut limited.used) })
+            if let Some((_, r)) = limited.waiting.front().copied() {
+                limited.wants_for(&r);
+            }
+            (*flow, std::mem::take(&mut limited.used))
         };
         self.flows.iter_mut().map(used).collect()
     }
@@ -175,7 +204,7 @@ impl Gate {
 
     /// Those of them that have been held back since then.
     pub fn held(&self) -> impl Iterator<Item = FlowId> {
-        let held = |l: &Limited| l.used.held || !l.waiting.is_empty();
+        let held = |l: &Limited| l.used.held.contains(&true) || !l.waiting.is_empty();
         self.flows.iter().filter(move |(_, l)| held(l)).map(|(flow, _)| *flow)
     }
 
@@ -199,7 +228,6 @@ impl Gate {
         if limited.waiting.is_empty() {
             limited.wants_for(&r);
         }
-        limited.used.held = true;
         limited.waiting.push_back((now, r));
         self.len += 1;
         self.throttled.requests += 1;
@@ -291,20 +319,24 @@ mod tests {
 
     const START: Nanos = Nanos::from_secs(1_000);
 
+    fn whole(rates: Rates) -> Part {
+        Part { here: rates, whole: rates, standby: false }
+    }
+
     #[test]
     fn who_has_no_limit_passes() {
         let mut gate = Gate::default();
         let r = request(1, 1, OpKind::Write, 1 << 20);
         assert_eq!(gate.enter(START, r), Some(r));
         let rates = Rates { bandwidth: Some(1.0), ..Rates::default() };
-        gate.set(START, FlowId(1), rates, rates);
+        gate.set(START, FlowId(1), whole(rates));
         let other = request(2, 2, OpKind::Write, 1 << 20);
         assert_eq!(gate.enter(START, other), Some(other));
         assert_eq!(gate.enter(START, r), Some(r), "the first goes, and owes");
         assert_eq!(gate.enter(START, r), None);
         let metadata = request(3, 1, OpKind::Metadata, 0);
         assert_eq!(gate.enter(START, metadata), None, "nobody overtakes his own");
-        assert_eq!(gate.set(START, FlowId(1), Rates::default(), Rates::default()), [r, metadata]);
+        assert_eq!(gate.set(START, FlowId(1), Part::default()), [r, metadata]);
         assert!(gate.is_open() && gate.is_empty());
     }
 
@@ -312,12 +344,12 @@ mod tests {
     fn what_is_owed_stays_owed_at_another_rate() {
         let mut gate = Gate::default();
         let rate = |r: f64| Rates { bandwidth: Some(r), ..Rates::default() };
-        gate.set(START, FlowId(1), rate(1e6), rate(1e6));
+        gate.set(START, FlowId(1), whole(rate(1e6)));
         gate.enter(START, request(1, 1, OpKind::Read, 2_000_000));
         assert_eq!(gate.enter(START, request(2, 1, OpKind::Read, 1)), None);
         let paid = gate.next().unwrap().since(START).as_secs_f64();
         assert!((1.97..2.01).contains(&paid), "{paid}");
-        gate.set(START + Nanos::from_secs(1), FlowId(1), rate(1e5), rate(1e6));
+        gate.set(START + Nanos::from_secs(1), FlowId(1), Part { here: rate(1e5), ..whole(rate(1e6)) });
         let paid = gate.next().unwrap().since(START).as_secs_f64();
         assert!((10.5..11.1).contains(&paid), "a million is left to pay: {paid}");
     }
@@ -330,7 +362,7 @@ mod tests {
         let before = at(1, START);
         assert_eq!(gate.enter(START, before), Some(before));
         let limited = START + Nanos(1);
-        gate.set(limited, FlowId(1), rates, rates);
+        gate.set(limited, FlowId(1), whole(rates));
         // A hundred reads of 4 KiB with a buffer of 128 KiB are 0.4 MB.
         let mut now = limited;
         for id in 2..102 {
@@ -371,7 +403,7 @@ mod tests {
             let mut gate = Gate::default();
             let flow = FlowId(1);
             let rates = Rates { bandwidth: Some(rate), iops: Some(iops), metadata: None };
-            gate.set(START, flow, rates, rates);
+            gate.set(START, flow, whole(rates));
             let mut gone: Vec<(Nanos, u64, u64)> = Vec::new();
             for (id, len) in sizes.iter().enumerate() {
                 if let Some(r) = gate.enter(START, request(id as u64, 1, OpKind::Write, *len)) {

@@ -3,7 +3,7 @@
 
 use crate::blame::{Trace, Traced};
 use crate::layout::Servers;
-use crate::limit::{Gate, Lender, Rates, Throttled, Used, Word};
+use crate::limit::{Gate, Lender, Part, Rates, Throttled, Used, Word};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
 use forebay_types::{FlowId, Nanos, NodeId, OpKind, RequestId};
@@ -113,11 +113,11 @@ impl DispatchQueue {
         scheduled.into_iter().chain(self.gate.next()).min()
     }
 
-    /// From now on the flow has no more than this here, and no more than `whole` with what it has on the
+    /// From now on the flow has no more than this here, and no more than the whole with what it has on the
     /// `others`; what it may have had before is paid for all the same.
-    pub fn set_limit(&mut self, now: Nanos, flow: FlowId, rates: Rates, whole: Rates, others: &[NodeId]) {
+    pub fn set_limit(&mut self, now: Nanos, flow: FlowId, part: Part, others: &[NodeId]) {
         self.lender.set(flow, others);
-        for r in self.gate.set(now, flow, rates, whole) {
+        for r in self.gate.set(now, flow, part) {
             self.let_go.insert(r.id, now);
             self.admit(now, r);
         }
@@ -125,7 +125,7 @@ impl DispatchQueue {
 
     /// The flow has no limit any more.
     pub fn lift_limit(&mut self, now: Nanos, flow: FlowId) {
-        self.set_limit(now, flow, Rates::default(), Rates::default(), &[]);
+        self.set_limit(now, flow, Part::default(), &[]);
     }
 
     /// What is to be said to other I/O nodes about what limited flows need and do not need here; every

@@ -19,6 +19,8 @@ const TICK: Duration = Duration::from_millis(50);
 const LEAST: (u16, u16) = (30, 10);
 /// The panel takes half of the terminal, and no more lines than this.
 const MOST: u16 = 14;
+/// So many times only what differs is put on the terminal, then everything: the program may have cleared it.
+const WHOLE: u32 = 3;
 /// Cells that are put on the terminal at once.
 const PIECE: usize = 48;
 
@@ -103,6 +105,8 @@ struct PanelArea {
 struct Drawn {
     memory: Terminal<TestBackend>,
     seen: Buffer,
+    /// How often it was drawn since all of it was.
+    parts: u32,
     /// The panel's first line on the terminal.
     first: u16,
 }
@@ -121,14 +125,8 @@ impl PanelArea {
             self.leave()?;
             self.enter()?;
         }
-        let Some(Drawn { memory, seen, first }) = &mut self.drawn else { return Ok(()) };
-        let Ok(_) = memory.draw(|frame| draw_job(frame, screen, theme));
-        let next = memory.backend().buffer();
-        for piece in pieces(seen, next, *first)? {
-            put(&piece)?;
-        }
-        next.clone_into(seen);
-        Ok(())
+        let Some(drawn) = &mut self.drawn else { return Ok(()) };
+        drawn.draw(screen, theme)?.iter().try_for_each(|piece| put(piece))
     }
 
     /// Makes room at the foot: what stands there moves up, and from now on only what is above it does. The
@@ -144,13 +142,32 @@ impl PanelArea {
         put(format!("{room}\x1b[{height}A\x1b7\x1b[1;{above}r\x1b[{};1H\x1b[J\x1b8", above + 1).as_bytes())?;
         let Ok(memory) = Terminal::new(TestBackend::new(width, height));
         let seen = Buffer::empty(Rect::new(0, 0, width, height));
-        self.drawn = Some(Drawn { memory, seen, first: above });
+        self.drawn = Some(Drawn { memory, seen, parts: 0, first: above });
         Ok(())
     }
 
     fn leave(&mut self) -> io::Result<()> {
         let Some(drawn) = self.drawn.take() else { return Ok(()) };
         put(format!("\x1b7\x1b[r\x1b[{};1H\x1b[J\x1b8", drawn.first + 1).as_bytes())
+    }
+}
+
+impl Drawn {
+    /// What is to be put on the terminal.
+    fn draw(&mut self, screen: &Screen, theme: &Theme) -> io::Result<Vec<Vec<u8>>> {
+        let Ok(_) = self.memory.draw(|frame| draw_job(frame, screen, theme));
+        let next = self.memory.backend().buffer();
+        self.parts += 1;
+        if self.parts > WHOLE {
+            self.parts = 0;
+            // Nobody knows what is there: it differs from whatever is to be.
+            for cell in &mut self.seen.content {
+                cell.set_symbol("\0");
+            }
+        }
+        let pieces = pieces(&self.seen, next, self.first)?;
+        next.clone_into(&mut self.seen);
+        Ok(pieces)
     }
 }
 
@@ -203,5 +220,24 @@ mod tests {
         }
         assert!(all[0].starts_with(b"\x1b7\x1b[21;1H"), "{:?}", all[0]);
         assert!(pieces(&next, &next, 20).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_the_program_has_cleared_comes_back() {
+        let Ok(memory) = Terminal::new(TestBackend::new(80, 10));
+        let seen = Buffer::empty(Rect::new(0, 0, 80, 10));
+        let mut drawn = Drawn { memory, seen, parts: 0, first: 10 };
+        let (screen, theme) = (Screen::new(Some("sim")), Theme::new(false));
+        let first = drawn.draw(&screen, &theme).unwrap().concat();
+        assert!(String::from_utf8_lossy(&first).contains("looked"));
+        let later: Vec<u8> =
+            (0..=WHOLE).flat_map(|_| drawn.draw(&screen, &theme).unwrap().concat()).collect();
+        let later = String::from_utf8_lossy(&later).into_owned();
+        assert!(later.contains("looked"), "{later:?}");
+        // Blanks, too: something else may stand there.
+        for line in 11..=20 {
+            assert!(later.contains(&format!("\x1b[{line};1H")), "{line}: {later:?}");
+        }
+        assert!(!later.contains('\0'));
     }
 }

@@ -33,6 +33,9 @@ pub struct JobBlame {
     /// that was asked about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<(f64, f64)>,
+    /// How many data servers requests were seen to go to.
+    #[serde(default)]
+    pub servers: usize,
 }
 
 impl JobBlame {
@@ -46,6 +49,7 @@ impl JobBlame {
         self.throttled += other.throttled;
         self.idle += other.idle;
         self.failover += other.failover;
+        self.servers = self.servers.max(other.servers);
         for (job, seconds) in &other.behind {
             *self.behind.entry(job.clone()).or_default() += seconds;
         }
@@ -64,6 +68,13 @@ impl JobBlame {
         let mut said = format!("under {other}: {then:.3} ms instead of {now:.3} ms ({change:+.0} %)");
         if self.throttled > 0.0 {
             said.push_str(&format!("; the {held:.3} ms that a limit holds each back are left out of both"));
+        }
+        // What its own requests wait for each other there is not told apart from what they take.
+        if self.servers > 1 {
+            said.push_str(&format!(
+                "; with {} data servers this is rough: a rerun has been up to 45 % off",
+                self.servers
+            ));
         }
         Some(said)
     }
@@ -104,6 +115,12 @@ mod tests {
         let said = limited.foreseen(&"sfq").unwrap_or_default();
         assert!(
             said.ends_with("; the 320.000 ms that a limit holds each back are left out of both"),
+            "{said}"
+        );
+        let wide = JobBlame { servers: 4, throttled: 0.0, ..limited };
+        let said = wide.foreseen(&"sfq").unwrap_or_default();
+        assert!(
+            said.ends_with("; with 4 data servers this is rough: a rerun has been up to 45 % off"),
             "{said}"
         );
         assert_eq!(JobBlame::default().foreseen(&"sfq"), None);

@@ -373,6 +373,22 @@ fn keys_open_details_and_long_names_fit() {
             page.press("Escape", 27, "");
             page.shows("the list", &format!("!({open}) && document.activeElement.className === 'list'"));
         }
+        // From the filter to what it leaves: `/`, then a key that leads there, then Enter.
+        for (key, code, text, opens) in
+            [("ArrowDown", 40, "", true), ("Enter", 13, "\r", true), ("Escape", 27, "", false)]
+        {
+            page.press("/", 191, "/");
+            page.shows("the filter", "document.activeElement.type === 'search'");
+            page.press(key, code, text);
+            page.shows("the list after the filter", "document.activeElement.className === 'list'");
+            if opens {
+                page.shows("the first row", "document.querySelector('.row.item.at')");
+                page.press("Enter", 13, "\r");
+                page.shows("what was found", open);
+                page.press("Escape", 27, "");
+                page.shows("the list", &format!("!({open})"));
+            }
+        }
     }
     for (width, dark) in [(400, false), (1280, true)] {
         page.size(width, 800);

@@ -147,6 +147,9 @@ fn of_jobs(e: &mut Exposition, jobs: &[JobView], nodes: &[NodeView], series: &Jo
     gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has, without those that are lost", &|j| {
         j.nodes.iter().filter(|n| !lost.contains(n)).count() as f64
     });
+    gauges("forebay_arbiter_job_direct", "Whether the job does its I/O itself, as the policy wanted", &|j| {
+        f64::from(u8::from(j.direct))
+    });
 }
 
 #[cfg(test)]

@@ -9,14 +9,13 @@ use forebay_control::job::printable;
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
-use forebay_sched::limit::{Demand, KINDS, divide, keep};
+use forebay_sched::limit::{Bound, Demand, KINDS, divide, least};
 use forebay_sched::{Algorithm, SchedulerConfig};
 use forebay_types::{Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Limits that are kept at most.
 const MOST: usize = 1000;
-/// The longest name.
 /// Nodes report every second: by then each has told of an interval that began after the last division.
 const ROUND: Nanos = Nanos::from_millis(2200);
 /// Not more often than this, when nodes say that one of their limits is too narrow or too wide.
@@ -34,6 +33,8 @@ type At = (String, NodeId);
 #[derive(Default)]
 pub(super) struct Limits {
     all: BTreeMap<String, DividedLimit>,
+    /// What each job may have where, of each kind that one of its limits is about.
+    parts: BTreeMap<At, [f64; KINDS]>,
     uses: BTreeMap<At, Use>,
     pub(super) peaks: Peaks,
     told: BTreeMap<NodeId, Announced>,
@@ -43,7 +44,8 @@ pub(super) struct Limits {
 
 struct DividedLimit {
     limit: Limit,
-    shares: BTreeMap<At, [f64; KINDS]>,
+    /// Where its jobs are.
+    places: BTreeSet<At>,
     /// An arbiter before this one divided it: nodes that have not come yet have parts of it.
     inherited: bool,
 }
@@ -51,8 +53,10 @@ struct DividedLimit {
 struct Use {
     at: Nanos,
     rates: [f64; KINDS],
-    /// Whether it was held back; unknown where only the interval was reported.
-    held: Option<bool>,
+    /// What held it back; unknown where only the interval was reported.
+    held: Option<[bool; KINDS]>,
+    /// When it was last seen to do anything.
+    worked: Nanos,
 }
 
 #[derive(Clone, Default, PartialEq)]
@@ -66,7 +70,7 @@ impl Limits {
         kept: &BTreeMap<String, Limit>,
         learned: &BTreeMap<String, serde_json::Value>,
     ) -> Limits {
-        let held = |l: &Limit| DividedLimit { limit: l.clone(), shares: BTreeMap::new(), inherited: true };
+        let held = |l: &Limit| DividedLimit { limit: l.clone(), places: BTreeSet::new(), inherited: true };
         let all = kept.iter().map(|(id, l)| (id.clone(), held(l))).collect();
         Limits { all, peaks: Peaks::restore(learned), ..Limits::default() }
     }
@@ -92,7 +96,7 @@ impl Limits {
         }
         let amounts = [flow.served as f64, flow.data_requests() as f64, flow.metadata as f64];
         let rates = amounts.map(|a| a / span.as_secs_f64());
-        self.uses.insert(at, Use { at: now, rates, held: None });
+        self.used_at(now, at, rates, None);
     }
 
     /// A node tells what its limited jobs have used of late. Whether the limits are to be divided anew.
@@ -102,10 +106,24 @@ impl Limits {
         }
         let mut news = false;
         for JobUse { job, used, held } in jobs {
-            let before = self.uses.insert((job, node), Use { at: now, rates: used, held: Some(held) });
-            news |= before.and_then(|u| u.held) != Some(held);
+            news |= self.used_at(now, (job, node), used, Some(held)) != Some(held);
         }
         news || now.since(self.divided) >= SOON
+    }
+
+    /// What held it back before.
+    fn used_at(
+        &mut self,
+        now: Nanos,
+        at: At,
+        rates: [f64; KINDS],
+        held: Option<[bool; KINDS]>,
+    ) -> Option<[bool; KINDS]> {
+        let works = rates.iter().any(|r| *r > 0.0) || held.is_some_and(|h| h.contains(&true));
+        let before = self.uses.get(&at).map(|u| (u.held, u.worked));
+        let worked = if works { now } else { before.map_or(Nanos::ZERO, |b| b.1) };
+        self.uses.insert(at, Use { at: now, rates, held, worked });
+        before.and_then(|b| b.0)
     }
 
     /// What a subject has at least.
@@ -120,17 +138,51 @@ impl Limits {
 
     /// What all limits together leave to a job on a node, and on all its nodes.
     fn leaves(&self, at: &At) -> (Rates, Rates) {
-        let left = |held: &DividedLimit| {
-            let share = held.shares.get(at)?;
-            Some((held.limit.leaves(share), held.limit.most))
-        };
-        let strictest = |a: (Rates, Rates), b: (Rates, Rates)| (a.0.min(&b.0), a.1.min(&b.1));
-        self.all.values().filter_map(left).fold(<(Rates, Rates)>::default(), strictest)
+        let Some(part) = self.parts.get(at) else { return Default::default() };
+        let left = |held: &DividedLimit| (held.limit.leaves(part), held.limit.most);
+        self.all.values().filter(|h| h.places.contains(at)).map(left).fold(Default::default(), strictest)
+    }
+
+    /// Gives every place its part of all limits that it is under.
+    fn divide(&mut self) {
+        let at: BTreeSet<&At> = self.all.values().flat_map(|h| &h.places).collect();
+        let number: BTreeMap<&At, usize> = at.iter().enumerate().map(|(i, at)| (*at, i)).collect();
+        let mut parts = vec![[0.0; KINDS]; at.len()];
+        for kind in 0..KINDS {
+            let mut demands: Vec<Demand> = at.iter().map(|at| self.demand(at, kind)).collect();
+            let mut bounds = Vec::new();
+            for held in self.all.values().filter(|h| !h.places.is_empty()) {
+                let Some(total) = held.limit.most.all()[kind] else { continue };
+                let of: Vec<usize> = held.places.iter().map(|at| number[at]).collect();
+                // While some who have a part are not there to say so, who has one keeps it, and who has none can begin.
+                let missing = held.inherited.then(|| least(total, of.len()));
+                for (at, i) in held.places.iter().zip(&of).filter(|_| held.inherited) {
+                    let part = self.parts.get(at).map(|p| p[kind]).filter(|p| *p > 0.0);
+                    demands[*i].most = demands[*i].most.min(part.or(missing).unwrap_or(total));
+                }
+                bounds.push(Bound { total, of });
+            }
+            for (part, share) in parts.iter_mut().zip(divide(&bounds, &demands)) {
+                part[kind] = share;
+            }
+        }
+        self.parts = at.into_iter().cloned().zip(parts).collect();
+    }
+
+    /// What is known of a job on a node.
+    fn demand(&self, at: &At, kind: usize) -> Demand {
+        let of_late = self.uses.get(at);
+        Demand {
+            used: of_late.map_or(0.0, |u| u.rates[kind]),
+            share: self.parts.get(at).map_or(0.0, |p| p[kind]),
+            held: of_late.and_then(|u| u.held).map(|held| held[kind]),
+            most: f64::INFINITY,
+        }
     }
 
     /// The other nodes that have a part of a job's limits: those after this one, and around.
     fn others(&self, job: &str, node: NodeId) -> BTreeSet<NodeId> {
-        let parts = self.all.values().filter(|h| !h.limit.most.is_none()).flat_map(|h| h.shares.keys());
+        let parts = self.all.values().filter(|h| !h.limit.most.is_none()).flat_map(|h| &h.places);
         let all: BTreeSet<NodeId> = parts.filter(|(id, _)| id == job).map(|(_, n)| *n).collect();
         let after = all.iter().filter(|n| **n > node);
         after.chain(all.iter().filter(|n| **n < node)).take(PEERS).copied().collect()
@@ -146,7 +198,7 @@ impl Core {
             return Err(Refusal::Full(format!("there are {MOST} limits already: remove some")));
         }
         self.actions.push(Action::Persist(Change::Limit(Box::new(limit.clone()))));
-        self.limits.all.insert(id.clone(), DividedLimit { limit, shares: BTreeMap::new(), inherited: false });
+        self.limits.all.insert(id.clone(), DividedLimit { limit, places: BTreeSet::new(), inherited: false });
         self.keep_peaks_now(now);
         self.divide_limits(now);
         self.limits()
@@ -169,8 +221,9 @@ impl Core {
 
     /// All limits, and what they leave to whom.
     pub fn limits(&self) -> Vec<LimitView> {
-        let place = |((job, node), share): (&At, &[f64; KINDS]), held: &DividedLimit| {
-            let limit = held.limit.leaves(share);
+        let place = |at: &At, held: &DividedLimit| {
+            let (job, node) = at;
+            let limit = self.limits.parts.get(at).map_or(Rates::default(), |part| held.limit.leaves(part));
             let weight = held.limit.at_least.and_then(|_| self.weights_on(*node).get(job).copied());
             let job = job.clone();
             PlaceView { node: *node, share: JobShare { job, limit, weight, ..JobShare::default() } }
@@ -178,7 +231,7 @@ impl Core {
         let view = |(id, held): (&String, &DividedLimit)| LimitView {
             id: id.clone(),
             limit: held.limit.clone(),
-            shares: held.shares.iter().map(|s| place(s, held)).collect(),
+            shares: held.places.iter().map(|at| place(at, held)).collect(),
             notes: self.notes_on(held),
         };
         self.limits.all.iter().map(view).collect()
@@ -192,6 +245,12 @@ impl Core {
         let mut notes = Vec::new();
         if own.is_empty() {
             notes.push(format!("no job is {subject} at present: it holds for those to come"));
+        }
+        if let Some(job) = own.iter().find(|j| j.stored.direct) {
+            let id = &job.stored.request.id;
+            notes.push(format!(
+                "job {id} does its I/O itself, as the policy wanted: it has no I/O node on which it could be limited"
+            ));
         }
         if held.limit.at_least.is_some() {
             let nodes: BTreeSet<NodeId> = own.iter().flat_map(|j| j.nodes()).copied().collect();
@@ -226,19 +285,17 @@ impl Core {
         (self.limits.due, self.limits.divided) = (now + ROUND, now);
         self.limits.uses.retain(|_, u| now.since(u.at) < RECENT);
         let mut all = std::mem::take(&mut self.limits.all);
-        // Those of single jobs first: what they take from a job is left to others with whom it shares a limit.
-        let mut order: Vec<String> = all.keys().cloned().collect();
-        order.sort_by_key(|id| all.get(id).map(|held| held.limit.subject.clone()));
-        let mut left: BTreeMap<At, Rates> = BTreeMap::new();
-        for id in order {
-            let Some(held) = all.get_mut(&id) else { continue };
-            self.divide_one(held, &left);
-            for (at, share) in &held.shares {
-                let here = held.limit.leaves(share);
-                left.entry(at.clone()).and_modify(|rates| *rates = rates.min(&here)).or_insert(here);
+        for held in all.values_mut() {
+            let before = std::mem::replace(&mut held.places, self.places_of(now, &held.limit.subject));
+            // Those that may still come have parts of which nothing is known.
+            held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
+            if held.inherited {
+                held.places.extend(before);
+                held.places.retain(|(_, node)| self.nodes.get(node).is_some_and(|n| n.hello.is_some()));
             }
         }
         self.limits.all = all;
+        self.limits.divide();
         for id in self.connected() {
             let say = Announced { jobs: self.shares_on(id), peers: self.peers_of(id) };
             let told = self.limits.told.get(&id);
@@ -250,48 +307,15 @@ impl Core {
         }
     }
 
-    /// `left`: what limits that were divided before leave to whom.
-    fn divide_one(&self, held: &mut DividedLimit, left: &BTreeMap<At, Rates>) {
-        let mut places = self.places_of(&held.limit.subject);
-        // Those that may still come have parts of which nothing is known.
-        held.inherited &= self.nodes.values().any(|n| n.hello.is_none() && !n.lost());
-        if held.inherited {
-            places.extend(held.shares.keys().cloned());
-            places.retain(|(_, node)| self.nodes.get(node).is_some_and(|n| n.hello.is_some()));
-        }
-        let at: Vec<At> = places.into_iter().collect();
-        let mut shares = vec![[0.0; KINDS]; at.len()];
-        for (kind, most) in held.limit.most.all().into_iter().enumerate() {
-            let Some(most) = most else { continue };
-            let demand = |at: &At| {
-                let of_late = self.limits.uses.get(at);
-                Demand {
-                    used: of_late.map_or(0.0, |u| u.rates[kind]),
-                    share: held.shares.get(at).map_or(0.0, |s| s[kind]),
-                    held: of_late.and_then(|u| u.held),
-                    most: left.get(at).and_then(|rates| rates.all()[kind]).unwrap_or(f64::INFINITY),
-                }
-            };
-            let parts = if held.inherited {
-                let part = |at: &At| held.shares.get(at).map(|s| s[kind]);
-                keep(most, &at.iter().map(part).collect::<Vec<_>>())
-            } else {
-                divide(most, &at.iter().map(demand).collect::<Vec<_>>())
-            };
-            for (share, part) in shares.iter_mut().zip(parts) {
-                share[kind] = part;
-            }
-        }
-        held.shares = at.into_iter().zip(shares).collect();
-    }
-
     /// What a node that comes was told by an arbiter before this one: it holds until all of them are here.
     pub(super) fn adopt_shares(&mut self, node: NodeId, shares: &[JobShare]) {
         let mut all = std::mem::take(&mut self.limits.all);
         for share in shares.iter().filter(|s| !s.standby) {
             let rates = share.limit.all().map(|r| r.filter(|r| r.is_finite()).unwrap_or(0.0).max(0.0));
             for held in all.values_mut().filter(|h| self.is_of(&share.job, &h.limit.subject)) {
-                held.shares.entry((share.job.clone(), node)).or_insert(rates);
+                let at = (share.job.clone(), node);
+                self.limits.parts.entry(at.clone()).or_insert(rates);
+                held.places.insert(at);
             }
         }
         self.limits.all = all;
@@ -312,14 +336,14 @@ impl Core {
     }
 
     /// Where the subject's jobs are, and where they were a moment ago: clients take their time to move.
-    fn places_of(&self, subject: &Subject) -> BTreeSet<At> {
+    fn places_of(&self, now: Nanos, subject: &Subject) -> BTreeSet<At> {
         let there = |n: &NodeId| self.nodes.get(n).is_some_and(|n| !n.lost());
         let mut places = BTreeSet::new();
         for (id, job) in self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)) {
             places.extend(job.nodes().iter().filter(|n| there(n)).map(|n| (id.clone(), *n)));
         }
-        let recent = self.limits.uses.keys().filter(|(id, n)| there(n) && self.is_of(id, subject));
-        places.extend(recent.cloned());
+        let recent = self.limits.uses.iter().filter(|(_, u)| now.since(u.worked) < RECENT).map(|(at, _)| at);
+        places.extend(recent.filter(|(id, n)| there(n) && self.is_of(id, subject)).cloned());
         places
     }
 
@@ -358,14 +382,14 @@ impl Core {
     /// What a job may have on a node that has no part of it, and on all together: as much as on the one of its nodes that
     /// has most.
     fn standby(&self, job: &str) -> (Rates, Rates) {
-        let strictest = |a: (Rates, Rates), b: (Rates, Rates)| (a.0.min(&b.0), a.1.min(&b.1));
         let of = self.limits.all.values().filter(|h| !h.limit.most.is_none());
         let left = of.filter(|h| self.is_of(job, &h.limit.subject)).map(|held| {
-            let own = held.shares.iter().filter(|((id, _), _)| id == job).map(|(_, share)| *share);
+            let own = held.places.iter().filter(|(id, _)| id == job);
+            let own = own.filter_map(|at| self.limits.parts.get(at).copied());
             let most = own.reduce(|a, b| std::array::from_fn(|kind| a[kind].max(b[kind])));
             (most.map_or(held.limit.most, |most| held.limit.leaves(&most)), held.limit.most)
         });
-        left.fold(<(Rates, Rates)>::default(), strictest)
+        left.fold(Default::default(), strictest)
     }
 
     /// The nodes that a node tells what it serves, where that changes anything: the other nodes of its jobs
@@ -387,6 +411,11 @@ impl Core {
         };
         others.iter().filter_map(address).take(PEERS).collect()
     }
+}
+
+/// Of each kind, here and on all I/O nodes.
+fn strictest(a: (Rates, Rates), b: (Rates, Rates)) -> (Rates, Rates) {
+    (a.0.min(&b.0), a.1.min(&b.1))
 }
 
 /// The scheduler in force on a node.

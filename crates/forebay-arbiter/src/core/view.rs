@@ -118,6 +118,7 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         pattern: job.activity.shape.as_ref().map(ToString::to_string),
         bytes: job.activity.moved(),
         bytes_at_least: job.activity.uncounted,
+        direct: job.stored.direct,
         reason: job.reason.clone(),
     }
 }

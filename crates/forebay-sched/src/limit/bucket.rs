@@ -77,6 +77,11 @@ impl Bucket {
         if spare >= self.whole * LEAST.as_secs_f64() { spare } else { 0.0 }
     }
 
+    /// What was saved is lost; what is owed stays.
+    pub(super) fn empty(&mut self) {
+        self.level = self.level.min(0.0);
+    }
+
     /// When all that went through is paid for.
     pub(super) fn ready(&self) -> Nanos {
         if self.owes() { self.at + span(-self.level, self.rate) } else { self.at }

@@ -1,4 +1,9 @@
-//! One limit, several I/O nodes: each gets what it uses, and those that would use more share the rest.
+//! Limits that hold on several I/O nodes, and for several jobs: each place gets what it uses, and those that
+//! would use more share the rest. Limits overlap, so what one keeps from a place is left to the others that
+//! have a part of another.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// What a limited flow does at one I/O node.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,8 +14,17 @@ pub struct Demand {
     pub share: f64,
     /// Whether it would have used more; unknown is told by how much of its share it used.
     pub held: Option<bool>,
-    /// What another limit leaves to it there: more is of no use.
+    /// It is not to have more, whatever is left.
     pub most: f64,
+}
+
+/// One limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// What its places may have together.
+    pub total: f64,
+    /// Those, each once, as numbers of demands.
+    pub of: Vec<usize>,
 }
 
 /// Who uses this part of his share would use more.
@@ -20,52 +34,96 @@ const HEADROOM: f64 = 1.1;
 /// Of an equal part of the whole: everybody can begin with something.
 const LEAST: f64 = 0.01;
 
-/// Divides `total` among the I/O nodes: all of it, whatever they use, or as much as other limits allow.
-pub fn divide(total: f64, demands: &[Demand]) -> Vec<f64> {
-    let n = demands.len();
-    if n == 0 {
-        return Vec::new();
+/// What everybody has at least of a limit with so many places.
+pub fn least(total: f64, places: usize) -> f64 {
+    total / places.max(1) as f64 * LEAST
+}
+
+/// What each place may have: all that the limits allow, whatever they use. One that is in no bound has no part.
+pub fn divide(bounds: &[Bound], demands: &[Demand]) -> Vec<f64> {
+    let mut all = vec![Bounded { bounds: Vec::new(), least: f64::INFINITY }; demands.len()];
+    for (i, bound) in bounds.iter().enumerate() {
+        for place in &bound.of {
+            let place = &mut all[*place];
+            place.bounds.push(i);
+            place.least = place.least.min(least(bound.total, bound.of.len()));
+        }
     }
-    let equal = total / n as f64;
-    let least = equal * LEAST;
-    let new = demands.iter().all(|p| p.share <= 0.0);
-    let wants: Vec<f64> = demands
-        .iter()
-        .map(|p| match p.held.unwrap_or(p.used >= p.share * HUNGRY) || new {
+    let wants = demands.iter().zip(&all).map(|(p, place)| {
+        match p.held.unwrap_or(p.used >= p.share * HUNGRY) {
             true => p.most,
-            false => (least + p.used * HEADROOM).min(p.most),
-        })
-        .collect();
-    let mut shares = fill(total, &wants, least);
+            false => (place.least + p.used * HEADROOM).min(p.most),
+        }
+        .max(place.least.min(p.most))
+    });
+    let mut left: Vec<f64> = bounds.iter().map(|b| b.total).collect();
+    let mut shares = fill(&mut left, bounds, &all, &wants.collect::<Vec<_>>());
     // What nobody asks for goes to all who may have it, in equal parts.
-    let rest = (total - shares.iter().sum::<f64>()).max(0.0);
     let room: Vec<f64> = demands.iter().zip(&shares).map(|(p, s)| (p.most - s).max(0.0)).collect();
-    for (share, more) in shares.iter_mut().zip(fill(rest, &room, 0.0)) {
+    for (share, more) in shares.iter_mut().zip(fill(&mut left, bounds, &all, &room)) {
         *share += more;
     }
     shares
 }
 
-/// Divides `total` while some who have a part of it are not there to say so: who has one keeps it, and who has
-/// none can begin.
-pub fn keep(total: f64, parts: &[Option<f64>]) -> Vec<f64> {
-    let least = total / parts.len().max(1) as f64 * LEAST;
-    parts.iter().map(|p| p.unwrap_or(least)).collect()
+#[derive(Clone)]
+struct Bounded {
+    bounds: Vec<usize>,
+    least: f64,
 }
 
-/// Everybody gets what he wants, those who want much the same: nobody more than he wants, nobody less than
-/// `least`, all together `total` at most.
-fn fill(total: f64, wants: &[f64], least: f64) -> Vec<f64> {
-    let mut shares = vec![0.0; wants.len()];
+/// Everybody gets what he wants, those who want much the same, as far as what is `left` of his bounds goes.
+fn fill(left: &mut [f64], bounds: &[Bound], places: &[Bounded], wants: &[f64]) -> Vec<f64> {
+    let mut filling = Filling {
+        left,
+        growing: bounds.iter().map(|b| b.of.len()).collect(),
+        shares: places.iter().map(|p| p.bounds.is_empty().then_some(0.0)).collect(),
+        places,
+    };
     let mut order: Vec<usize> = (0..wants.len()).collect();
-    order.sort_by(|a, b| wants[*a].total_cmp(&wants[*b]));
-    let mut left = total;
-    for (done, i) in order.iter().enumerate() {
-        let part = left / (order.len() - done) as f64;
-        shares[*i] = wants[*i].max(least).min(part);
-        left -= shares[*i];
+    order.sort_by(|a, b| wants[*b].total_cmp(&wants[*a]));
+    // All grow together, up to what a bound has for each of those that still grow: the lowest is reached first. It
+    // can only rise when somebody has enough.
+    let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    next.extend((0..bounds.len()).filter_map(|b| Some(Reverse((filling.each(b)?.to_bits(), b)))));
+    while let Some(Reverse((bits, bound))) = next.pop() {
+        let level = f64::from_bits(bits);
+        while let Some(place) = order.pop_if(|p| wants[*p] <= level) {
+            filling.give(place, wants[place]);
+        }
+        match filling.each(bound) {
+            None => {}
+            Some(each) if each > level => next.push(Reverse((each.to_bits(), bound))),
+            Some(each) => bounds[bound].of.iter().for_each(|place| filling.give(*place, each)),
+        }
     }
-    shares
+    filling.shares.into_iter().map(|s| s.unwrap_or(0.0)).collect()
+}
+
+struct Filling<'a> {
+    left: &'a mut [f64],
+    /// How many places of each bound have not got their share yet.
+    growing: Vec<usize>,
+    shares: Vec<Option<f64>>,
+    places: &'a [Bounded],
+}
+
+impl Filling<'_> {
+    /// What a bound has for each that grows, not negative (so that its bits are in its order); `None` if none does.
+    fn each(&self, bound: usize) -> Option<f64> {
+        let n = self.growing[bound];
+        (n > 0).then(|| (self.left[bound] / n as f64).max(0.0))
+    }
+
+    fn give(&mut self, place: usize, share: f64) {
+        if self.shares[place].is_none() {
+            self.shares[place] = Some(share);
+            for b in &self.places[place].bounds {
+                self.left[*b] -= share;
+                self.growing[*b] -= 1;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -73,13 +131,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const NEW: Demand = Demand { used: 0.0, share: 0.0, held: None, most: f64::INFINITY };
+
+    fn one(total: f64, demands: &[Demand]) -> Vec<f64> {
+        divide(&[Bound { total, of: (0..demands.len()).collect() }], demands)
+    }
+
     fn settle(total: f64, demands: &[f64], rounds: usize) -> Vec<f64> {
-        let mut places =
-            vec![Demand { used: 0.0, share: 0.0, held: None, most: f64::INFINITY }; demands.len()];
+        let mut places = vec![NEW; demands.len()];
         for _ in 0..rounds {
-            let shares = divide(total, &places);
+            let shares = one(total, &places);
             for ((place, share), demand) in places.iter_mut().zip(shares).zip(demands) {
-                *place = Demand { used: demand.min(share), share, held: None, most: f64::INFINITY };
+                *place = Demand { used: demand.min(share), share, ..NEW };
             }
         }
         places.iter().map(|p| p.used).collect()
@@ -94,22 +157,33 @@ mod tests {
         assert!(used > 90.0, "{used}");
         let used = settle(100.0, &[1e9, 20.0, 1e9], 4);
         assert!(used[1] > 19.9 && used[0] > 36.0 && (used[0] - used[2]).abs() < 1e-6, "{used:?}");
+        // Who has a limit and begins gets as much as the others.
+        let shares = one(20.0, &[Demand { used: 20.0, share: 20.0, held: Some(true), ..NEW }, NEW]);
+        assert_eq!(shares, [10.0, 10.0]);
     }
 
     #[test]
     fn what_another_limit_keeps_from_one_is_left_to_the_others() {
-        let hungry = |most| Demand { used: 1.0, share: 1.0, held: Some(true), most };
-        let shares = divide(6.0, &[hungry(1.0), hungry(f64::INFINITY)]);
-        assert!((shares[0] - 1.0).abs() < 0.1 && (shares[1] - 5.0).abs() < 0.1, "{shares:?}");
-        let rests = Demand { used: 0.0, share: 3.0, held: Some(false), most: 1.0 };
-        let shares = divide(6.0, &[rests, rests]);
-        assert!(shares.iter().all(|s| (s - 1.0).abs() < 1e-9), "more is of no use: {shares:?}");
-    }
-
-    #[test]
-    fn who_has_a_part_keeps_it_while_others_are_missing() {
-        assert_eq!(keep(100.0, &[Some(60.0), None]), [60.0, 0.5]);
-        assert!(keep(100.0, &[]).is_empty());
+        let hungry = Demand { used: 1.0, share: 1.0, held: Some(true), ..NEW };
+        let bound = |total, of: &[usize]| Bound { total, of: of.to_vec() };
+        // A user's limit; an application's for two of his jobs; one job's.
+        let (user, app, job) = (bound(20.0, &[0, 1, 2]), bound(8.0, &[1, 2]), bound(2.0, &[2]));
+        let close = |shares: Vec<f64>, to: [f64; 3]| {
+            let off = shares.iter().zip(to).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 0.1, "{shares:?}, not {to:?}");
+        };
+        close(divide(&[user.clone(), app.clone()], &[hungry; 3]), [12.0, 4.0, 4.0]);
+        close(divide(&[app.clone(), user.clone(), job.clone()], &[hungry; 3]), [12.0, 6.0, 2.0]);
+        close(divide(&[job.clone(), user.clone()], &[hungry; 3]), [9.0, 9.0, 2.0]);
+        // Of those that cross, each is kept, and none is left unused while somebody may have it.
+        let (left, right) = (bound(6.0, &[0, 1]), bound(10.0, &[1, 2]));
+        close(divide(&[left, right], &[hungry; 3]), [3.0, 3.0, 7.0]);
+        // One that rests leaves its part, and has what nobody asks for.
+        let rests = Demand { used: 0.0, share: 3.0, held: Some(false), ..NEW };
+        close(divide(&[user.clone()], &[hungry, rests, hungry]), [10.0, 0.0, 10.0]);
+        close(divide(&[user, job], &[rests; 3]), [9.0, 9.0, 2.0]);
+        let kept = Demand { most: 1.0, ..rests };
+        close(divide(&[bound(6.0, &[0, 1])], &[kept, kept, kept]), [1.0, 1.0, 0.0]);
     }
 
     proptest! {
@@ -118,11 +192,11 @@ mod tests {
             total in 1.0f64..1e10,
             places in proptest::collection::vec((0.0f64..1e9, 0.0f64..1e9), 1..40)
         ) {
-            let places: Vec<Demand> = places.into_iter().map(|(used, share)| Demand { used, share, held: None, most: f64::INFINITY }).collect();
-            let shares = divide(total, &places);
+            let places: Vec<Demand> = places.into_iter().map(|(used, share)| Demand { used, share, ..NEW }).collect();
+            let shares = one(total, &places);
             let sum: f64 = shares.iter().sum();
             prop_assert!((sum / total - 1.0).abs() < 1e-9, "{sum} of {total}");
-            let least = total / places.len() as f64 * LEAST;
+            let least = least(total, places.len());
             prop_assert!(shares.iter().all(|s| *s >= least * 0.999));
         }
 
@@ -132,6 +206,25 @@ mod tests {
             let used: f64 = settle(100.0, &demands, 12).iter().sum();
             let possible = demands.iter().sum::<f64>().min(100.0);
             prop_assert!(used >= possible * 0.85, "{used} of {possible}");
+        }
+
+        /// However limits overlap, each is kept to, and whoever gets no more is at the end of one of his.
+        #[test]
+        fn overlapping_limits_hold_and_leave_nothing(
+            places in proptest::collection::vec((0.0f64..100.0, 0.0f64..100.0, any::<bool>()), 1..20),
+            of in proptest::collection::vec((1.0f64..500.0, proptest::collection::vec(any::<bool>(), 20)), 1..6),
+        ) {
+            let places: Vec<Demand> = places.into_iter().map(|(used, share, held)| Demand { used, share, held: Some(held), ..NEW }).collect();
+            let bounds: Vec<Bound> = of.into_iter().map(|(total, of)| Bound {
+                total, of: (0..places.len()).filter(|i| of[*i]).collect()
+            }).collect();
+            let shares = divide(&bounds, &places);
+            let full = |b: &Bound| b.of.iter().map(|i| shares[*i]).sum::<f64>() / b.total;
+            prop_assert!(bounds.iter().all(|b| full(b) < 1.0 + 1e-9));
+            for i in 0..places.len() {
+                let mut own = bounds.iter().filter(|b| b.of.contains(&i)).peekable();
+                prop_assert!(own.peek().is_none() && shares[i] == 0.0 || own.any(|b| full(b) > 1.0 - 1e-9), "{} {:?} {:?}", i, bounds, shares);
+            }
         }
     }
 }
