@@ -59,8 +59,9 @@ impl Ground {
     /// The words that run it in a directory.
     fn words(&self, dir: &Path) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
-        let (settings, second) = (text(&self.at("settings")), text(self.second.path()));
-        [&text(&self.tool), "-c", &settings, "-s", &second, "-p", &text(dir)].map(str::to_owned).into()
+        let (tool, settings) = (text(&self.tool), text(&self.at("settings")));
+        let words = ["-c", &settings, "-s", &text(self.second.path()), "-p", &text(dir)].map(str::to_owned);
+        std::iter::once(tool).chain(words).collect()
     }
 
     /// On the file system itself.
@@ -87,7 +88,7 @@ fn output(command: &mut Command) -> Output {
 fn verdicts(out: &Output) -> Verdicts {
     let (said, complaints) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let mut all = Verdicts::new();
-    let mut last = None;
+    let mut last: Option<String> = None;
     for line in said.lines() {
         match (line.strip_prefix('\t'), line.rsplit_once(' ')) {
             (Some(why), _) => {
