@@ -312,10 +312,14 @@ impl Core {
         let mut all = std::mem::take(&mut self.limits.all);
         for share in shares.iter().filter(|s| !s.standby) {
             let rates = share.limit.all().map(|r| r.filter(|r| r.is_finite()).unwrap_or(0.0).max(0.0));
+            let at = (share.job.clone(), node);
+            let mut limited = false;
             for held in all.values_mut().filter(|h| self.is_of(&share.job, &h.limit.subject)) {
-                let at = (share.job.clone(), node);
-                self.limits.parts.entry(at.clone()).or_insert(rates);
-                held.places.insert(at);
+                held.places.insert(at.clone());
+                limited = true;
+            }
+            if limited {
+                self.limits.parts.entry(at).or_insert(rates);
             }
         }
         self.limits.all = all;
