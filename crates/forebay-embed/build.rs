@@ -1,11 +1,13 @@
-//! Builds the preload library, so that the program carries the one that fits it and there is no second
-//! file to install.
+//! Builds the libraries that are loaded into programs, so that the program carries those that fit it and there is no
+//! second file to install.
 
 #[path = "build/oldest.rs"]
 mod oldest;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+const LIBRARIES: [&str; 2] = ["forebay-preload", "forebay-accelerator"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -16,24 +18,31 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let crates = here.parent().expect("crates/forebay-embed has a parent");
-    for name in ["forebay-preload", "forebay-client", "forebay-program", "forebay-wire", "forebay-types"] {
+    let parts = ["forebay-hook", "forebay-client", "forebay-program", "forebay-wire", "forebay-types"];
+    for name in LIBRARIES.iter().chain(&parts) {
         println!("cargo:rerun-if-changed={}", crates.join(name).join("src").display());
         println!("cargo:rerun-if-changed={}", crates.join(name).join("Cargo.toml").display());
     }
-    let library = build(crates, &here, &out);
-    std::fs::copy(&library, out.join("libforebay_preload.so"))
-        .unwrap_or_else(|e| panic!("{}: {e}", library.display()));
+    for package in LIBRARIES {
+        let library = build(package, crates, &here, &out);
+        std::fs::copy(&library, out.join(file_name(package)))
+            .unwrap_or_else(|e| panic!("{}: {e}", library.display()));
+    }
+}
+
+fn file_name(package: &str) -> String {
+    format!("lib{}.so", package.replace('-', "_"))
 }
 
 /// A build of its own: other settings (no unwinding, small) and another target directory, since
 /// cargo holds the lock on this one.
-fn build(crates: &Path, here: &Path, out: &Path) -> PathBuf {
+fn build(package: &str, crates: &Path, here: &Path, out: &Path) -> PathBuf {
     let target = out.join("preload");
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
-        .args(["rustc", "--release", "--quiet", "--lib", "--package", "forebay-preload"])
+        .args(["rustc", "--release", "--quiet", "--lib", "--package", package])
         .arg("--manifest-path")
-        .arg(crates.join("forebay-preload").join("Cargo.toml"))
+        .arg(crates.join(package).join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target)
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
@@ -56,11 +65,11 @@ fn build(crates: &Path, here: &Path, out: &Path) -> PathBuf {
             Ok(all) => {
                 cargo.arg("--").args(all.into_iter().map(|a| format!("-Clink-arg={a}")));
             }
-            Err(why) => println!("cargo:warning=the preload library will need this machine's glibc: {why}"),
+            Err(why) => println!("cargo:warning={package} will need this machine's glibc: {why}"),
         }
     }
     let status = cargo.status().expect("cargo runs cargo");
-    assert!(status.success(), "the preload library did not build");
+    assert!(status.success(), "{package} did not build");
     let dir = if cross { target.join(triple) } else { target };
-    dir.join("release").join("libforebay_preload.so")
+    dir.join("release").join(file_name(package))
 }

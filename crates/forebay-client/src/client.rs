@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::files::{Done, FileCounters};
 use crate::guarded::Tried;
-use crate::later::{Puts, Ring};
+use crate::later::Ring;
 use crate::lifeline::Lifelines;
 use crate::pool::Pool;
 use crate::seen::Posted;
@@ -72,10 +72,10 @@ pub struct Client {
 pub(crate) struct Opened {
     pub(crate) node: usize,
     pub(crate) handle: u64,
-    attr: Attr,
-    identity: u64,
+    pub(crate) attr: Attr,
+    pub(crate) identity: u64,
     /// How long that holds, all that is in the file, and whether it may be written later.
-    seen: Option<(Still, Option<Vec<u8>>, bool)>,
+    pub(crate) seen: Option<(Still, Option<Vec<u8>>, bool)>,
 }
 
 struct PendingClose {
@@ -208,6 +208,12 @@ impl Client {
         fds
     }
 
+    /// For a program that may close descriptors behind this client's back: those that are not its own any more are not
+    /// used again.
+    pub fn check_fds(&self) {
+        self.pool.check();
+    }
+
     /// The program wants the descriptor number `fd`: moves a socket that has it.
     pub fn vacate_fd(&self, fd: i32) {
         self.pool.for_each_idle(|t| t.relocate(fd));
@@ -234,15 +240,7 @@ impl Client {
                 e => e,
             })?;
         }
-        let Ok(Opened { node, handle, attr, identity, seen }) = opened else {
-            return Err(Error::local(libc::EIO));
-        };
-        let mut file = File::new(path, later, &attr, identity, self.place(node, handle));
-        if let Some((still, contents, later)) = seen {
-            file.saw(attr, still, contents, started);
-            let number = self.next_id.fetch_add(1, Ordering::Relaxed);
-            file.later = later.then_some(Puts { number, handle });
-        }
+        let (file, attr) = self.file_of(path, later, opened.map_err(|_| Error::local(libc::EIO))?, started);
         let emptied = flags.has(OpenFlags::EXCL) || flags.has(OpenFlags::TRUNC);
         let made = emptied || flags.has(OpenFlags::CREATE) && attr.size == 0;
         if made && flags.has(OpenFlags::WRITE) {
@@ -253,7 +251,7 @@ impl Client {
     }
 
     /// Something was done with a file since `begun`; counts it, if that is wanted.
-    fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
+    pub(crate) fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
         let (Some(files), Some(begun)) = (self.files, begun) else { return };
         let Some(map) = self.config.exports.get(usize::from(file.export)) else { return };
         let name = [map.dir.as_os_str().as_encoded_bytes(), b"/", &file.rel()].concat();
@@ -261,7 +259,7 @@ impl Client {
     }
 
     /// `Err` inside: it was made by this node, which is gone, with this identity.
-    fn open_on_some(
+    pub(crate) fn open_on_some(
         &self,
         path: Path<'_>,
         flags: OpenFlags,

@@ -48,7 +48,7 @@ pub use locks::LockWait;
 pub use seen::Moment;
 pub use sleep::before_sleep;
 pub use spin::{Watch, may_spin, processors};
-pub use sys::{high_descriptor, hostname, remember_mount};
+pub use sys::{gates_at, high_descriptor, hostname, remember_mount};
 
 pub use forebay_types::Nanos;
 pub use forebay_wire::flags::OpenFlags;
@@ -56,4 +56,5 @@ pub use forebay_wire::message::{
     Answer, Attr, Entry, ExportId, FsStat, LockKind, LockOwner, LockRange, LockRecord, Meta, Path, SeekKind,
     SetTime, Target, UMASK_SHIFT,
 };
+pub use forebay_wire::session::gate;
 pub use forebay_wire::session::waits::Waits;

@@ -6,7 +6,7 @@ use crate::conn::Conn;
 use crate::sys;
 use forebay_types::Nanos;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// As many calls as one process can have under way at once.
@@ -17,6 +17,8 @@ struct Slot {
     /// The node index of the connection in here plus one; 0 if there is none. A hint without a lock.
     node: AtomicI32,
     fd: AtomicI32,
+    /// What tells its socket from whatever else may get that number.
+    socket: AtomicU64,
     conn: UnsafeCell<Option<Conn>>,
 }
 
@@ -44,6 +46,7 @@ impl Pool {
                     taken: AtomicBool::new(false),
                     node: AtomicI32::new(0),
                     fd: AtomicI32::new(-1),
+                    socket: AtomicU64::new(0),
                     conn: UnsafeCell::new(None),
                 })
                 .collect(),
@@ -89,6 +92,24 @@ impl Pool {
 
     pub(crate) fn fds(&self) -> Vec<i32> {
         self.slots.iter().map(|s| s.fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0).collect()
+    }
+
+    /// Lets go of connections whose descriptor somebody has closed: its number may be another file's.
+    pub(crate) fn check(&self) {
+        for slot in self.slots.iter() {
+            let fd = slot.fd.load(Ordering::Relaxed);
+            if fd >= 0
+                && sys::inode_of(fd) != slot.socket.load(Ordering::Relaxed)
+                && slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                let taken = Taken { slot };
+                // SAFETY: as in `Taken::conn`. Nothing is closed: the number is not ours.
+                std::mem::forget(unsafe { &mut *slot.conn.get() }.take());
+                slot.node.store(0, Ordering::Relaxed);
+                slot.fd.store(-1, Ordering::Relaxed);
+                drop(taken);
+            }
+        }
     }
 
     /// The nodes that connections lead to.
@@ -149,6 +170,7 @@ impl Taken<'_> {
     }
 
     pub(crate) fn put_conn(&mut self, node: usize, conn: Conn) -> &mut Conn {
+        self.slot.socket.store(sys::inode_of(conn.raw_fd()), Ordering::Relaxed);
         self.slot.fd.store(conn.raw_fd(), Ordering::Relaxed);
         self.slot.node.store(node as i32 + 1, Ordering::Relaxed);
         // SAFETY: as in `conn`.

@@ -1,15 +1,17 @@
 //! What a node of this host saw of a file when it opened it, used as long as the node's board
 //! ([`forebay_wire::session::board`]) says that it still is so: without a trip.
 
-use crate::client::Client;
+use crate::client::{Client, Opened};
 use crate::conn::Conn;
 use crate::error::Error;
 use crate::file::File;
+use crate::later::Puts;
 use crate::stream::GOOD_FOR;
 use crate::sys;
 use forebay_types::Nanos;
+use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::BoardAt;
-use forebay_wire::message::Attr;
+use forebay_wire::message::{Attr, Path};
 use forebay_wire::session::board::{Board, Scope, Still, place_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,6 +96,34 @@ impl Client {
         self.board
             .board
             .set(at.filter(more).and_then(|at| sys::board(rustix::fd::AsFd::as_fd(conn.socket.fd()), at)));
+    }
+
+    /// A file that a node has opened, after `started`.
+    pub(crate) fn file_of(
+        &self,
+        path: Path<'_>,
+        flags: OpenFlags,
+        opened: Opened,
+        started: Nanos,
+    ) -> (File, Attr) {
+        let Opened { node, handle, attr, identity, seen } = opened;
+        let mut file = File::new(path, flags, &attr, identity, self.place(node, handle));
+        if let Some((still, contents, later)) = seen {
+            file.saw(attr, still, contents, started);
+            let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+            file.later = later.then_some(Puts { number, handle });
+        }
+        (file, attr)
+    }
+
+    /// Opens a file that another process has open, if that is what still has this name.
+    pub fn open_same(&self, path: Path<'_>, flags: OpenFlags, identity: u64) -> Result<File, Error> {
+        let asked = if self.may_see_board() { flags | OpenFlags::SEEN } else { flags };
+        let started = sys::now();
+        let opened = self.open_on_some(path, asked, 0, identity)?;
+        let (mut file, _) = self.file_of(path, flags, opened.map_err(|_| Error::local(libc::EIO))?, started);
+        file.later = None;
+        Ok(file)
     }
 
     /// The attributes of an open file, if they are known without asking.

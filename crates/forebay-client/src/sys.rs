@@ -13,6 +13,7 @@ use std::time::Duration;
 use forebay_types::Nanos;
 use forebay_wire::hello::BoardAt;
 use forebay_wire::session::board::{self, Board};
+use forebay_wire::session::gate::Gates;
 use forebay_wire::session::stream::{CELLS, Cells};
 
 /// The monotonic clock, which also stamps requests.
@@ -74,6 +75,12 @@ pub(crate) unsafe fn map_file<T>(path: &Path) -> std::io::Result<&'static T> {
     rustix::fs::ftruncate(&fd, size_of::<T>() as u64)?;
     // SAFETY: as the caller promises, and the file is as long.
     unsafe { map_shared(&fd) }
+}
+
+/// The gates of a run's mounts, in a file that its processes share.
+pub fn gates_at(path: &Path) -> std::io::Result<&'static Gates> {
+    // SAFETY: they are made of atomics.
+    unsafe { map_file(path) }
 }
 
 /// This machine's name.
@@ -177,6 +184,13 @@ pub(crate) fn move_descriptor(fd: i32) -> Option<i32> {
     let new = rustix::io::fcntl_dupfd_cloexec(old, fd + 1).ok()?;
     close(fd);
     Some(rustix::fd::IntoRawFd::into_raw_fd(new))
+}
+
+/// The number of the inode behind a descriptor; 0 if there is none.
+pub(crate) fn inode_of(fd: i32) -> u64 {
+    // SAFETY: it is only asked about; whatever it is, it stays open meanwhile or the answer is an error.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino)
 }
 
 /// Closes a descriptor that is known by its number only.

@@ -31,7 +31,7 @@ pub use interrupt::{
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
 pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
-pub use preload::PRELOAD;
+pub use preload::{ACCELERATOR, ACCELERATOR_FILE, PRELOAD};
 pub use process::Process;
 pub use rundir::{RunDir, can_preload, memory};
 pub use sys::{end_with_parent, own_network};

@@ -73,6 +73,8 @@ pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 pub(crate) const GETATTR_FH: u32 = 1;
 pub(crate) const LK_FLOCK: u32 = 1;
+/// A read of a program's: others are the kernel's own, for the pages of a mapping.
+pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
@@ -143,6 +145,8 @@ layouts! {
     LseekIn { fh: u64, offset: u64, whence: u32, pad: u32 }
     LseekOut { offset: u64 }
     CopyIn { fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64 }
+    IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     InvalInode { ino: u64, off: i64, len: i64 }
 }
@@ -163,6 +167,8 @@ mod tests {
         assert_eq!(size_of::<TransferIn>(), 40);
         assert_eq!(size_of::<Statfs>(), 80);
         assert_eq!(size_of::<LkIn>(), 48);
+        assert_eq!(size_of::<IoctlIn>(), 32);
+        assert_eq!(size_of::<IoctlOut>(), 16);
         assert_eq!(size_of::<CopyIn>(), 56);
         assert_eq!(size_of::<Dirent>(), 24);
     }

@@ -9,6 +9,7 @@ mod handles;
 mod kept;
 mod locks;
 mod names;
+mod passes;
 mod sighted;
 mod written;
 
@@ -16,11 +17,13 @@ use crate::abi::{self, EntryOut};
 use crate::ids::Ids;
 use crate::tree::Tree;
 use crate::turn;
+use forebay_client::gate::Gates;
 use forebay_client::{Answer, Attr, Client, Error, ExportId, Meta, Path, Target, UMASK_SHIFT};
 use fresh::Fresh;
 use handles::{Handles, Held};
 use kept::{FOR_EVER, Kept};
 use locks::Locks;
+use passes::Passes;
 use rustix::fd::OwnedFd;
 use sighted::Sighted;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -51,6 +54,8 @@ pub struct Options {
     pub contract: Contract,
     /// Whose files they are shown as.
     pub ids: Ids,
+    /// Where programs find which files they may use past the mount, if any.
+    pub gates: Option<&'static Gates>,
 }
 
 /// An errno, as the kernel gets it.
@@ -104,6 +109,7 @@ pub(crate) struct Fs {
     fresh: Fresh,
     kept: Kept,
     sighted: Sighted,
+    passes: Passes,
     /// The kernel, to tell it something it has not asked for.
     kernel: OnceLock<OwnedFd>,
 }
@@ -137,6 +143,7 @@ impl Fs {
             fresh: Fresh::default(),
             kept: Kept::default(),
             sighted: Sighted::default(),
+            passes: Passes::new(options.gates, options.contract),
             kernel: OnceLock::new(),
         }
     }

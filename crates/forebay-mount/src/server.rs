@@ -360,7 +360,7 @@ impl Server {
             }
             Opcode::CopyFileRange => fs.copy(&args.head()?.0),
             // No file system below has ioctls that could be carried there.
-            Opcode::Ioctl => Err(libc::ENOTTY),
+            Opcode::Ioctl => fs.ask(who, &args.head()?.0),
             Opcode::Destroy => Ok(Reply::Done),
         }
     }

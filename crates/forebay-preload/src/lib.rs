@@ -7,19 +7,16 @@
 //! file offset lives in the kernel, and a child process finds out from the placeholder what it is.
 //!
 //! The library starts no threads, keeps no thread-locals with destructors, has its own memory (see
-//! [`alloc`]), and connects only when a forwarded file is first touched. It never unwinds: it is built with `panic = "abort"`.
+//! [`forebay_hook::alloc`]), and connects only when a forwarded file is first touched. It never unwinds: it is built with `panic = "abort"`.
 
-mod alloc;
 mod attr;
 mod cwd;
 mod hooks;
 mod init;
 mod notes;
-mod patch;
 mod path;
 mod place;
-mod shared;
 mod state;
-mod sys;
 mod table;
-mod user;
+
+use forebay_hook::{patch, shared, sys, user};

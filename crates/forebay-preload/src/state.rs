@@ -2,6 +2,7 @@
 
 use crate::cwd::Current;
 use crate::place::spare;
+use crate::shared::publish;
 use crate::sys::{self, sys};
 use crate::table;
 use forebay_client::{Client, Config, Counters, DIRECT_MARK, Fallback, UMASK_SHIFT};
@@ -53,14 +54,8 @@ pub(crate) struct State {
     client: AtomicPtr<Client>,
     pid: AtomicU32,
     /// In a page that a forked child finds zeroed.
-    alive: *const AtomicU64,
+    alive: &'static AtomicU64,
 }
-
-// SAFETY: `alive` points to a page that is never unmapped and holds an atomic; everything else is
-// immutable or atomic.
-unsafe impl Sync for State {}
-// SAFETY: as above.
-unsafe impl Send for State {}
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -121,7 +116,9 @@ impl State {
             umask: AtomicU32::new(mask as u32),
             client: AtomicPtr::new(std::ptr::null_mut()),
             pid: AtomicU32::new(sys::getpid() as u32),
-            alive: wiped_on_fork(),
+            // A child would go on with its parent's connections. Not worth the risk.
+            alive: sys::wiped_on_fork()
+                .expect("forebay: the kernel lacks MADV_WIPEONFORK (Linux 4.14 or newer is needed)"),
         };
         let state: &'static State = Box::leak(Box::new(state));
         STATE.store(std::ptr::from_ref(state).cast_mut(), Ordering::Release);
@@ -131,8 +128,7 @@ impl State {
 
     /// The client of this process. In a forked child, however it was made, a new one.
     pub(crate) fn client(&'static self) -> &'static Client {
-        // SAFETY: the page is mapped for good.
-        if unsafe { &*self.alive }.load(Ordering::Relaxed) == 0 {
+        if self.alive.load(Ordering::Relaxed) == 0 {
             self.after_fork();
         }
         let p = self.client.load(Ordering::Acquire);
@@ -151,24 +147,12 @@ impl State {
     fn first_client(&'static self) -> &'static Client {
         let new =
             Client::new(self.config.clone(), self.counters).expect("start-up checked the configuration");
-        let new = Box::into_raw(Box::new(new));
-        match self.client.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just leaked.
-            Ok(_) => unsafe { &*new },
-            Err(other) => {
-                // SAFETY: `new` was not published; `other` was.
-                unsafe {
-                    drop(Box::from_raw(new));
-                    &*other
-                }
-            }
-        }
+        publish(&self.client, new)
     }
 
     /// The client if this process has one of its own.
     pub(crate) fn client_if_any(&self) -> Option<&'static Client> {
-        // SAFETY: the page is mapped for good.
-        if unsafe { &*self.alive }.load(Ordering::Relaxed) == 0 {
+        if self.alive.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let p = self.client.load(Ordering::Acquire);
@@ -200,14 +184,12 @@ impl State {
         table::after_fork();
         self.cwd.after_fork();
         self.pid.store(sys::getpid() as u32, Ordering::Relaxed);
-        // SAFETY: the page is mapped for good.
-        unsafe { &*self.alive }.store(1, Ordering::Relaxed);
+        self.alive.store(1, Ordering::Relaxed);
     }
 
     /// Whether this code runs in a child that shares its parent's memory.
     pub(crate) fn is_passing_child(&self) -> bool {
-        // SAFETY: the page is mapped for good.
-        let alive = unsafe { &*self.alive }.load(Ordering::Relaxed) != 0;
+        let alive = self.alive.load(Ordering::Relaxed) != 0;
         alive && self.pid.load(Ordering::Relaxed) != sys::getpid() as u32
     }
 
@@ -248,19 +230,4 @@ impl State {
     pub(crate) fn has_stand_ins(&self) -> bool {
         self.exports.iter().any(|e| e.local.as_ref() != Some(&e.dir))
     }
-}
-
-/// A page holding 1, which a forked child finds holding 0.
-fn wiped_on_fork() -> *const AtomicU64 {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let p = sys!(mmap, 0, 4096, prot, flags, -1i32 as usize, 0);
-    if p < 0 || sys!(madvise, p, 4096, libc::MADV_WIPEONFORK) < 0 {
-        // An old kernel: a child would go on with its parent's connections. Not worth the risk.
-        panic!("forebay: the kernel lacks MADV_WIPEONFORK (Linux 4.14 or newer is needed)");
-    }
-    let p = p as *const AtomicU64;
-    // SAFETY: a fresh page.
-    unsafe { &*p }.store(1, Ordering::Relaxed);
-    p
 }

@@ -2,8 +2,7 @@
 //! uses it even if another thread closes the descriptor meanwhile.
 
 use crate::place::spare;
-use crate::shared::Shared;
-use crate::sys::{self, sys};
+use crate::shared::{Busy, Shared};
 use forebay_client::{File, OpenFlags};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -27,8 +26,8 @@ pub(crate) struct Open {
     pub(crate) kind: Kind,
     /// The absolute path it was opened by.
     pub(crate) path: Vec<u8>,
-    /// The thread that moves the offset; 0 is none.
-    busy: AtomicUsize,
+    /// The thread that moves the offset.
+    busy: Busy,
     /// Stood for by the placeholder that all files share (see [`crate::place`]).
     pub(crate) unsettled: AtomicBool,
     /// Which spare opening of it was lent to this file; 0 is none.
@@ -56,7 +55,7 @@ impl Open {
         Arc::new(Open {
             kind,
             path,
-            busy: AtomicUsize::new(0),
+            busy: Busy::new(),
             unsettled: AtomicBool::new(false),
             spare: AtomicU32::new(0),
             gone: AtomicBool::new(false),
@@ -78,25 +77,7 @@ impl Open {
 
     /// Runs `f` while no other thread of this process moves the file's offset.
     pub(crate) fn with_offset<T>(&self, f: impl FnOnce() -> T) -> T {
-        let me = sys::thread();
-        let mut spins = 0u32;
-        while let Err(holder) = self.busy.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            if holder == me {
-                // A signal handler interrupted the holder, which waits for it.
-                return f();
-            }
-            spins += 1;
-            // A thread that left a handler by a jump never comes back to let it go.
-            if spins > 1_000_000 {
-                break;
-            }
-            if spins > 100 {
-                sys!(sched_yield);
-            }
-        }
-        let r = f();
-        self.busy.store(0, Ordering::Release);
-        r
+        self.busy.with(f)
     }
 }
 
@@ -148,7 +129,7 @@ pub(crate) fn after_fork() {
         slot.after_fork();
     }
     for (_, open) in all() {
-        open.busy.store(0, Ordering::Relaxed);
+        open.busy.after_fork();
         if let Some(f) = open.remote() {
             f.forget_process_locks();
         }

@@ -156,7 +156,7 @@ pub fn serve(
     }
     let mut mounts = Vec::new();
     for (export, map) in places(layer.config()) {
-        let options = Options { export, contract, ids: ids() };
+        let options = Options { export, contract, ids: ids(), gates: None };
         mounts.push(Mountpoint::new(&map.dir, Arc::clone(&client), options, until.end.clone())?);
     }
     ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;

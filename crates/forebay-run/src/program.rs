@@ -199,6 +199,7 @@ impl Program {
         }
         drop(watcher);
         let changed = mounts.as_ref().map(Mounts::notes).unwrap_or_default();
+        let accelerated = mounts.as_ref().and_then(Mounts::accelerated);
         drop(mounts);
         let seconds = started.elapsed().as_secs_f64();
         if let Some(file) = self.darshan.take()
@@ -238,6 +239,7 @@ impl Program {
         }
         let report = RunReport::new(&self.plan, status, seconds, layer.config(), operations, nodes, notes)
             .through(if route.mount { "mount" } else { "preload" }, route.why)
+            .past(accelerated)
             .by(ranks)
             .slowed_by(blame);
         Ok(Ended { report, code: exit_code(status) })
@@ -435,7 +437,7 @@ impl Program {
 
     fn spawn(&self, layer: &Layer, route: &Route, mounts: &mut Option<Mounts>) -> Result<Child> {
         if route.mount {
-            let (child, served) = route::spawn(layer, &self.plan.command, self.contract)?;
+            let (child, served) = route::spawn(layer, &self.plan, self.contract)?;
             *mounts = Some(served);
             return Ok(child);
         }

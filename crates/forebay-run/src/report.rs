@@ -1,6 +1,7 @@
 //! The report at the end of a run: for a person, and as JSON.
 
 use crate::launch::{Account, Plan};
+use crate::route::Accelerated;
 use forebay_client::{Config, HOUSEKEEPING, OpTotals};
 use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
@@ -26,6 +27,8 @@ pub struct RunReport {
     /// By which front end the calls were caught, and why that one.
     front_end: &'static str,
     because: String,
+    /// What went past the mount, straight to an I/O node; nothing where that was not possible, or not wanted.
+    accelerator: Option<Accelerated>,
     forwarded: Vec<Forwarded>,
     bytes_read: u64,
     bytes_written: u64,
@@ -94,6 +97,7 @@ impl RunReport {
             seconds,
             front_end: "preload",
             because: String::new(),
+            accelerator: None,
             forwarded: config
                 .exports
                 .iter()
@@ -134,6 +138,11 @@ impl RunReport {
     /// This is where its time went.
     pub(crate) fn slowed_by(self, blame: JobBlame) -> RunReport {
         RunReport { time: (blame.requests > 0).then_some(blame), ..self }
+    }
+
+    /// So much went past the mount.
+    pub(crate) fn past(self, accelerator: Option<Accelerated>) -> RunReport {
+        RunReport { accelerator, ..self }
     }
 
     /// The run had this front end, for this reason.
@@ -226,6 +235,14 @@ impl fmt::Display for RunReport {
         };
         writeln!(f, "forebay: {name}{} ({end}, {:.2} s)", one_line(&self.command), self.seconds)?;
         writeln!(f, "  through    the {} ({})", self.front_end, self.because)?;
+        if let Some(a) = self.accelerator.filter(|a| a.calls > 0) {
+            let plural = if a.processes == 1 { "" } else { "es" };
+            writeln!(
+                f,
+                "  past it    {} calls of {} process{plural}, by the accelerator",
+                a.calls, a.processes
+            )?;
+        }
         for e in &self.forwarded {
             if e.dir == e.export {
                 writeln!(f, "  forwarded  {}", e.dir)?;

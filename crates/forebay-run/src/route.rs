@@ -4,16 +4,20 @@ use crate::launch::Plan;
 use crate::mount::places;
 use crate::program::NOT_STARTED;
 use anyhow::{Context, Result, bail};
-use forebay_client::{Client, Config, Reread};
-use forebay_embed::{Layer, Note};
+use forebay_client::gate::Gates;
+use forebay_client::{Address, Client, Config, Reread, gates_at};
+use forebay_embed::{ACCELERATOR_FILE, Layer, Note};
 use forebay_mount::place::doorway::Doorway;
 use forebay_mount::place::{self, namespace};
 use forebay_mount::{Contract, Ids, Mounted, Options};
-use std::ffi::OsString;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a program's calls are caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +93,30 @@ pub(crate) fn probe() -> Result<()> {
     Ok(())
 }
 
+/// What the accelerator did.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Accelerated {
+    /// Reads and writes that went past the mount.
+    pub(crate) calls: u64,
+    /// Of so many processes.
+    pub(crate) processes: u64,
+}
+
 /// The mounts of a run. Dropping it ends them.
 pub(crate) struct Mounts {
     mounted: Vec<Mounted>,
+    gates: Option<&'static Gates>,
     _made: namespace::TemporaryDirs,
 }
 
 impl Mounts {
+    /// What went past them, if it could.
+    pub(crate) fn accelerated(&self) -> Option<Accelerated> {
+        let number = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        self.gates
+            .map(|gates| Accelerated { calls: number(&gates.calls), processes: number(&gates.processes) })
+    }
+
     /// What the contract says does not change, and did.
     pub(crate) fn notes(&self) -> Vec<Note> {
         let note = |name: Vec<u8>| Note {
@@ -119,8 +140,35 @@ impl Drop for Mounts {
 /// Set for a program whose directories are mounted for it.
 pub const WITHIN: &str = "FOREBAY_WITHIN";
 
+/// `off`: nothing goes past the mount; `always`: everything that can, from the first call on. For the program, where the
+/// accelerator finds its configuration.
+const ACCELERATOR: &str = "FOREBAY_ACCELERATOR";
+
+/// Makes it possible that the program's data goes past the mounts: what it finds in its environment, and the gates. Only
+/// if all I/O nodes are of this host, so that an `fsync` of the mount's is one for what went through any of them.
+fn accelerate(layer: &Layer, plan: &Plan, contract: Contract) -> Result<Option<(OsString, &'static Gates)>> {
+    let wanted = std::env::var_os(ACCELERATOR).unwrap_or_default();
+    let config = layer.config();
+    let here = |address: &Address| matches!(address, Address::Unix(_));
+    if wanted == "off"
+        || contract != Contract::Strict
+        || config.origin.is_some()
+        || config.epoch != Default::default()
+        || !config.nodes.iter().chain(&config.spare).all(here)
+        || uncovered(plan).is_some()
+    {
+        return Ok(None);
+    }
+    layer.write_accelerator()?;
+    let gates = layer.dir().join("gates");
+    let gates = gates_at(&gates).with_context(|| format!("cannot make {}", gates.display()))?;
+    let mut variable = OsString::from(if wanted == "always" { "!" } else { "" });
+    variable.push(layer.client_config());
+    Ok(Some((variable, gates)))
+}
+
 /// Starts the program in a namespace in which the layer's directories are mounted.
-pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> Result<(Child, Mounts)> {
+pub(crate) fn spawn(layer: &Layer, plan: &Plan, contract: Contract) -> Result<(Child, Mounts)> {
     let config = layer.config();
     let places = places(config);
     let dirs: Vec<PathBuf> = places.iter().map(|(_, map)| map.dir.clone()).collect();
@@ -138,17 +186,22 @@ pub(crate) fn spawn(layer: &Layer, command: &[OsString], contract: Contract) -> 
     for dir in &dirs {
         inside.arg("--dir").arg(dir);
     }
-    inside.arg("--").args(command);
-    inside.env_remove("FOREBAY_CONFIG").env(WITHIN, "mount");
+    inside.arg("--").args(&plan.command);
+    inside.env_remove("FOREBAY_CONFIG").env_remove(ACCELERATOR).env(WITHIN, "mount");
+    let accelerated = accelerate(layer, plan, contract)?;
+    if let Some((variable, _)) = &accelerated {
+        inside.env(ACCELERATOR, variable);
+    }
+    let gates = accelerated.map(|(_, gates)| gates);
     crate::sys::as_given(&mut inside);
     let mut child = inside.spawn().context("cannot start")?;
-    let mut mounts = Mounts { mounted: Vec::new(), _made: made };
+    let mut mounts = Mounts { mounted: Vec::new(), gates, _made: made };
     let served = (|| {
         let guest = doorway.accept(|| child.try_wait().is_ok_and(|s| s.is_some()))?;
         let mut order: Vec<&(u16, _)> = places.iter().collect();
         order.sort_by_key(|(_, map): &&(u16, forebay_client::ExportMap)| map.dir.components().count());
         for (export, _) in order {
-            let options = Options { export: *export, contract, ids: ids() };
+            let options = Options { export: *export, contract, ids: ids(), gates };
             mounts.mounted.push(Mounted::serve(guest.next()?, Arc::clone(&client), options)?);
         }
         anyhow::Ok(())
@@ -175,6 +228,13 @@ fn ids() -> Ids {
     }
 }
 
+/// The library that sends the program's data past the mount, if that is wanted.
+fn accelerator() -> Option<PathBuf> {
+    let variable = std::env::var_os(ACCELERATOR)?;
+    let config = variable.as_encoded_bytes().strip_prefix(b"!").unwrap_or(variable.as_encoded_bytes());
+    Some(Path::new(OsStr::from_bytes(config)).parent()?.join(ACCELERATOR_FILE))
+}
+
 /// Becomes the program, in the namespace first: the arguments are what `spawn` gave this process. Returns
 /// only where that failed, with the exit status, and the reason if nobody was told yet. Without a program
 /// it finds out whether the namespace is possible.
@@ -193,6 +253,15 @@ pub fn inside(
         return Ok((NOT_STARTED, None));
     }
     let mut becomes = Command::new(program);
+    if let Some(library) = accelerator() {
+        let others = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty());
+        let mut all = library.into_os_string();
+        if let Some(others) = others {
+            all.push(":");
+            all.push(others);
+        }
+        becomes.env("LD_PRELOAD", all);
+    }
     crate::sys::as_given(&mut becomes);
     let e = becomes.args(&command[1..]).exec();
     Ok((127, Some(format!("cannot run {}: {e}", program.display()))))

@@ -44,6 +44,10 @@ scenarios! {
     open_files, rare_names, rare_files, any_calls, java, static_musl, container,
 }
 
+/// Those that run through the mount without its accelerator, too.
+const ALONE: [&str; 8] =
+    ["coreutils", "dd", "stdio", "files", "fork", "open_files", "any_calls", "arguments"];
+
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
@@ -55,8 +59,10 @@ enum Mode {
     Same,
     /// Through I/O nodes, by a path that this machine does not have.
     Nowhere,
-    /// Through I/O nodes and the mount, by the directory's own path.
+    /// Through I/O nodes and the mount, by the directory's own path; data goes past the mount wherever it may.
     Mount,
+    /// The same, and all goes through the mount.
+    MountAlone,
 }
 
 /// What a run left.
@@ -81,14 +87,16 @@ fn compare(name: &str) {
     build(home.path(), &header("build"));
     let shell = if script.starts_with("#!/bin/dash") { "dash" } else { "bash" };
     let direct = run(home.path(), name, shell, &file, Mode::Direct);
-    for mode in [Mode::Same, Mode::Nowhere, Mode::Mount] {
-        if mode == Mode::Mount && !can_mount(name) {
+    let alone = ALONE.contains(&name).then_some(Mode::MountAlone);
+    for mode in [Mode::Same, Mode::Nowhere, Mode::Mount].into_iter().chain(alone) {
+        if matches!(mode, Mode::Mount | Mode::MountAlone) && !can_mount(name) {
             continue;
         }
         let through = run(home.path(), name, shell, &file, mode);
         let how = match mode {
             Mode::Nowhere => "a path not on the client",
-            Mode::Mount => "the mount",
+            Mode::Mount => "the mount and its accelerator",
+            Mode::MountAlone => "the mount",
             _ => "the same path",
         };
         let differences = differences(&direct, &through);
@@ -187,20 +195,22 @@ fn run(home: &Path, name: &str, shell: &str, script: &Path, mode: Mode) -> Outco
         Mode::Same => "same",
         Mode::Nowhere => "nowhere",
         Mode::Mount => "mount",
+        Mode::MountAlone => "alone",
     });
     let (export, work, temporary) = (own.join("E"), own.join("W"), own.join("t"));
     for dir in [&export, &work, &temporary] {
         std::fs::create_dir_all(dir).unwrap();
     }
     let dir = match mode {
-        Mode::Direct | Mode::Same | Mode::Mount => export.clone(),
+        Mode::Direct | Mode::Same | Mode::Mount | Mode::MountAlone => export.clone(),
         Mode::Nowhere => PathBuf::from(format!("/forebay-nowhere-{}/{name}", std::process::id())),
     };
     let report = own.join("report.json");
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT_S]);
     if mode != Mode::Direct {
-        let via = if mode == Mode::Mount { "mount" } else { "preload" };
+        let via = if matches!(mode, Mode::Mount | Mode::MountAlone) { "mount" } else { "preload" };
+        command.env("FOREBAY_ACCELERATOR", if mode == Mode::Mount { "always" } else { "off" });
         command
             .arg(env!("CARGO_BIN_EXE_forebay"))
             .args(["run", "--quiet", "--via", via, "--io-nodes", "2", "--report"])

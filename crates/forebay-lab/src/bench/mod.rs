@@ -3,6 +3,7 @@
 mod against;
 mod crowd;
 mod everyday;
+mod front;
 mod limit;
 mod path;
 mod scaling;
@@ -12,6 +13,7 @@ mod worker;
 pub use against::{Against, AgainstRow, against_table};
 pub use crowd::Crowd;
 pub use everyday::Everyday;
+pub use front::{FrontEnds, FrontRow, front_table};
 pub use limit::serve_limit;
 pub use path::{PathBench, PathRow, path_table};
 pub use scaling::{Records, Scaling};

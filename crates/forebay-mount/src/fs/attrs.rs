@@ -27,7 +27,7 @@ impl Fs {
 
     pub(crate) fn getattr(&self, who: &Asked, fh: Option<u64>) -> Outcome<Reply> {
         let told = self.fresh.take(who.pid, who.node);
-        if let (Some(attr), None) = (told, fh) {
+        if let (Some(attr), None, false) = (told, fh, self.passes.has(who.node)) {
             return self.attr_out(who.node, &attr);
         }
         let _paths = self.paths_hold();

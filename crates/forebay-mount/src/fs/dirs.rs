@@ -41,7 +41,7 @@ impl Fs {
             None => self.open_directory(who)?,
         };
         let page = Some(Arc::new(Mutex::new(Page::default())));
-        let fh = self.handles.enter(Open { node: who.node, held, shared: false, page });
+        let fh = self.handles.enter(Open { node: who.node, held, shared: false, knows_gates: false, page });
         let keeps = abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR;
         let open_flags = if self.is_immutable() { keeps } else { 0 };
         Ok(Reply::of(&OpenOut { fh, open_flags, backing: 0 }))

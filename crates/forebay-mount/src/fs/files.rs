@@ -44,7 +44,8 @@ impl Fs {
 
     fn opened(&self, node: u64, held: Arc<Held>, shared: bool) -> OpenOut {
         let open_flags = self.open_flags(&held);
-        let fh = self.handles.enter(Open { node, held, shared, page: None });
+        let fh = self.handles.enter(Open { node, held, shared, knows_gates: false, page: None });
+        self.used_otherwise(node, None);
         OpenOut { fh, open_flags, backing: 0 }
     }
 
@@ -52,6 +53,7 @@ impl Fs {
         if let Some(held) = self.opened_before(who) {
             return Ok(Reply::of(&self.opened(who.node, held, true)));
         }
+        let _coming = self.comes(who.node)?;
         let _paths = self.paths_hold();
         let flags = node_flags(open.flags);
         let Some(rel) = self.tree().path(who.node) else {
@@ -66,6 +68,7 @@ impl Fs {
         if !self.tree_mut().update(who.node, &attr) {
             return Err(libc::ESTALE);
         }
+        self.replaced(who.node, attr.ino);
         if self.is_immutable() {
             self.kept.keep(who.node, &held);
             return Ok(Reply::of(&self.opened(who.node, held, true)));
@@ -107,6 +110,7 @@ impl Fs {
         })?;
         let held = Held::new(file, &self.client);
         let entry = self.made(who, name, &rel, attr)?;
+        self.replaced(entry.nodeid, entry.attr.ino);
         let open = self.opened(entry.nodeid, held, false);
         Ok(entry_and_open(&entry, &open))
     }
@@ -139,6 +143,9 @@ impl Fs {
     /// Reads into the buffer that is lent.
     pub(crate) fn read(&self, read: &TransferIn, into: &mut [u8]) -> Outcome<Reply> {
         let open = self.handles.get(read.fh)?;
+        if read.what & abi::READ_LOCKOWNER == 0 {
+            self.only_here(open.node, true);
+        }
         let into = into.get_mut(..read.size as usize).ok_or(libc::EINVAL)?;
         let n = self.client.pread(&open.held.file, into, read.offset).map_err(errno)?;
         self.read_unchanged(open.node, &open.held)?;
@@ -149,6 +156,9 @@ impl Fs {
         let open = self.handles.get(write.fh)?;
         let data = data.get(..write.size as usize).ok_or(libc::EINVAL)?;
         let cached = write.what & abi::WRITE_CACHE != 0;
+        if cached {
+            self.only_here(open.node, true);
+        }
         let appends = write.flags & libc::O_APPEND as u32 != 0 && !cached;
         let file = &open.held.file;
         let n = if appends {
@@ -244,7 +254,9 @@ impl Fs {
 
     pub(crate) fn release(&self, fh: u64) -> Outcome<Reply> {
         if let Some(open) = self.handles.release(fh) {
+            let node = open.node;
             self.locks_at_end(open, fh);
+            self.used_otherwise(node, Some(fh));
         }
         Ok(Reply::Done)
     }

@@ -44,6 +44,8 @@ pub(super) struct Open {
     /// Another open file of the kernel has the same one on the node: the file has no name to open
     /// it by.
     pub(super) shared: bool,
+    /// Whoever has it knows of gates ([`super::passes`]).
+    pub(super) knows_gates: bool,
     /// Where the listing of a directory stands.
     pub(super) page: Option<Arc<Mutex<Page>>>,
 }
@@ -91,6 +93,25 @@ impl Handles {
         let t = self.lock();
         let all = t.by_node.get(&node)?;
         all.iter().filter_map(|fh| t.open.get(fh)).find(|o| fits(&o.held.file)).map(|o| Arc::clone(&o.held))
+    }
+
+    /// The open files of `node`, by number.
+    pub(super) fn numbers(&self, node: u64) -> Vec<u64> {
+        self.lock().by_node.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// Whoever has it knows of gates.
+    pub(super) fn knows_gates(&self, fh: u64) {
+        if let Some(open) = self.lock().open.get_mut(&fh) {
+            open.knows_gates = true;
+        }
+    }
+
+    /// Whether some open file of `node` is used by somebody who may not know of gates.
+    pub(super) fn has_strangers(&self, node: u64) -> bool {
+        let t = self.lock();
+        let mut all = t.by_node.get(&node).into_iter().flatten().filter_map(|fh| t.open.get(fh));
+        all.any(|open| !open.knows_gates)
     }
 
     /// The kernel's last use of it is over.

@@ -217,6 +217,9 @@ impl Fs {
 
     pub(crate) fn setlk(&self, who: &Asked, lk: &LkIn, wait: bool) -> Outcome<Reply> {
         let range = range(&lk.lk)?;
+        if range.kind != LockKind::Unlock {
+            self.only_here(who.node, false);
+        }
         let ending = if wait { Vec::new() } else { self.locks.ending(who.node, lk.fh) };
         let mut tried = self.try_lock(who.node, lk, range);
         if tried == Err(libc::EAGAIN) && !ending.is_empty() {

@@ -139,6 +139,7 @@ impl Fs {
         let node = self.tree_mut().gone(who.node, name);
         if let Some(node) = node {
             self.follow_renames(node);
+            self.only_here(node, false);
         }
         Ok(Reply::Done)
     }
@@ -180,6 +181,10 @@ impl Fs {
         for node in [moved, replaced].into_iter().flatten() {
             self.follow_renames(node);
         }
+        if let Some(replaced) = replaced.filter(|_| !exchange) {
+            self.only_here(replaced, false);
+        }
+        self.paths_changed(moved);
         Ok(Reply::Done)
     }
 

@@ -7,6 +7,7 @@ use crate::sys::{self, sys};
 use crate::table;
 use crate::user;
 use forebay_client::OpenFlags;
+use forebay_hook::vector::MAX_RW;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -158,7 +159,7 @@ pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, c
         Ok(o) => o,
         Err(e) => return fail_errno(e),
     };
-    let count = count.min(io::MAX_RW);
+    let count = count.min(MAX_RW);
     // From an open file to itself: both begin at the one offset they have.
     if from_at.is_none() && share_offset(from, to) {
         let here = size::seek(from, 0, libc::SEEK_CUR);
@@ -223,7 +224,7 @@ pub(crate) unsafe extern "C" fn copy_file_range(
         Ok(c) => c,
         Err(e) => return fail_errno(e),
     };
-    let n = pump(from, a, to, b, n.min(io::MAX_RW));
+    let n = pump(from, a, to, b, n.min(MAX_RW));
     // SAFETY: the program's own arguments.
     unsafe {
         advance(fat, n);
@@ -325,7 +326,7 @@ fn ready(from: c_int, to: c_int, n: usize, flags: c_uint) -> Result<usize, i32> 
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && !nonblocking;
     let limit = if waits { std::ptr::null() } else { &raw const at_once };
-    match io::blocking(|| sys!(ppoll, &raw mut wanted, 1, limit, 0, 0)) {
+    match sys::blocking(|| sys!(ppoll, &raw mut wanted, 1, limit, 0, 0)) {
         -1 => return Err(sys::errno()),
         0 => return Err(libc::EAGAIN),
         _ => {}

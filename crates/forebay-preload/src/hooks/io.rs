@@ -2,19 +2,17 @@
 
 use super::{fail, fail_errno, fd, hooks, limit};
 use crate::state::state;
-use crate::sys::{self, CancelPoint, sys};
+use crate::sys::{self, blocking, sys};
 use crate::table::{self, Open};
 use crate::user;
 use forebay_client::{Error, File, OpenFlags};
+use forebay_hook::vector::MAX_RW;
 use std::ffi::{c_int, c_void};
 
 hooks! {
     c"read" => read, c"write" => write, c"pread64" => pread, c"pread" => pread, c"pwrite64" => pwrite,
     c"pwrite" => pwrite,
 }
-
-/// Linux moves at most this much in one call.
-pub(crate) const MAX_RW: usize = 0x7fff_f000;
 
 /// What a read or write moves: the program's buffer, or several of them as one.
 pub(crate) trait Buffer {
@@ -197,14 +195,6 @@ pub(crate) fn direct_fd(file: &File, e: &Error) -> Option<sys::Raw> {
     let base = export.local.as_ref()?;
     crate::notes::note("direct", &path(&export.dir), &e.to_string());
     Some(sys::open(&path(base), file.flags().to_linux() | libc::O_CLOEXEC, 0))
-}
-
-/// A call that may block for long and that a thread can be cancelled in.
-pub(crate) fn blocking(f: impl FnOnce() -> sys::Raw) -> isize {
-    let point = CancelPoint::enter();
-    let r = f();
-    point.leave();
-    sys::ret(r)
 }
 
 fn read_into(fd: c_int, open: &Open, buf: *mut c_void, n: usize, at: At) -> isize {

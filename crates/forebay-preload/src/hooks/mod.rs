@@ -26,7 +26,7 @@ pub(crate) mod wd;
 pub(crate) mod xattr;
 
 use crate::notes;
-use crate::patch::Hook;
+use crate::patch::{self, Hook};
 use crate::path::{self, Remote, Resolved};
 use crate::state::state;
 use crate::sys::{self, Raw};
@@ -35,8 +35,7 @@ use std::ffi::{c_char, c_int};
 
 /// Every function that is replaced.
 pub(crate) fn all() -> Vec<Hook> {
-    let mut hooks = Vec::with_capacity(160);
-    for family in [
+    patch::all_of(&[
         fd::HOOKS,
         io::HOOKS,
         vector::HOOKS,
@@ -56,26 +55,10 @@ pub(crate) fn all() -> Vec<Hook> {
         syscall::HOOKS,
         walk::HOOKS,
         wd::HOOKS,
-    ] {
-        hooks.extend(family.iter().map(|&(name, to)| Hook { name, to: to.0 }));
-    }
-    hooks
+    ])
 }
 
-/// A function's address in a table.
-#[derive(Clone, Copy)]
-pub(crate) struct To(pub(crate) *const std::ffi::c_void);
-// SAFETY: the address of code.
-unsafe impl Sync for To {}
-
-/// `hooks! { c"read" => read, … }`: a family's table.
-macro_rules! hooks {
-    ($($name:literal => $to:expr),* $(,)?) => {
-        pub(crate) static HOOKS: &[(&std::ffi::CStr, $crate::hooks::To)] =
-            &[$(($name, $crate::hooks::To($to as *const std::ffi::c_void))),*];
-    };
-}
-pub(crate) use hooks;
+pub(crate) use forebay_hook::patch::hooks;
 
 /// Fails as a C function does. What is not the file system's own answer also goes into the report.
 pub(crate) fn fail(e: &Error, path: &[u8]) -> isize {

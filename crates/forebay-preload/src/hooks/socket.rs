@@ -5,12 +5,11 @@
 //! the I/O node, and the socket itself in the run's own directory, called by the name's inode number; a
 //! symbolic link beside it remembers what the program called it.
 
-use super::io::blocking;
 use super::{fail, fail_errno, hooks, stat};
 use crate::path::{self, Remote, Resolved};
 use crate::place;
 use crate::state::state;
-use crate::sys::{self, Raw, sys};
+use crate::sys::{self, Raw, blocking, sys};
 use crate::table;
 use crate::user;
 use forebay_client::{Attr, Error, Meta, Target};

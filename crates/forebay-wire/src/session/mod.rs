@@ -7,13 +7,15 @@
 //! on it, [`replies`] answers a repeated request without doing it again, [`writes`] keeps its tries in order,
 //! [`ledger`] lets another process answer for a node that is gone, [`held`] keeps what is open as long as anybody
 //! may want it, [`presence`] says when a session is over, and a drain, [`waits`] who waits for whose locks. Both count by the same [`fence`], and [`spin`] through short waits; [`board`], [`later`]
-//! and [`stream`] are what they share where they run on one host.
+//! and [`stream`] are what they share where they run on one host. [`gate`] is between a mount and the programs that use its
+//! files past it.
 
 pub mod board;
 pub mod call;
 pub mod common;
 pub mod duty;
 pub mod fence;
+pub mod gate;
 pub mod held;
 pub mod later;
 pub mod lease;

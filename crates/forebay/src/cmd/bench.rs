@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
 use forebay_embed::Transport;
 use forebay_lab::bench::{
-    Against, Crowd, Everyday, Op, PathBench, Records, Scaling, SchedBench, Worker, against_table, path_table,
-    serve_limit,
+    Against, Crowd, Everyday, FrontEnds, Op, PathBench, Records, Scaling, SchedBench, Worker, against_table,
+    front_table, path_table, serve_limit,
 };
 use forebay_sched::SchedulerConfig;
 use forebay_types::Protect;
@@ -75,6 +75,9 @@ struct PathArgs {
     /// How the connections to the I/O node are protected: what that costs. The limit's are not.
     #[arg(long, value_name = "HOW", default_value_t = Protect::None)]
     protect: Protect,
+    /// Measure the mount, the mount with its accelerator and the preload library against each other instead.
+    #[arg(long, conflicts_with = "against")]
+    front_ends: bool,
     /// Where the files are; a memory file system.
     #[arg(long, value_name = "DIR", default_value_os_t = PathBench::default().dir, value_hint = ValueHint::DirPath)]
     dir: PathBuf,
@@ -200,6 +203,10 @@ impl PathArgs {
         if let Some(old) = self.against {
             let rows = watched(|progress| Against { old, path }.run(progress))?;
             return show(&rows, self.json, against_table(&rows, repeat));
+        }
+        if self.front_ends {
+            let rows = watched(|progress| FrontEnds { path }.run(progress))?;
+            return show(&rows, self.json, front_table(&rows, repeat));
         }
         let rows = watched(|progress| path.run(progress))?;
         show(&rows, self.json, path_table(&rows, repeat))

@@ -1,18 +1,20 @@
-//! Raw system calls and libc's few non-file functions the library needs. Everything that could
+//! Raw system calls and libc's few non-file functions that the libraries need. Everything that could
 //! reach a replaced function goes through here instead.
 
 use std::arch::asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A system call's result as the kernel gives it: negative errno, or a value.
-pub(crate) type Raw = isize;
+pub type Raw = isize;
 
 /// Any system call.
 ///
 /// # Safety
 /// The arguments must be what the system call `n` expects.
 #[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Raw {
+#[inline]
+pub unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Raw {
     let ret: isize;
     // SAFETY: the kernel's calling convention; memory is touched as the caller's arguments say.
     unsafe {
@@ -27,7 +29,8 @@ pub(crate) unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usiz
 /// # Safety
 /// The arguments must be what the system call `n` expects.
 #[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Raw {
+#[inline]
+pub unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Raw {
     let ret: isize;
     // SAFETY: the kernel's calling convention; memory is touched as the caller's arguments say.
     unsafe {
@@ -38,124 +41,130 @@ pub(crate) unsafe fn raw(n: i64, a: usize, b: usize, c: usize, d: usize, e: usiz
 }
 
 /// `sys!(openat, fd, path, …)`: a raw system call by name, missing arguments are 0.
-macro_rules! sys {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __sys {
     ($name:ident $(, $arg:expr)*) => {
         $crate::sys::call($crate::sys::nr::$name, &[$($arg as usize),*])
     };
 }
 /// System call numbers by name, for [`sys!`].
-#[allow(non_upper_case_globals)]
-pub(crate) mod nr {
-    pub(crate) const openat: i64 = libc::SYS_openat;
-    pub(crate) const close: i64 = libc::SYS_close;
-    pub(crate) const read: i64 = libc::SYS_read;
-    pub(crate) const write: i64 = libc::SYS_write;
-    pub(crate) const pread64: i64 = libc::SYS_pread64;
-    pub(crate) const pwrite64: i64 = libc::SYS_pwrite64;
-    pub(crate) const readv: i64 = libc::SYS_readv;
-    pub(crate) const writev: i64 = libc::SYS_writev;
-    pub(crate) const preadv2: i64 = libc::SYS_preadv2;
-    pub(crate) const pwritev2: i64 = libc::SYS_pwritev2;
-    pub(crate) const lseek: i64 = libc::SYS_lseek;
-    pub(crate) const dup: i64 = libc::SYS_dup;
-    pub(crate) const dup3: i64 = libc::SYS_dup3;
-    pub(crate) const fcntl: i64 = libc::SYS_fcntl;
-    pub(crate) const fsync: i64 = libc::SYS_fsync;
-    pub(crate) const fdatasync: i64 = libc::SYS_fdatasync;
-    pub(crate) const syncfs: i64 = libc::SYS_syncfs;
-    pub(crate) const sync_file_range: i64 = libc::SYS_sync_file_range;
-    pub(crate) const ftruncate: i64 = libc::SYS_ftruncate;
-    pub(crate) const truncate: i64 = libc::SYS_truncate;
-    pub(crate) const fallocate: i64 = libc::SYS_fallocate;
-    pub(crate) const fadvise64: i64 = libc::SYS_fadvise64;
-    pub(crate) const waitid: i64 = libc::SYS_waitid;
-    pub(crate) const rt_sigprocmask: i64 = libc::SYS_rt_sigprocmask;
-    pub(crate) const rt_sigpending: i64 = libc::SYS_rt_sigpending;
-    pub(crate) const readahead: i64 = libc::SYS_readahead;
-    pub(crate) const newfstatat: i64 = libc::SYS_newfstatat;
-    pub(crate) const fstat: i64 = libc::SYS_fstat;
-    pub(crate) const statx: i64 = libc::SYS_statx;
-    pub(crate) const faccessat: i64 = libc::SYS_faccessat;
-    pub(crate) const faccessat2: i64 = libc::SYS_faccessat2;
-    pub(crate) const mkdirat: i64 = libc::SYS_mkdirat;
-    pub(crate) const mknodat: i64 = libc::SYS_mknodat;
-    pub(crate) const unlinkat: i64 = libc::SYS_unlinkat;
-    pub(crate) const renameat2: i64 = libc::SYS_renameat2;
-    pub(crate) const linkat: i64 = libc::SYS_linkat;
-    pub(crate) const symlinkat: i64 = libc::SYS_symlinkat;
-    pub(crate) const readlinkat: i64 = libc::SYS_readlinkat;
-    pub(crate) const fchmod: i64 = libc::SYS_fchmod;
-    pub(crate) const fchmodat: i64 = libc::SYS_fchmodat;
-    pub(crate) const fchown: i64 = libc::SYS_fchown;
-    pub(crate) const fchownat: i64 = libc::SYS_fchownat;
-    pub(crate) const utimensat: i64 = libc::SYS_utimensat;
-    pub(crate) const getdents64: i64 = libc::SYS_getdents64;
-    pub(crate) const chdir: i64 = libc::SYS_chdir;
-    pub(crate) const fchdir: i64 = libc::SYS_fchdir;
-    pub(crate) const getcwd: i64 = libc::SYS_getcwd;
-    pub(crate) const statfs: i64 = libc::SYS_statfs;
-    pub(crate) const fstatfs: i64 = libc::SYS_fstatfs;
-    pub(crate) const getxattr: i64 = libc::SYS_getxattr;
-    pub(crate) const lgetxattr: i64 = libc::SYS_lgetxattr;
-    pub(crate) const fgetxattr: i64 = libc::SYS_fgetxattr;
-    pub(crate) const setxattr: i64 = libc::SYS_setxattr;
-    pub(crate) const lsetxattr: i64 = libc::SYS_lsetxattr;
-    pub(crate) const fsetxattr: i64 = libc::SYS_fsetxattr;
-    pub(crate) const listxattr: i64 = libc::SYS_listxattr;
-    pub(crate) const llistxattr: i64 = libc::SYS_llistxattr;
-    pub(crate) const flistxattr: i64 = libc::SYS_flistxattr;
-    pub(crate) const removexattr: i64 = libc::SYS_removexattr;
-    pub(crate) const lremovexattr: i64 = libc::SYS_lremovexattr;
-    pub(crate) const fremovexattr: i64 = libc::SYS_fremovexattr;
-    pub(crate) const flock: i64 = libc::SYS_flock;
-    pub(crate) const mmap: i64 = libc::SYS_mmap;
-    pub(crate) const munmap: i64 = libc::SYS_munmap;
-    pub(crate) const mprotect: i64 = libc::SYS_mprotect;
-    pub(crate) const madvise: i64 = libc::SYS_madvise;
-    pub(crate) const sendfile: i64 = libc::SYS_sendfile;
-    pub(crate) const copy_file_range: i64 = libc::SYS_copy_file_range;
-    pub(crate) const splice: i64 = libc::SYS_splice;
-    pub(crate) const execve: i64 = libc::SYS_execve;
-    pub(crate) const execveat: i64 = libc::SYS_execveat;
-    pub(crate) const exit_group: i64 = libc::SYS_exit_group;
-    pub(crate) const getpid: i64 = libc::SYS_getpid;
-    pub(crate) const geteuid: i64 = libc::SYS_geteuid;
-    pub(crate) const umask: i64 = libc::SYS_umask;
-    pub(crate) const memfd_create: i64 = libc::SYS_memfd_create;
-    pub(crate) const close_range: i64 = libc::SYS_close_range;
-    pub(crate) const inotify_add_watch: i64 = libc::SYS_inotify_add_watch;
-    pub(crate) const nanosleep: i64 = libc::SYS_nanosleep;
-    pub(crate) const ppoll: i64 = libc::SYS_ppoll;
-    pub(crate) const name_to_handle_at: i64 = libc::SYS_name_to_handle_at;
-    pub(crate) const futex: i64 = libc::SYS_futex;
-    pub(crate) const chroot: i64 = libc::SYS_chroot;
-    pub(crate) const bind: i64 = libc::SYS_bind;
-    pub(crate) const connect: i64 = libc::SYS_connect;
-    pub(crate) const sendto: i64 = libc::SYS_sendto;
-    pub(crate) const sendmsg: i64 = libc::SYS_sendmsg;
-    pub(crate) const recvmsg: i64 = libc::SYS_recvmsg;
-    pub(crate) const sendmmsg: i64 = libc::SYS_sendmmsg;
-    pub(crate) const recvmmsg: i64 = libc::SYS_recvmmsg;
-    pub(crate) const getsockname: i64 = libc::SYS_getsockname;
-    pub(crate) const getpeername: i64 = libc::SYS_getpeername;
-    pub(crate) const accept4: i64 = libc::SYS_accept4;
-    pub(crate) const prlimit64: i64 = libc::SYS_prlimit64;
-    pub(crate) const tgkill: i64 = libc::SYS_tgkill;
-    pub(crate) const gettid: i64 = libc::SYS_gettid;
-    pub(crate) const ioctl: i64 = libc::SYS_ioctl;
-    pub(crate) const unshare: i64 = libc::SYS_unshare;
-    pub(crate) const open_by_handle_at: i64 = libc::SYS_open_by_handle_at;
-    pub(crate) const fchmodat2: i64 = 452;
-    pub(crate) const openat2: i64 = libc::SYS_openat2;
-    pub(crate) const recvfrom: i64 = libc::SYS_recvfrom;
+#[allow(non_upper_case_globals, missing_docs)]
+pub mod nr {
+    pub const openat: i64 = libc::SYS_openat;
+    pub const close: i64 = libc::SYS_close;
+    pub const read: i64 = libc::SYS_read;
+    pub const write: i64 = libc::SYS_write;
+    pub const pread64: i64 = libc::SYS_pread64;
+    pub const pwrite64: i64 = libc::SYS_pwrite64;
+    pub const readv: i64 = libc::SYS_readv;
+    pub const writev: i64 = libc::SYS_writev;
+    pub const preadv: i64 = libc::SYS_preadv;
+    pub const pwritev: i64 = libc::SYS_pwritev;
+    pub const preadv2: i64 = libc::SYS_preadv2;
+    pub const pwritev2: i64 = libc::SYS_pwritev2;
+    pub const lseek: i64 = libc::SYS_lseek;
+    pub const dup: i64 = libc::SYS_dup;
+    pub const dup3: i64 = libc::SYS_dup3;
+    pub const fcntl: i64 = libc::SYS_fcntl;
+    pub const fsync: i64 = libc::SYS_fsync;
+    pub const fdatasync: i64 = libc::SYS_fdatasync;
+    pub const syncfs: i64 = libc::SYS_syncfs;
+    pub const sync_file_range: i64 = libc::SYS_sync_file_range;
+    pub const ftruncate: i64 = libc::SYS_ftruncate;
+    pub const truncate: i64 = libc::SYS_truncate;
+    pub const fallocate: i64 = libc::SYS_fallocate;
+    pub const fadvise64: i64 = libc::SYS_fadvise64;
+    pub const waitid: i64 = libc::SYS_waitid;
+    pub const rt_sigprocmask: i64 = libc::SYS_rt_sigprocmask;
+    pub const rt_sigpending: i64 = libc::SYS_rt_sigpending;
+    pub const readahead: i64 = libc::SYS_readahead;
+    pub const newfstatat: i64 = libc::SYS_newfstatat;
+    pub const fstat: i64 = libc::SYS_fstat;
+    pub const statx: i64 = libc::SYS_statx;
+    pub const faccessat: i64 = libc::SYS_faccessat;
+    pub const faccessat2: i64 = libc::SYS_faccessat2;
+    pub const mkdirat: i64 = libc::SYS_mkdirat;
+    pub const mknodat: i64 = libc::SYS_mknodat;
+    pub const unlinkat: i64 = libc::SYS_unlinkat;
+    pub const renameat2: i64 = libc::SYS_renameat2;
+    pub const linkat: i64 = libc::SYS_linkat;
+    pub const symlinkat: i64 = libc::SYS_symlinkat;
+    pub const readlinkat: i64 = libc::SYS_readlinkat;
+    pub const fchmod: i64 = libc::SYS_fchmod;
+    pub const fchmodat: i64 = libc::SYS_fchmodat;
+    pub const fchown: i64 = libc::SYS_fchown;
+    pub const fchownat: i64 = libc::SYS_fchownat;
+    pub const utimensat: i64 = libc::SYS_utimensat;
+    pub const getdents64: i64 = libc::SYS_getdents64;
+    pub const chdir: i64 = libc::SYS_chdir;
+    pub const fchdir: i64 = libc::SYS_fchdir;
+    pub const getcwd: i64 = libc::SYS_getcwd;
+    pub const statfs: i64 = libc::SYS_statfs;
+    pub const fstatfs: i64 = libc::SYS_fstatfs;
+    pub const getxattr: i64 = libc::SYS_getxattr;
+    pub const lgetxattr: i64 = libc::SYS_lgetxattr;
+    pub const fgetxattr: i64 = libc::SYS_fgetxattr;
+    pub const setxattr: i64 = libc::SYS_setxattr;
+    pub const lsetxattr: i64 = libc::SYS_lsetxattr;
+    pub const fsetxattr: i64 = libc::SYS_fsetxattr;
+    pub const listxattr: i64 = libc::SYS_listxattr;
+    pub const llistxattr: i64 = libc::SYS_llistxattr;
+    pub const flistxattr: i64 = libc::SYS_flistxattr;
+    pub const removexattr: i64 = libc::SYS_removexattr;
+    pub const lremovexattr: i64 = libc::SYS_lremovexattr;
+    pub const fremovexattr: i64 = libc::SYS_fremovexattr;
+    pub const flock: i64 = libc::SYS_flock;
+    pub const mmap: i64 = libc::SYS_mmap;
+    pub const munmap: i64 = libc::SYS_munmap;
+    pub const mprotect: i64 = libc::SYS_mprotect;
+    pub const madvise: i64 = libc::SYS_madvise;
+    pub const sendfile: i64 = libc::SYS_sendfile;
+    pub const copy_file_range: i64 = libc::SYS_copy_file_range;
+    pub const splice: i64 = libc::SYS_splice;
+    pub const execve: i64 = libc::SYS_execve;
+    pub const execveat: i64 = libc::SYS_execveat;
+    pub const exit_group: i64 = libc::SYS_exit_group;
+    pub const getpid: i64 = libc::SYS_getpid;
+    pub const geteuid: i64 = libc::SYS_geteuid;
+    pub const umask: i64 = libc::SYS_umask;
+    pub const memfd_create: i64 = libc::SYS_memfd_create;
+    pub const close_range: i64 = libc::SYS_close_range;
+    pub const inotify_add_watch: i64 = libc::SYS_inotify_add_watch;
+    pub const nanosleep: i64 = libc::SYS_nanosleep;
+    pub const ppoll: i64 = libc::SYS_ppoll;
+    pub const name_to_handle_at: i64 = libc::SYS_name_to_handle_at;
+    pub const futex: i64 = libc::SYS_futex;
+    pub const chroot: i64 = libc::SYS_chroot;
+    pub const bind: i64 = libc::SYS_bind;
+    pub const connect: i64 = libc::SYS_connect;
+    pub const sendto: i64 = libc::SYS_sendto;
+    pub const sendmsg: i64 = libc::SYS_sendmsg;
+    pub const recvmsg: i64 = libc::SYS_recvmsg;
+    pub const sendmmsg: i64 = libc::SYS_sendmmsg;
+    pub const recvmmsg: i64 = libc::SYS_recvmmsg;
+    pub const getsockname: i64 = libc::SYS_getsockname;
+    pub const getpeername: i64 = libc::SYS_getpeername;
+    pub const accept4: i64 = libc::SYS_accept4;
+    pub const prlimit64: i64 = libc::SYS_prlimit64;
+    pub const tgkill: i64 = libc::SYS_tgkill;
+    pub const gettid: i64 = libc::SYS_gettid;
+    pub const ioctl: i64 = libc::SYS_ioctl;
+    pub const unshare: i64 = libc::SYS_unshare;
+    pub const open_by_handle_at: i64 = libc::SYS_open_by_handle_at;
+    pub const fchmodat2: i64 = 452;
+    pub const openat2: i64 = libc::SYS_openat2;
+    pub const recvfrom: i64 = libc::SYS_recvfrom;
     #[cfg(target_arch = "x86_64")]
-    pub(crate) const getdents: i64 = libc::SYS_getdents;
-    pub(crate) const sched_yield: i64 = libc::SYS_sched_yield;
+    pub const getdents: i64 = libc::SYS_getdents;
+    pub const sched_yield: i64 = libc::SYS_sched_yield;
+    pub const sigaltstack: i64 = libc::SYS_sigaltstack;
 }
-pub(crate) use sys;
+pub use crate::__sys as sys;
 
 /// A raw system call with up to six arguments.
-pub(crate) fn call(n: i64, args: &[usize]) -> Raw {
+#[inline]
+pub fn call(n: i64, args: &[usize]) -> Raw {
     let at = |i: usize| args.get(i).copied().unwrap_or(0);
     // SAFETY: a libc function's arguments are handed to its own system call unchanged, or they are
     // this library's own buffers; the kernel checks pointers itself (EFAULT).
@@ -163,7 +172,8 @@ pub(crate) fn call(n: i64, args: &[usize]) -> Raw {
 }
 
 /// libc's convention: −1 and `errno`, or the value.
-pub(crate) fn ret(r: Raw) -> isize {
+#[inline]
+pub fn ret(r: Raw) -> isize {
     if (-4095..0).contains(&r) {
         set_errno(-r as i32);
         -1
@@ -172,35 +182,39 @@ pub(crate) fn ret(r: Raw) -> isize {
     }
 }
 
-pub(crate) fn set_errno(e: i32) {
+/// What the program finds in `errno`.
+pub fn set_errno(e: i32) {
     // SAFETY: libc's own per-thread location.
     unsafe { *libc::__errno_location() = e };
 }
 
-pub(crate) fn errno() -> i32 {
+/// What is in `errno`.
+pub fn errno() -> i32 {
     // SAFETY: libc's own per-thread location.
     unsafe { *libc::__errno_location() }
 }
 
-pub(crate) fn getpid() -> i32 {
+/// This process.
+#[inline]
+pub fn getpid() -> i32 {
     sys!(getpid) as i32
 }
 
 /// A function of a loaded library, or null.
-pub(crate) fn dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
+pub fn dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a valid handle and a C string.
     unsafe { libc::dlsym(handle, name.as_ptr()) }
 }
 
 /// A library that is loaded already.
-pub(crate) fn loaded(name: &CStr) -> Option<*mut c_void> {
+pub fn loaded(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a C string; nothing is loaded anew.
     let h = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     (!h.is_null()).then_some(h)
 }
 
 /// The file this library was loaded from.
-pub(crate) fn own_file() -> Option<Vec<u8>> {
+pub fn own_file() -> Option<Vec<u8>> {
     // SAFETY: a plain struct, filled by libc for an address of this library; the name it points to is
     // the dynamic linker's own and stays.
     unsafe {
@@ -214,7 +228,7 @@ pub(crate) fn own_file() -> Option<Vec<u8>> {
 }
 
 /// Nanoseconds of the monotonic clock.
-pub(crate) fn monotonic() -> u64 {
+pub fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the structure it is given, and nothing else.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
@@ -222,7 +236,7 @@ pub(crate) fn monotonic() -> u64 {
 }
 
 /// With a terminating NUL, for raw calls.
-pub(crate) fn cstring(path: &[u8]) -> Vec<u8> {
+pub fn cstring(path: &[u8]) -> Vec<u8> {
     let mut v = Vec::with_capacity(path.len() + 1);
     v.extend_from_slice(path);
     v.push(0);
@@ -230,17 +244,18 @@ pub(crate) fn cstring(path: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a local file.
-pub(crate) fn open(path: &[u8], flags: c_int, mode: u32) -> Raw {
+pub fn open(path: &[u8], flags: c_int, mode: u32) -> Raw {
     let path = cstring(path);
     sys!(openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
 }
 
-pub(crate) fn close(fd: c_int) {
+/// Closes a descriptor of the library's own.
+pub fn close(fd: c_int) {
     sys!(close, fd);
 }
 
 /// The whole of a small local file.
-pub(crate) fn read_file(path: &[u8], limit: usize) -> Option<Vec<u8>> {
+pub fn read_file(path: &[u8], limit: usize) -> Option<Vec<u8>> {
     let fd = open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
     if fd < 0 {
         return None;
@@ -251,7 +266,7 @@ pub(crate) fn read_file(path: &[u8], limit: usize) -> Option<Vec<u8>> {
 }
 
 /// All that can be read from the start of `fd`, up to `limit` bytes.
-pub(crate) fn read_all(fd: c_int, limit: usize) -> Option<Vec<u8>> {
+pub fn read_all(fd: c_int, limit: usize) -> Option<Vec<u8>> {
     let mut out = vec![0u8; 4096];
     let mut have = 0;
     while have < limit {
@@ -272,7 +287,7 @@ pub(crate) fn read_all(fd: c_int, limit: usize) -> Option<Vec<u8>> {
 }
 
 /// The target of a local symbolic link.
-pub(crate) fn readlink(path: &[u8]) -> Option<Vec<u8>> {
+pub fn readlink(path: &[u8]) -> Option<Vec<u8>> {
     let path = cstring(path);
     let mut buf = vec![0u8; libc::PATH_MAX as usize];
     let n = sys!(readlinkat, libc::AT_FDCWD, path.as_ptr(), buf.as_mut_ptr(), buf.len());
@@ -284,14 +299,15 @@ pub(crate) fn readlink(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The kernel's idea of the working directory; `None` if it was removed.
-pub(crate) fn getcwd_into(buf: &mut [u8; libc::PATH_MAX as usize]) -> Option<&[u8]> {
+pub fn getcwd_into(buf: &mut [u8; libc::PATH_MAX as usize]) -> Option<&[u8]> {
     let n = sys!(getcwd, buf.as_mut_ptr(), buf.len());
     // One that cannot be reached from the root has another beginning.
     (n > 0 && buf[0] == b'/').then(|| &buf[..n as usize - 1])
 }
 
 /// A number that is this thread's own while it lives.
-pub(crate) fn thread() -> usize {
+#[inline]
+pub fn thread() -> usize {
     let id: usize;
     // SAFETY: reads the thread pointer, which libc sets up for every thread.
     unsafe {
@@ -304,7 +320,7 @@ pub(crate) fn thread() -> usize {
 }
 
 /// A variable of the environment, without libc's locks.
-pub(crate) fn env(name: &[u8]) -> Option<&'static [u8]> {
+pub fn env(name: &[u8]) -> Option<&'static [u8]> {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
@@ -327,7 +343,7 @@ pub(crate) fn env(name: &[u8]) -> Option<&'static [u8]> {
 }
 
 /// `#!/bin/sh`-free `mkdir -p` of a local directory.
-pub(crate) fn mkdirs(path: &[u8]) {
+pub fn mkdirs(path: &[u8]) {
     for end in (1..=path.len()).filter(|&i| i == path.len() || path[i] == b'/') {
         let part = cstring(&path[..end]);
         sys!(mkdirat, libc::AT_FDCWD, part.as_ptr(), 0o700);
@@ -335,10 +351,11 @@ pub(crate) fn mkdirs(path: &[u8]) {
 }
 
 /// Turns asynchronous cancellation on for a call that may block, as libc's own wrappers do.
-pub(crate) struct CancelPoint(Option<c_int>);
+pub struct CancelPoint(Option<c_int>);
 
 impl CancelPoint {
-    pub(crate) fn enter() -> CancelPoint {
+    /// From here on.
+    pub fn enter() -> CancelPoint {
         unsafe extern "C" {
             static __libc_single_threaded: c_char;
             fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
@@ -354,7 +371,8 @@ impl CancelPoint {
         }
     }
 
-    pub(crate) fn leave(self) {
+    /// As it was before.
+    pub fn leave(self) {
         unsafe extern "C" {
             fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
         }
@@ -365,8 +383,27 @@ impl CancelPoint {
     }
 }
 
+/// A call that may block for long and that a thread can be cancelled in.
+pub fn blocking(f: impl FnOnce() -> Raw) -> isize {
+    let point = CancelPoint::enter();
+    let r = f();
+    point.leave();
+    ret(r)
+}
+
+/// Whether this is the only thread.
+#[inline]
+pub fn is_single_threaded() -> bool {
+    unsafe extern "C" {
+        static __libc_single_threaded: c_char;
+    }
+    // SAFETY: libc's own variable.
+    unsafe { __libc_single_threaded != 0 }
+}
+
 /// A thread that was cancelled ends here, as in libc's own wrapper. To be called before anything is held.
-pub(crate) fn test_cancel() {
+#[inline]
+pub fn test_cancel() {
     unsafe extern "C" {
         static __libc_single_threaded: c_char;
         fn pthread_testcancel();
@@ -393,9 +430,23 @@ const SHARED: [u64; 9] = [
 ];
 
 /// Whether what is at `path` is the same on every host, as far as the kind of its file system tells.
-pub(crate) fn is_shared(path: &[u8]) -> bool {
+pub fn is_shared(path: &[u8]) -> bool {
     // SAFETY: plain numbers, for which zero is a value.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     let failed = sys!(statfs, cstring(path).as_ptr(), &raw mut found) != 0;
     !failed && SHARED.contains(&(found.f_type as u64 & 0xFFFF_FFFF))
+}
+
+/// A page holding 1, which a forked child finds holding 0. Nothing: the kernel is older than 4.14.
+pub fn wiped_on_fork() -> Option<&'static AtomicU64> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let p = sys!(mmap, 0, 4096, prot, flags, -1i32 as usize, 0);
+    if p < 0 || sys!(madvise, p, 4096, libc::MADV_WIPEONFORK) < 0 {
+        return None;
+    }
+    // SAFETY: a fresh page of zeros, which is never unmapped.
+    let page = unsafe { &*(p as *const AtomicU64) };
+    page.store(1, Ordering::Relaxed);
+    Some(page)
 }

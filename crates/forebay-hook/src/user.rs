@@ -77,32 +77,32 @@ fn can_write(address: usize) -> bool {
 }
 
 /// Memory of the program was unmapped or protected: what was seen is worth nothing any more.
-pub(crate) fn changed() {
+pub fn changed() {
     CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Whether `n` bytes there are within what a program can have.
-pub(crate) fn in_range<T>(p: *const T, n: usize) -> bool {
+pub fn in_range<T>(p: *const T, n: usize) -> bool {
     (p as usize).checked_add(n).is_some_and(|end| end <= TASK_END)
 }
 
 /// Whether the program has `n` readable bytes there.
-pub(crate) fn readable<T>(p: *const T, n: usize) -> bool {
+pub fn readable<T>(p: *const T, n: usize) -> bool {
     READABLE.check_all(p as usize, n, can_read)
 }
 
 /// How many of `n` bytes there can be read from the first one on.
-pub(crate) fn readable_part<T>(p: *const T, n: usize) -> usize {
+pub fn readable_part<T>(p: *const T, n: usize) -> usize {
     READABLE.part(p as usize, n, can_read)
 }
 
 /// How many of `n` bytes there can be written to from the first one on.
-pub(crate) fn writable_part<T>(p: *mut T, n: usize) -> usize {
+pub fn writable_part<T>(p: *mut T, n: usize) -> usize {
     WRITABLE.part(p as usize, n, can_write)
 }
 
 /// Whether the program has `n` writable bytes there.
-pub(crate) fn writable<T>(p: *mut T, n: usize) -> bool {
+pub fn writable<T>(p: *mut T, n: usize) -> bool {
     WRITABLE.check_all(p as usize, n, can_write)
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn writable<T>(p: *mut T, n: usize) -> bool {
 ///
 /// # Safety
 /// Every bit pattern must be a value of `T`.
-pub(crate) unsafe fn take<T: Copy>(p: *const T) -> Result<T, i32> {
+pub unsafe fn take<T: Copy>(p: *const T) -> Result<T, i32> {
     if !readable(p, size_of::<T>()) {
         return Err(libc::EFAULT);
     }
@@ -119,7 +119,7 @@ pub(crate) unsafe fn take<T: Copy>(p: *const T) -> Result<T, i32> {
 }
 
 /// Gives the program a value, `EFAULT` if it has no room for it there.
-pub(crate) fn give<T>(p: *mut T, value: T) -> Result<(), i32> {
+pub fn give<T>(p: *mut T, value: T) -> Result<(), i32> {
     if !writable(p, size_of::<T>()) {
         return Err(libc::EFAULT);
     }
@@ -132,7 +132,7 @@ pub(crate) fn give<T>(p: *mut T, value: T) -> Result<(), i32> {
 ///
 /// # Safety
 /// The memory must stay as it is while the result is used, as for any buffer given to a system call.
-pub(crate) unsafe fn bytes<'a, T>(p: *const T, n: usize) -> Result<&'a [u8], i32> {
+pub unsafe fn bytes<'a, T>(p: *const T, n: usize) -> Result<&'a [u8], i32> {
     if n == 0 {
         return Ok(&[]);
     }
@@ -147,7 +147,7 @@ pub(crate) unsafe fn bytes<'a, T>(p: *const T, n: usize) -> Result<&'a [u8], i32
 ///
 /// # Safety
 /// As for [`bytes`].
-pub(crate) unsafe fn bytes_mut<'a, T>(p: *mut T, n: usize) -> Result<&'a mut [u8], i32> {
+pub unsafe fn bytes_mut<'a, T>(p: *mut T, n: usize) -> Result<&'a mut [u8], i32> {
     if n == 0 {
         return Ok(&mut []);
     }
@@ -163,7 +163,7 @@ pub(crate) unsafe fn bytes_mut<'a, T>(p: *mut T, n: usize) -> Result<&'a mut [u8
 ///
 /// # Safety
 /// As for [`bytes`].
-pub(crate) unsafe fn text<'a>(p: *const c_char) -> Option<&'a [u8]> {
+pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a [u8]> {
     const LONGEST: usize = libc::PATH_MAX as usize;
     let start = p as usize;
     let mut n = 0;

@@ -9,15 +9,19 @@ use crate::sys::{self, sys};
 use std::ffi::{CStr, c_void};
 
 /// A function of libc's and what takes its place.
-pub(crate) struct Hook {
-    pub(crate) name: &'static CStr,
-    pub(crate) to: *const c_void,
+pub struct Hook {
+    /// By what libc calls it.
+    pub name: &'static CStr,
+    /// Ours.
+    pub to: *const c_void,
 }
 
 /// Why the functions could not be replaced.
 #[derive(Debug)]
-pub(crate) enum PatchError {
+pub enum PatchError {
+    /// There is no glibc in this process.
     NoLibc,
+    /// The errno of making code writable.
     Protect(i32),
 }
 
@@ -31,7 +35,7 @@ impl std::fmt::Display for PatchError {
 }
 
 /// Replaces every function of `hooks` that libc (and an old libc's libpthread) has.
-pub(crate) fn install(hooks: &[Hook]) -> Result<(), PatchError> {
+pub fn install(hooks: &[Hook]) -> Result<(), PatchError> {
     let libc = sys::loaded(c"libc.so.6").ok_or(PatchError::NoLibc)?;
     let mut libraries = vec![libc];
     // One that has nothing of its own only finds libc's again.
@@ -109,4 +113,26 @@ unsafe fn write_jump(at: usize, to: usize) {
         p.add(2).cast::<usize>().write_unaligned(to);
         std::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", "dsb ish", "isb", in(reg) at);
     }
+}
+
+/// A function's address in a table.
+#[derive(Clone, Copy)]
+pub struct To(pub *const c_void);
+// SAFETY: the address of code.
+unsafe impl Sync for To {}
+
+/// `hooks! { c"read" => read, … }`: a family's table.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __hooks {
+    ($($name:literal => $to:expr),* $(,)?) => {
+        pub(crate) static HOOKS: &[(&std::ffi::CStr, $crate::patch::To)] =
+            &[$(($name, $crate::patch::To($to as *const std::ffi::c_void))),*];
+    };
+}
+pub use crate::__hooks as hooks;
+
+/// Families of functions, as [`install`] takes them.
+pub fn all_of(families: &[&[(&'static CStr, To)]]) -> Vec<Hook> {
+    families.iter().flat_map(|family| family.iter()).map(|&(name, to)| Hook { name, to: to.0 }).collect()
 }
