@@ -140,7 +140,7 @@ impl Drop for Mounts {
 /// Set for a program whose directories are mounted for it.
 pub const WITHIN: &str = "FOREBAY_WITHIN";
 
-/// `off`: nothing goes past the mount; `always`: everything that can, from the first call on. For the program, where the
+/// `on`: data goes past the mount; `always`: everything that can, from the first call on. For the program, where the
 /// accelerator finds its configuration.
 const ACCELERATOR: &str = "FOREBAY_ACCELERATOR";
 
@@ -150,7 +150,7 @@ fn accelerate(layer: &Layer, plan: &Plan, contract: Contract) -> Result<Option<(
     let wanted = std::env::var_os(ACCELERATOR).unwrap_or_default();
     let config = layer.config();
     let here = |address: &Address| matches!(address, Address::Unix(_));
-    if wanted == "off"
+    if !(wanted == "on" || wanted == "always")
         || contract != Contract::Strict
         || config.origin.is_some()
         || config.epoch != Default::default()
