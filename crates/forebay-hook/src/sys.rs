@@ -201,6 +201,7 @@ pub fn getpid() -> i32 {
 }
 
 /// A function of a loaded library, or null.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a handle is the loader's, which looks it up")]
 pub fn dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a valid handle and a C string.
     unsafe { libc::dlsym(handle, name.as_ptr()) }

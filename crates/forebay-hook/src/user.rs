@@ -119,6 +119,7 @@ pub unsafe fn take<T: Copy>(p: *const T) -> Result<T, i32> {
 }
 
 /// Gives the program a value, `EFAULT` if it has no room for it there.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "whether it can be written to is looked at first")]
 pub fn give<T>(p: *mut T, value: T) -> Result<(), i32> {
     if !writable(p, size_of::<T>()) {
         return Err(libc::EFAULT);

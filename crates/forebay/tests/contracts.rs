@@ -271,7 +271,7 @@ fn imports(home: &Path, contract: &str, processes: usize) -> u64 {
         .arg(&report)
         .arg("--at")
         .arg(format!("{}={}", home.join("M").display(), home.join("E").display()))
-        .args(["--", "sh", "-c", &format!("seq {processes} | xargs -P 8 -I N sh -c \"{each}\"")])
+        .args(["--", "sh", "-c", &format!("seq {processes} | xargs -P 8 -I @@ sh -c \"{each}\"")])
         .env("M", home.join("M"))
         .output()
         .expect("forebay run runs");

@@ -176,7 +176,7 @@ fn sbatch_scancel_arrays_and_requeue() {
         "{FOREBAY} run --quiet --arbiter https://10.77.0.6:7410 --secret-file /mnt/secret --at /fwd=data \
          --job slurm-{next}-0 --"
     );
-    let (out, _) = site.shell(&format!("{squat} sbatch --wait -N 1 --forebay=/fwd=data -o /mnt/squat --export=HOME,PATH,FOREBAY_CA --wrap 'echo x > /fwd/squatted'"));
+    let (out, _) = site.shell(&format!("{squat} sh -c \"sbatch --wait -N 1 --forebay=/fwd=data -o /mnt/squat --export=HOME,PATH,FOREBAY_CA --wrap 'echo x > /fwd/squatted'\""));
     assert!(out.status.success() && read("squatted") == "x\n", "{}", said(&out));
     nothing_left(&site, "a name that was taken");
 

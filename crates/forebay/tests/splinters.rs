@@ -358,3 +358,42 @@ fn services_end_when_they_are_asked_to() {
         });
     }
 }
+
+/// Each was tried by somebody who knew the help texts alone.
+#[test]
+fn what_can_only_be_a_mistake_is_refused_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, secret) = (text(dir.path()), secret(dir.path()));
+    let node = ["node", "--listen", "tcp:127.0.0.1:0", "--secret-file", &secret];
+    let exports = [format!("{at}=s"), format!("{at}=s")];
+    let twice = [&node[..], &["--export", &exports[0], "--export", &exports[1]]].concat();
+    refused(&twice, 1, &["two exports are called s"]);
+    refused(&[&node[..], &["--export", &at, "--metrics", "unix:/x"]].concat(), 2, &["write HOST:PORT"]);
+    refused(&["torture", "--seconds", "1", "--keep", "/dev/null/x"], 1, &["/dev/null/x"]);
+    refused(
+        &["node", "stats", "tcp:127.0.0.1:1", "--secret-file", "/dev/null"],
+        1,
+        &["no file that a secret"],
+    );
+    refused(&["node", "stats", "tcp:127.0.0.1:1", "--secret-file", &secret], 1, &["does not answer", ":1: "]);
+    for (app, why) in [("x/y", "has a slash"), ("", "it is empty")] {
+        let run = ["run", "--arbiter", "http://127.0.0.1:1", "--app", app, "--at", &at, "--", "true"];
+        refused(&run, 125, &["--app", why]);
+    }
+    let jobs = dir.path().join("jobs.json");
+    let job = r#"[{"id": "a", "compute_nodes": 16, "processes": 4, "curve": {"3": 5.0}}]"#;
+    for (text, why) in [
+        (job.replace("\"a\"", "\"a\\u001b[1m\""), "its id is empty, or has control characters"),
+        (job.replace("\"processes\": 4", "\"processes\": 0"), "at least one process"),
+        (job.replace("\"curve\"", "\"current\": 99, \"curve\""), "holds more I/O nodes than there are"),
+    ] {
+        std::fs::write(&jobs, text).unwrap();
+        refused(&["allocate", "--policy", "mckp", "--io-nodes", "4", &self::text(&jobs)], 1, &[why]);
+    }
+    std::fs::write(&jobs, job).unwrap();
+    let allocate = ["allocate", "--policy", "mckp", "--io-nodes", "4", &self::text(&jobs)];
+    refused(&[&allocate[..], &["--compute-nodes", "0"]].concat(), 2, &["1..=10000000"]);
+    refused(&[&allocate[..], &["--compute-nodes", "8"]].concat(), 1, &["the jobs have 16 compute nodes"]);
+    let (status, says, _) = run(&allocate);
+    assert!(status == Some(0) && says.contains("no count of its curve divides"), "{says}");
+}

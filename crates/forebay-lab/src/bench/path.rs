@@ -127,7 +127,7 @@ impl Kind {
     }
 }
 
-fn cases(quick: bool) -> Vec<Case> {
+pub(super) fn cases(quick: bool) -> Vec<Case> {
     let n = |full: usize| if quick { (full / 10).max(20) } else { full };
     let case = |what, op, size, processes, count, kind| Case {
         what,

@@ -180,7 +180,7 @@ mod tests {
         close(divide(&[left, right], &[hungry; 3]), [3.0, 3.0, 7.0]);
         // One that rests leaves its part, and has what nobody asks for.
         let rests = Demand { used: 0.0, share: 3.0, held: Some(false), ..NEW };
-        close(divide(&[user.clone()], &[hungry, rests, hungry]), [10.0, 0.0, 10.0]);
+        close(divide(std::slice::from_ref(&user), &[hungry, rests, hungry]), [10.0, 0.0, 10.0]);
         close(divide(&[user, job], &[rests; 3]), [9.0, 9.0, 2.0]);
         let kept = Demand { most: 1.0, ..rests };
         close(divide(&[bound(6.0, &[0, 1])], &[kept, kept, kept]), [1.0, 1.0, 0.0]);
