@@ -86,6 +86,8 @@ struct Node {
     reported: Nanos,
     held: Vec<FlowId>,
     hello: Option<Nanos>,
+    /// Jobs that have no part here, told so that clients who come all the same are limited.
+    standby: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -137,6 +139,7 @@ impl World {
             reported: START,
             held: Vec::new(),
             hello: Some(START),
+            standby: Vec::new(),
         };
         World {
             now: START,
@@ -250,6 +253,7 @@ impl World {
     }
 
     fn share_out(&mut self, id: usize, jobs: &[JobShare]) {
+        self.nodes[id].standby = jobs.iter().filter(|s| s.standby).map(|s| s.job.clone()).collect();
         let queue = &mut self.nodes[id].queue;
         for (i, job) in self.jobs.iter().enumerate() {
             match jobs.iter().find(|share| share.job == *job) {
@@ -269,10 +273,10 @@ impl World {
         if self.core.is_some() && self.nodes[id].hello.is_some_and(|at| at <= now) {
             let node = &mut self.nodes[id];
             node.hello = None;
-            let jobs = &self.jobs;
+            let (jobs, standby) = (&self.jobs, &node.standby);
             let share = |(flow, limit): (FlowId, _)| {
                 let job = jobs[flow.0 as usize - 1].clone();
-                JobShare { job, limit, ..JobShare::default() }
+                JobShare { standby: standby.contains(&job), job, limit, ..JobShare::default() }
             };
             let hello = NodeHello { shares: node.queue.limits().map(share).collect(), ..hello(me.0) };
             self.with_core(|c, now| c.node_hello(now, ConnectionId(id as u64), hello).unwrap());
