@@ -53,7 +53,7 @@ impl Fs {
         if let Some(held) = self.opened_before(who) {
             return Ok(Reply::of(&self.opened(who.node, held, true)));
         }
-        let _coming = self.comes(who.node)?;
+        let _coming = self.comes(who)?;
         let _paths = self.paths_hold();
         let flags = node_flags(open.flags);
         let Some(rel) = self.tree().path(who.node) else {

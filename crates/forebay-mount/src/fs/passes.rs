@@ -15,8 +15,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// How long a call that is inside is waited for: one that takes longer is that of a process which was killed, or stopped.
 const OUT: Duration = Duration::from_secs(2);
 const TURN: Duration = Duration::from_micros(50);
-/// How long the kernel may take to come back to a file that it was sent away from.
-const BACK: Duration = Duration::from_secs(1);
+/// How long somebody may take to come back to a file that he was sent away from. Whoever is killed on the way never does:
+/// until then the file grows through the mount alone.
+const BACK: Duration = Duration::from_secs(30);
 
 pub(super) struct Passes {
     gates: Option<&'static Gates>,
@@ -37,15 +38,29 @@ struct Gated {
     ino: u64,
     /// As long as these are open it must have none.
     barred: Vec<u64>,
-    /// How many are about to open it, and until when somebody is expected to.
+    /// How many are about to open it.
     coming: usize,
-    expected: Option<Instant>,
+    /// The threads that were sent away to look at it again, and until when they are expected back: the kernel tries a
+    /// second time for each of them, not a third.
+    expected: Vec<(u32, Instant)>,
 }
 
 impl Gated {
     /// Whether there is nothing to be known of it.
     fn is_nothing(&self) -> bool {
-        self.gate.is_none() && self.barred.is_empty() && self.coming == 0
+        self.gate.is_none() && self.barred.is_empty() && self.coming == 0 && !self.expects(Instant::now())
+    }
+
+    /// Whether somebody has not come back yet who was sent away.
+    fn expects(&self, now: Instant) -> bool {
+        self.expected.iter().any(|(_, until)| now < *until)
+    }
+
+    /// Somebody opens it: whether he was sent away before, and has looked since. It has not grown in between.
+    fn is_back(&mut self, thread: u32, now: Instant) -> bool {
+        self.expected.retain(|(_, until)| now < *until);
+        let found = self.expected.iter().position(|(one, _)| *one == thread);
+        found.map(|i| self.expected.swap_remove(i)).is_some()
     }
 }
 
@@ -72,6 +87,16 @@ impl Table {
             ((next as usize) < GATES).then_some(next)
         })
     }
+
+    fn drop_if_nothing(&mut self, node: u64) {
+        if self.files.get(&node).is_some_and(Gated::is_nothing) {
+            self.files.remove(&node);
+        }
+        // Of those who were killed on their way back nobody tells.
+        if self.files.len() > 2 * GATES {
+            self.files.retain(|_, file| !file.is_nothing());
+        }
+    }
 }
 
 /// Somebody is about to open a file, until this is dropped.
@@ -86,9 +111,7 @@ impl Drop for Coming<'_> {
         if let Some(file) = table.files.get_mut(&self.node) {
             file.coming = file.coming.saturating_sub(1);
             self.fs.count_strangers(self.node, file);
-            if file.is_nothing() {
-                table.files.remove(&self.node);
-            }
+            table.drop_if_nothing(self.node);
         }
     }
 }
@@ -146,8 +169,8 @@ impl Fs {
     /// A file grows past the mount only while everybody who has it open knows of gates.
     fn count_strangers(&self, node: u64, file: &Gated) {
         if let (Some(gates), Some(gate)) = (self.passes.gates, file.gate) {
-            let expected = file.expected.is_some_and(|until| Instant::now() < until);
-            gates.set_strangers(gate, expected || file.coming > 0 || self.handles.has_strangers(node));
+            let awaited = file.coming > 0 || file.expects(Instant::now());
+            gates.set_strangers(gate, awaited || self.handles.has_strangers(node));
         }
     }
 
@@ -157,36 +180,41 @@ impl Fs {
         let mut table = self.passes.table();
         let Some(file) = table.files.get_mut(&node) else { return };
         file.barred.retain(|fh| closed != Some(*fh));
-        if self.handles.of(node).is_some() && !file.is_nothing() || file.coming > 0 {
+        if self.handles.of(node).is_some() || file.coming > 0 {
             self.count_strangers(node, file);
-        } else if let Some(gate) = table.files.remove(&node).and_then(|file| file.gate) {
+        } else if let Some(gate) = file.gate.take() {
             gates.shut(gate);
             // One in which somebody stays for good is not used again.
             if gates.is_empty(gate) {
                 table.free.push(gate);
             }
         }
+        table.drop_if_nothing(node);
     }
 
     /// Somebody opens a file, having looked at it before: it does not grow past the mount until it is known whether he
     /// knows of gates. If it has grown since the kernel was last told its size, the kernel is to look again.
-    pub(super) fn comes(&self, node: u64) -> Outcome<Option<Coming<'_>>> {
+    pub(super) fn comes(&self, who: &Asked) -> Outcome<Option<Coming<'_>>> {
+        let (node, thread) = (who.node, who.pid);
         let Some(gates) = self.passes.gates else { return Ok(None) };
-        let (gate, back) = {
+        let (gate, back, unseen) = {
             let mut table = self.passes.table();
             let file = table.files.entry(node).or_default();
             file.coming += 1;
             if let Some(gate) = file.gate {
                 gates.set_strangers(gate, true);
             }
-            (file.gate, file.expected.take().is_some())
+            let now = Instant::now();
+            let back = file.is_back(thread, now);
+            // Somebody was sent away, and the kernel may not have looked since.
+            (file.gate, back, file.expects(now))
         };
         let coming = Coming { fs: self, node };
         let Some(gate) = gate else { return Ok(Some(coming)) };
         wait_until_empty(gates, gate);
-        if gates.take_grown(gate) && !back {
+        if (gates.take_grown(gate) || unseen) && !back {
             if let Some(file) = self.passes.table().files.get_mut(&node) {
-                file.expected = Some(Instant::now() + BACK);
+                file.expected.push((thread, Instant::now() + BACK));
             }
             return Err(libc::ESTALE);
         }

@@ -371,6 +371,31 @@ static void threads(void) {
     close(fd);
 }
 
+// Many open one file by its name while it grows past the mount: each of them can.
+static void *opener(void *number) {
+    enum { ROUNDS = 60, RECORD = 16 };
+    char record[RECORD];
+    for (intptr_t i = 0, at = (intptr_t)number; i < ROUNDS; i++) {
+        int fd = open("opened", O_RDWR | O_CREAT, 0644);
+        CHECK(fd >= 0);
+        memset(record, 'a' + at % 8, RECORD);
+        for (int j = 0; j < 4; j++, at += 8) CHECK(pwrite(fd, record, RECORD, at * RECORD) == RECORD);
+        CHECK(close(fd) == 0);
+    }
+    return NULL;
+}
+
+static void opened_while_it_grows(void) {
+    step = "opened while it grows";
+    pthread_t all[8];
+    for (intptr_t i = 0; i < 8; i++) CHECK(pthread_create(&all[i], NULL, opener, (void *)i) == 0);
+    for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
+    int fd = open("opened", O_RDONLY);
+    CHECK(size_of(fd) == 60 * 4 * 8 * 16);
+    for (int i = 0; i < 60 * 4 * 8; i++) CHECK(is(fd, 'a' + i % 8, i * 16, 16));
+    close(fd);
+}
+
 static int in_handler = -1;
 static void handler(int signal) {
     (void)signal;
@@ -413,7 +438,7 @@ int main(int argc, char **argv) {
     }
     begin(argv[1], argv[2]);
     data(), sizes(), mappings(), names_and_locks(), numbers(), everything_closed();
-    processes(argv[1], argv[2]), threads(), odd_calls();
+    processes(argv[1], argv[2]), threads(), opened_while_it_grows(), odd_calls();
     puts("done");
     return 0;
 }
