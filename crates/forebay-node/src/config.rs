@@ -116,6 +116,9 @@ pub struct NodeConfig {
     /// Where the nodes of this host keep their ledgers; unless given, `/run/forebay` or
     /// `/dev/shm/forebay-UID`.
     pub ledger_dir: Option<PathBuf>,
+    /// How long the node takes a directory to be where it found it, on any file system (zero: not at all). Unless
+    /// given, 20 ms where each part of a path is a question to the file system's servers.
+    pub keep_directories: Option<Duration>,
     /// How many requests are at the storage at the same time.
     pub dispatchers: usize,
     /// How many requests a connection may have unanswered.
@@ -164,6 +167,7 @@ impl Default for NodeConfig {
             emulated: None,
             forgetful: None,
             slow: None,
+            keep_directories: None,
             host: None,
             reached_at: Vec::new(),
             ledger_dir: None,
@@ -227,6 +231,7 @@ struct File {
     slow_storage: Option<PathBuf>,
     emulated_host: Option<String>,
     reached_at: Option<Vec<Address>>,
+    keep_directories_ms: Option<u64>,
     dispatchers: Option<usize>,
     credits: Option<u32>,
     max_connections: Option<usize>,
@@ -296,6 +301,7 @@ impl NodeConfig {
             ("servers", self.servers.into(), 1, 1 << 20),
             ("interval-ms", ms(self.interval), 10, HOUR),
             ("share-threshold-kib", self.share_threshold >> 10, 0, 1 << 30),
+            ("keep-directories-ms", self.keep_directories.map_or(0, ms), 0, 1000),
             ("dispatchers", self.dispatchers as u64, 1, 4096),
             ("credits", self.credits.into(), 1, 4096),
             ("max-connections", self.max_connections as u64, 1, 1 << 20),
@@ -412,6 +418,7 @@ impl NodeConfig {
         }
         c.host = file.emulated_host;
         set(&mut c.reached_at, file.reached_at);
+        c.keep_directories = file.keep_directories_ms.map(Duration::from_millis);
         set(&mut c.dispatchers, file.dispatchers);
         set(&mut c.credits, file.credits);
         set(&mut c.max_connections, file.max_connections);

@@ -5,6 +5,7 @@ use crate::blame::Replays;
 use crate::buffer::Pool;
 use crate::config::NodeConfig;
 use crate::connection;
+use crate::directories::Directories;
 use crate::engine::Engine;
 use crate::file::OpenFile;
 use crate::identity::{ActAs, Identities};
@@ -110,6 +111,7 @@ pub enum StartError {
 pub struct Node {
     pub(crate) config: NodeConfig,
     pub(crate) exports: Vec<Export>,
+    pub(crate) directories: Directories,
     pub(crate) jobs: Jobs,
     pub(crate) sessions: Sessions,
     pub(crate) engine: Arc<Engine>,
@@ -231,6 +233,7 @@ impl Node {
             drain_begun: (Mutex::new(()), Condvar::new()),
             connections: Mutex::default(),
             connection_count: AtomicUsize::new(0),
+            directories: Directories::new(&exports, config.keep_directories),
             exports,
             config,
         });
@@ -291,6 +294,7 @@ impl Node {
             let now = sys::now();
             let left = self.sessions.expire(now, grace);
             let lingered = self.jobs.expire(now);
+            self.directories.expire(now);
             for flow in self.jobs.drop_ended() {
                 let now = self.engine.now();
                 self.engine.with_queue(|queue| queue.forget(now, flow));

@@ -1,8 +1,11 @@
 //! The one place where a client's path becomes a place in the file system. Nothing here ever follows
 //! a path out of its export: whole paths go through `openat2` with `RESOLVE_BENEATH`, and a system
-//! call is given a bare name only where it does not follow a symbolic link of that name.
+//! call is given a bare name only where it does not follow a symbolic link of that name. Where directories are kept
+//! ([`crate::directories`]), the last name is looked for in one of them, without following links either.
 
+use crate::directories::Keeper;
 use crate::fail::{Failure, Outcome};
+use crate::kept;
 use crate::sys::FileHandle;
 use forebay_types::Protect;
 use forebay_wire::WireError;
@@ -11,9 +14,14 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+/// What has one name only, and stays on its file system.
+const PLAIN: ResolveFlags = BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
+/// What `statfs` says of FUSE.
+const FUSE: i64 = 0x6573_5546;
 
 /// An exported directory.
 #[derive(Debug)]
@@ -30,8 +38,14 @@ impl Export {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         // The kernel must have openat2, or nothing here would be safe.
-        openat2(root.as_fd(), b"", flags, Mode::empty())?;
+        openat2(root.as_fd(), b"", flags, Mode::empty(), BENEATH)?;
         Ok(Export { name, root, protect })
+    }
+
+    /// Whether each part of a path may be a question to the servers of its file system. The kernel's own file systems
+    /// know what they have told it.
+    pub(crate) fn asks_for_each_part(&self) -> bool {
+        rustix::fs::fstatfs(&self.root).is_ok_and(|s| s.f_type == FUSE)
     }
 }
 
@@ -62,9 +76,9 @@ impl Reach {
         }
     }
 
-    /// The export of that number, among those that the client has named.
-    pub(crate) fn export<'a>(&self, exports: &'a [Export], number: ExportId) -> Option<&'a Export> {
-        exports.get((*self.exports.get(usize::from(number.0))?)?)
+    /// The place of the export of that number, among those that the client has named.
+    pub(crate) fn export(&self, number: ExportId) -> Option<usize> {
+        *self.exports.get(usize::from(number.0))?
     }
 
     /// Whether what is protected at least so may be sent here.
@@ -83,6 +97,7 @@ pub(crate) struct Parent<'a> {
 enum Dir<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
+    Kept(Arc<OwnedFd>),
 }
 
 impl Parent<'_> {
@@ -90,6 +105,7 @@ impl Parent<'_> {
         match &self.dir {
             Dir::Root(fd) => *fd,
             Dir::Below(fd) => fd.as_fd(),
+            Dir::Kept(fd) => fd.as_fd(),
         }
     }
 }
@@ -101,6 +117,8 @@ pub(crate) struct Checked<'a> {
     rel: &'a [u8],
     /// How it is protected at least.
     pub(crate) protect: Protect,
+    /// Who keeps its directory, if anybody does.
+    pub(crate) keeper: Option<Keeper<'a>>,
 }
 
 /// Checks what a client sent.
@@ -109,7 +127,7 @@ pub(crate) fn check<'a>(export: Option<&'a Export>, path: &Path<'a>) -> Outcome<
         if e == libc::EXDEV { Failure::ESCAPES } else { Failure::from(Errno::from_raw_os_error(e)) }
     })?;
     let export = export.ok_or(Failure::new(Errno::NOENT, "this node has no export that was named so"))?;
-    Ok(Checked { root: export.root.as_fd(), rel: path.rel, protect: export.protect })
+    Ok(Checked { root: export.root.as_fd(), rel: path.rel, protect: export.protect, keeper: None })
 }
 
 /// Whether `name` is one component that stands for an entry of its directory.
@@ -117,11 +135,17 @@ fn simple(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/')
 }
 
-fn openat2(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+fn openat2(
+    root: BorrowedFd<'_>,
+    rel: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
     let rel = if rel.is_empty() { b"." } else { rel };
     // The kernel gives up on a `..` that races with a rename somewhere; it says EAGAIN.
     for _ in 0..32 {
-        match rustix::fs::openat2(root, rel, flags | OFlags::CLOEXEC, mode, BENEATH) {
+        match rustix::fs::openat2(root, rel, flags | OFlags::CLOEXEC, mode, resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }
@@ -130,9 +154,29 @@ fn openat2(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags, mode: Mode) -> Resul
 }
 
 impl<'a> Checked<'a> {
+    /// The directory in which the last name is, if it may be kept and is reached without links, and that name.
+    /// Fails as every use of the path would.
+    fn kept(&self) -> Outcome<Option<(Arc<OwnedFd>, &'a [u8])>> {
+        let Some((keeper, (dir, name))) = self.keeper.zip(kept::split(self.rel)) else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match keeper.directory(dir, || openat2(self.root, dir, flags, Mode::empty(), PLAIN)) {
+            Ok(dir) => Ok(Some((dir, name))),
+            // Links and other file systems take the long way.
+            Err(Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Opens the file itself.
     pub(crate) fn open(&self, flags: OFlags, mode: Mode) -> Outcome<OwnedFd> {
-        openat2(self.root, self.rel, flags, mode)
+        if let Some((dir, name)) = self.kept()? {
+            match openat2(dir.as_fd(), name, flags, mode, BENEATH | ResolveFlags::NO_SYMLINKS) {
+                // A link to be followed, perhaps out of the directory.
+                Err(Errno::LOOP) => {}
+                other => return Ok(other?),
+            }
+        }
+        openat2(self.root, self.rel, flags, mode, BENEATH)
             .map_err(|e| if e == Errno::XDEV { Failure::ESCAPES } else { e.into() })
     }
 
@@ -152,6 +196,9 @@ impl<'a> Checked<'a> {
         let Some(slash) = self.rel[..end].iter().rposition(|&b| b == b'/') else {
             return Ok(Parent { dir: Dir::Root(self.root), name: self.rel });
         };
+        if let Some((dir, name)) = self.kept()? {
+            return Ok(Parent { dir: Dir::Kept(dir), name });
+        }
         let parent = Checked { rel: &self.rel[..slash], ..*self };
         let dir = parent.open(OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         Ok(Parent { dir: Dir::Below(dir), name: &self.rel[slash + 1..] })
@@ -165,10 +212,15 @@ impl<'a> Checked<'a> {
 
     /// The file's attributes.
     pub(crate) fn stat(&self, follow: bool) -> Outcome<Attr> {
-        if simple(self.rel) {
+        let kept = if simple(self.rel) { None } else { self.kept()? };
+        let place = match &kept {
+            Some((dir, name)) => Some((dir.as_fd(), *name)),
+            None => simple(self.rel).then_some((self.root, self.rel)),
+        };
+        if let Some((dir, name)) = place {
             // One system call: a plain name cannot leave the directory, and what turns out to be a
             // link to be followed takes the long way.
-            let attr = attr_at(self.root, self.rel, AtFlags::SYMLINK_NOFOLLOW)?;
+            let attr = attr_at(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if !(follow && is_link(&attr)) {
                 return Ok(attr);
             }
@@ -185,6 +237,13 @@ pub(crate) fn is_link(attr: &Attr) -> bool {
 /// The attributes of an open file.
 pub(crate) fn attr_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
     attr_at(fd, b"", AtFlags::EMPTY_PATH)
+}
+
+/// What nothing changes while a file is open: its device, number and kind, and what [`identity`] needs. Other attributes
+/// may be old: no server is asked where that can be told without.
+pub(crate) fn nature_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
+    let attr = attr_at(fd, b"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)?;
+    if FileSystem::of(fd, attr.dev).births == Some(false) { Ok(attr) } else { attr_of(fd) }
 }
 
 /// Whether an open file is known to have lost its last name. Asks no server: it must not take long.
@@ -223,7 +282,7 @@ fn attr(s: &Statx) -> Attr {
 /// What tells a file from any other that had or will have its inode number, on whatever node.
 pub(crate) fn identity(fd: BorrowedFd<'_>, attr: &Attr) -> u64 {
     let hasher = foldhash::quality::FixedState::default();
-    let handle = if lasting_handles(fd, attr.dev) { FileHandle::of(fd) } else { None };
+    let handle = if FileSystem::of(fd, attr.dev).lasting { FileHandle::of(fd) } else { None };
     match handle {
         Some(handle) => hasher.hash_one(handle),
         None => hasher.hash_one((attr.ino, attr.btime)),
@@ -231,22 +290,33 @@ pub(crate) fn identity(fd: BorrowedFd<'_>, attr: &Attr) -> u64 {
     .max(1)
 }
 
-/// Whether the file system's handles are the same on every mount of it. Those of FUSE are numbers that
-/// one mount gives as it goes.
-fn lasting_handles(fd: BorrowedFd<'_>, dev: u64) -> bool {
-    const FUSE: i64 = 0x6573_5546;
-    static KNOWN: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, lasting)) = known.iter().find(|(d, _)| *d == dev) {
-        return *lasting;
+/// What is known of a file system.
+#[derive(Clone, Copy)]
+struct FileSystem {
+    /// Its handles are the same on every mount of it. Those of FUSE are numbers that one mount gives as it goes.
+    lasting: bool,
+    /// Without such handles: whether it tells when a file was made.
+    births: Option<bool>,
+}
+
+impl FileSystem {
+    /// The one that `fd` is on.
+    fn of(fd: BorrowedFd<'_>, dev: u64) -> FileSystem {
+        static KNOWN: Mutex<Vec<(u64, FileSystem)>> = Mutex::new(Vec::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, it)) = known.iter().find(|(d, _)| *d == dev) {
+            return *it;
+        }
+        let lasting = rustix::fs::fstatfs(fd).is_ok_and(|s| s.f_type != FUSE);
+        let births = if lasting { None } else { attr_of(fd).ok().map(|attr| attr.btime.is_some()) };
+        let it = FileSystem { lasting, births };
+        // Devices come and go with mounts; the last few are enough.
+        if known.len() == 64 {
+            known.remove(0);
+        }
+        known.push((dev, it));
+        it
     }
-    let lasting = rustix::fs::fstatfs(fd).is_ok_and(|s| s.f_type != FUSE);
-    // Devices come and go with mounts; the last few are enough.
-    if known.len() == 64 {
-        known.remove(0);
-    }
-    known.push((dev, lasting));
-    lasting
 }
 
 /// A name under which the kernel finds what a descriptor stands for, for calls that take no

@@ -20,6 +20,7 @@ use forebay_wire::session::writes::{Turn, Writes};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     counted: Arc<Client>,
     /// May change the node's parameters.
     pub(crate) admin: bool,
+    /// See [`Session::is_here`].
+    here: AtomicBool,
     state: Mutex<State>,
     answered: Condvar,
 }
@@ -75,6 +78,7 @@ impl Session {
             client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
             counted: Arc::clone(&who.client),
             admin: who.admin,
+            here: AtomicBool::new(false),
             state: Mutex::new(State {
                 lease: Lease::new(who.lease, now, Nanos(who.stamp)),
                 files: Share::default(),
@@ -89,6 +93,16 @@ impl Session {
             }),
             answered: Condvar::new(),
         }
+    }
+
+    /// Whether its job has this I/O node only, on the client's own host, and no contract by which nothing is kept: the
+    /// client looks at this node's board then, and says so with each open.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.load(Relaxed)
+    }
+
+    pub(crate) fn set_here(&self, here: bool) {
+        self.here.store(here, Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

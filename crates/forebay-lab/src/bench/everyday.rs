@@ -26,13 +26,16 @@ pub struct Everyday {
     pub dir: PathBuf,
     /// How the I/O node is reached.
     pub transport: Transport,
+    /// Only the tasks of these names; all if empty.
+    pub only: Vec<String>,
     /// A tenth of the work: to see that it runs.
     pub quick: bool,
 }
 
 impl Default for Everyday {
     fn default() -> Everyday {
-        Everyday { repeat: 7, dir: "/dev/shm".into(), transport: Transport::Unix, quick: false }
+        let (dir, transport) = ("/dev/shm".into(), Transport::Unix);
+        Everyday { repeat: 7, dir, transport, only: Vec::new(), quick: false }
     }
 }
 
@@ -126,10 +129,11 @@ struct EverydaySetup {
 
 impl Experiment for Everyday {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
+        let asked = self.tasks()?;
         let ground = EverydaySetup::new(self)?;
         let mut outcome = Outcome::default();
         let (tasks, missing): (Vec<&Task>, Vec<&Task>) =
-            TASKS.iter().partition(|t| t.needs.iter().all(|tool| installed(tool)));
+            asked.into_iter().partition(|t| t.needs.iter().all(|tool| installed(tool)));
         for task in missing {
             outcome.line(format!(
                 "{}: not measured, since one of {} is missing",
@@ -158,6 +162,22 @@ impl Experiment for Everyday {
             tasks.iter().zip(seen).map(|(task, [direct, forebay])| row(task, direct, forebay)).collect();
         tell(&mut outcome, &rows, repeat)?;
         Ok(outcome)
+    }
+}
+
+impl Everyday {
+    /// What is to be done, in order: what is looked through is unpacked first.
+    fn tasks(&self) -> Result<Vec<&'static Task>> {
+        let known = |name: &str| TASKS.iter().any(|t| t.what == name);
+        if let Some(other) = self.only.iter().find(|name| !known(name)) {
+            let names = TASKS.map(|t| t.what).join(", ");
+            bail!("there is no task `{other}`: there are {names}");
+        }
+        let asked = |what: &str| self.only.iter().any(|name| name == what);
+        let wanted = |t: &&Task| {
+            self.only.is_empty() || asked(t.what) || t.what == "unpack" && asked("grep -r")
+        };
+        Ok(TASKS.iter().filter(wanted).collect())
     }
 }
 
@@ -314,6 +334,19 @@ fn make_sources(at: &Path, files: usize, units: usize, modules: usize) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn single_tasks() {
+        let of = |names: &[&str]| {
+            let only = names.iter().map(|n| (*n).to_owned()).collect();
+            let tasks = Everyday { only, ..Everyday::default() }.tasks();
+            tasks.map(|all| all.iter().map(|t| t.what).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]).unwrap().len(), TASKS.len());
+        assert_eq!(of(&["SQLite", "clone"]).unwrap(), ["clone", "SQLite"]);
+        assert_eq!(of(&["grep -r"]).unwrap(), ["unpack", "grep -r"]);
+        assert!(of(&["grep"]).unwrap_err().to_string().contains("grep -r"));
+    }
 
     #[test]
     fn factors_and_their_mean() {

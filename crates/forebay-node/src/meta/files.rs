@@ -31,13 +31,17 @@ impl<'a> Call<'a> {
         identity: u64,
         out: &mut Vec<u8>,
     ) -> Outcome<()> {
+        self.session.set_here(flags.has(OpenFlags::SEEN));
         let checked = self.path(path)?;
         let (raw, mode) = linux_flags(flags, mode);
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
             self.may_change()?;
         }
         let fd = super::making(mode, |mode| checked.open(raw, mode))?;
-        let attr = path::attr_of(fd.as_fd())?;
+        // Before a file is said to stay as it is, only what it is; but one that is to be made may be there and empty.
+        let may_be_there = flags.has(OpenFlags::CREATE) && !flags.has(OpenFlags::EXCL);
+        let twice = flags.has(OpenFlags::SEEN) && (!may_be_there || flags.has(OpenFlags::TRUNC));
+        let attr = if twice { path::nature_of(fd.as_fd())? } else { path::attr_of(fd.as_fd())? };
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
@@ -72,6 +76,7 @@ impl<'a> Call<'a> {
                 // Nobody else knows the handle: there is nothing to be done, and nothing went wrong.
                 let _ = self.node.settle_later(self.session, handle, true);
             }
+            let attr = if asks { path::attr_of(file.fd())? } else { attr };
             Answer::Opened { handle, attr, identity, seen: None }.append_to(out);
             return Ok(());
         };

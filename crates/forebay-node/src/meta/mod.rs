@@ -10,6 +10,7 @@ pub(crate) use attrs::{changes_nothing, set_attribute};
 
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::job::Job;
 use crate::ledger::Verdict;
 use crate::link::Link;
 use crate::node::Node;
@@ -22,6 +23,7 @@ use forebay_wire::session::board::Scope;
 use forebay_wire::session::ledger::Begun;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -38,6 +40,8 @@ pub(crate) struct Call<'a> {
     identity: Cell<u64>,
     /// What it is changing.
     changing: Scope,
+    /// Every path is resolved from its export's root.
+    afresh: Cell<bool>,
 }
 
 impl<'a> Call<'a> {
@@ -48,14 +52,24 @@ impl<'a> Call<'a> {
         header: &'a Header,
         changing: Scope,
     ) -> Call<'a> {
-        let (begun, identity) = (Cell::new(None), Cell::new(0));
-        Call { node, via, session, header, once: false, begun, identity, changing }
+        let (begun, identity, afresh) = (Cell::new(None), Cell::new(0), Cell::new(false));
+        Call { node, via, session, header, once: false, begun, identity, changing, afresh }
     }
 
     /// Carries the operation out and appends the encoded answer to `out`.
     pub(crate) fn run(mut self, meta: &Meta<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         self.once = meta.needs_reply_cache();
-        let done = self.carry_out(meta, out);
+        let from = out.len();
+        let mut done = self.carry_out(meta, out);
+        if self.session.is_here() && done.is_err_and(|failure| failure.errno == Errno::STALE) {
+            // A directory that was kept may be gone.
+            self.afresh.set(true);
+            out.truncate(from);
+            done = self.carry_out(meta, out);
+        }
+        if self.may_displace(meta) {
+            self.node.directories.changed();
+        }
         if let Some(begun) = self.begun.take() {
             let errno = done.as_ref().map_or_else(|f| f.errno.raw_os_error().unsigned_abs(), |()| 0);
             self.node.ledgers.done(begun, errno, [self.identity.get(), 0, 0, 0]);
@@ -119,6 +133,21 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
+    /// Whether a directory may be elsewhere, or closed to somebody, after this.
+    fn may_displace(&self, meta: &Meta<'_>) -> bool {
+        match meta {
+            Meta::Rename { .. } | Meta::Rmdir { .. } => true,
+            Meta::Chmod { target, .. }
+            | Meta::Chown { target, .. }
+            | Meta::Setxattr { target, .. }
+            | Meta::Removexattr { target, .. } => match target {
+                Target::Handle(handle) => self.session.find(*handle).map_or(true, |file| file.directory),
+                Target::Path(_) | Target::Link(_) => true,
+            },
+            _ => false,
+        }
+    }
+
     /// What is there now, if a look at it was asked for and it can be told; else the answer as it is.
     fn looked<'m>(&self, meta: &Meta<'_>, answer: Answer<'m>) -> Answer<'m> {
         let subject = meta.subject().filter(|_| self.header.has(flag::LOOK));
@@ -129,8 +158,13 @@ impl<'a> Call<'a> {
     where
         'a: 'p,
     {
-        let reach = self.via.reach.get();
-        path::check(reach.and_then(|r| r.export(&self.node.exports, path.export)), path)
+        let at = self.via.reach.get().and_then(|reach| reach.export(path.export));
+        let mut checked = path::check(at.and_then(|at| self.node.exports.get(at)), path)?;
+        if self.session.is_here() && !self.afresh.get() {
+            let job: &'a Job = &self.session.job;
+            checked.keeper = at.and_then(|at| self.node.directories.keeper(at, job.whom()));
+        }
+        Ok(checked)
     }
 
     pub(crate) fn file(&self, handle: u64) -> Outcome<Arc<OpenFile>> {
@@ -143,7 +177,9 @@ impl<'a> Call<'a> {
         if !self.once {
             return self.session.may_change(self.via, sys::now());
         }
-        let begun = self.node.ledgers.begin(self.session.id, self.header.id.get()).ok_or(Failure::BUSY)?;
+        // Unless it was entered for a try that found a directory gone.
+        let begin = || self.node.ledgers.begin(self.session.id, self.header.id.get());
+        let begun = self.begun.take().or_else(begin).ok_or(Failure::BUSY)?;
         match self.session.may_change(self.via, sys::now()) {
             Ok(()) => {
                 self.begun.set(Some(begun));

@@ -108,6 +108,9 @@ struct EverydayArgs {
     /// How the I/O node is reached.
     #[arg(long, value_enum, default_value_t = super::run::Over::Unix)]
     transport: super::run::Over,
+    /// Only these tasks, by the names that the table has (`grep -r` unpacks first).
+    #[arg(long, value_name = "TASK,…", value_delimiter = ',')]
+    only: Vec<String>,
     /// A tenth of the work: to see that it runs.
     #[arg(long)]
     quick: bool,
@@ -174,8 +177,8 @@ impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Path(args) => args.run()?,
-            What::Everyday(EverydayArgs { repeat, dir, transport, quick, out }) => {
-                let everyday = Everyday { repeat, dir, transport: transport.into(), quick };
+            What::Everyday(EverydayArgs { repeat, dir, transport, only, quick, out }) => {
+                let everyday = Everyday { repeat, dir, transport: transport.into(), only, quick };
                 return carry_out(&everyday, out.as_deref());
             }
             What::Crowd(PlainArgs { dir, quick }) => return carry_out(&Crowd { dir, quick }, None),
