@@ -40,7 +40,8 @@ impl Directories {
     /// question ([`Export::asks_for_each_part`]).
     pub(crate) fn new(exports: &[Export], told: Option<Duration>) -> Directories {
         let time = told.unwrap_or(TIME);
-        let of = exports.iter().map(|e| !time.is_zero() && (told.is_some() || e.asks_for_each_part())).collect();
+        let of =
+            exports.iter().map(|e| !time.is_zero() && (told.is_some() || e.asks_for_each_part())).collect();
         Directories { kept: Mutex::new(Kept::new(MOST, time.into())), of }
     }
 

@@ -77,8 +77,7 @@ fn whatever_is_done_through_the_node_is_seen_at_once() {
             c.done(&Meta::Mkdir { path: path(&format!("{top}{rel}")), mode: 0o755 }).unwrap();
         }
         for step in 0..60 {
-            let (x, y) =
-                (format!("{top}/{}", any_path(&mut dice)), format!("{top}/{}", any_path(&mut dice)));
+            let (x, y) = (format!("{top}/{}", any_path(&mut dice)), format!("{top}/{}", any_path(&mut dice)));
             // By those for whom directories are kept, and others.
             let who = if dice.roll(3) == 0 { &mut other } else { &mut c };
             let done = match dice.roll(8) {
@@ -97,7 +96,8 @@ fn whatever_is_done_through_the_node_is_seen_at_once() {
             };
             for _ in 0..6 {
                 let rel = format!("{top}/{}", any_path(&mut dice));
-                let (want, context) = (real(&node, &rel), format!("seed {seed} step {step}: {rel} ({done:?})"));
+                let (want, context) =
+                    (real(&node, &rel), format!("seed {seed} step {step}: {rel} ({done:?})"));
                 // What leads out of the export, the node does not follow.
                 let ask = if dice.roll(2) == 0 { stat } else { open };
                 match ask(&mut c, &rel) {

@@ -174,9 +174,8 @@ impl Everyday {
             bail!("there is no task `{other}`: there are {names}");
         }
         let asked = |what: &str| self.only.iter().any(|name| name == what);
-        let wanted = |t: &&Task| {
-            self.only.is_empty() || asked(t.what) || t.what == "unpack" && asked("grep -r")
-        };
+        let wanted =
+            |t: &&Task| self.only.is_empty() || asked(t.what) || t.what == "unpack" && asked("grep -r");
         Ok(TASKS.iter().filter(wanted).collect())
     }
 }
