@@ -38,6 +38,7 @@ impl<'a> Call<'a> {
             self.may_change()?;
         }
         let fd = super::making(mode, |mode| checked.open(raw, mode))?;
+        self.kept.set(false);
         // Before a file is said to stay as it is, only what it is; but one that is to be made may be there and empty.
         let may_be_there = flags.has(OpenFlags::CREATE) && !flags.has(OpenFlags::EXCL);
         let twice = flags.has(OpenFlags::SEEN) && (!may_be_there || flags.has(OpenFlags::TRUNC));
@@ -68,6 +69,8 @@ impl<'a> Call<'a> {
         let file = Arc::new(OpenFile::new(fd, &attr, identity, flags, protect));
         let entered = Arc::clone(&file);
         let handle = self.session.enter(entered, limits.max_handles_per_session, limits.max_handles)?;
+        // Nobody hears of the handle if that fails.
+        let look = || path::attr_of(file.fd()).inspect_err(|_| drop(self.close(handle)));
         let asks = asked.has(OpenFlags::SEEN);
         let later = asks && self.node.may_come_later(self.session, handle, &file, attr.size == 0);
         let still = asks.then(|| self.node.areas.still(&file, self.changing, later)).flatten();
@@ -76,12 +79,12 @@ impl<'a> Call<'a> {
                 // Nobody else knows the handle: there is nothing to be done, and nothing went wrong.
                 let _ = self.node.settle_later(self.session, handle, true);
             }
-            let attr = if asks { path::attr_of(file.fd())? } else { attr };
+            let attr = if asks { look()? } else { attr };
             Answer::Opened { handle, attr, identity, seen: None }.append_to(out);
             return Ok(());
         };
         // What was seen before may have changed.
-        let attr = path::attr_of(file.fd())?;
+        let attr = look()?;
         let contents = self.contents(&file, &attr);
         let seen = Some(FileSnapshot { still, contents: contents.as_deref(), later });
         Answer::Opened { handle, attr, identity, seen }.append_to(out);

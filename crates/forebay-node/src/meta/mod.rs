@@ -42,6 +42,8 @@ pub(crate) struct Call<'a> {
     changing: Scope,
     /// Every path is resolved from its export's root.
     afresh: Cell<bool>,
+    /// A name is being looked for in a directory that may have been kept.
+    kept: Cell<bool>,
 }
 
 impl<'a> Call<'a> {
@@ -52,8 +54,9 @@ impl<'a> Call<'a> {
         header: &'a Header,
         changing: Scope,
     ) -> Call<'a> {
-        let (begun, identity, afresh) = (Cell::new(None), Cell::new(0), Cell::new(false));
-        Call { node, via, session, header, once: false, begun, identity, changing, afresh }
+        let (begun, identity) = (Cell::new(None), Cell::new(0));
+        let (afresh, kept) = (Cell::new(false), Cell::new(false));
+        Call { node, via, session, header, once: false, begun, identity, changing, afresh, kept }
     }
 
     /// Carries the operation out and appends the encoded answer to `out`.
@@ -61,8 +64,8 @@ impl<'a> Call<'a> {
         self.once = meta.needs_reply_cache();
         let from = out.len();
         let mut done = self.carry_out(meta, out);
-        if self.session.is_here() && done.is_err_and(|failure| failure.errno == Errno::STALE) {
-            // A directory that was kept may be gone.
+        if self.kept.get() && done.is_err_and(|failure| failure.errno == Errno::STALE) {
+            // The directory may be gone: nothing was done in it.
             self.afresh.set(true);
             out.truncate(from);
             done = self.carry_out(meta, out);
@@ -163,6 +166,7 @@ impl<'a> Call<'a> {
         if self.session.is_here() && !self.afresh.get() {
             let job: &'a Job = &self.session.job;
             checked.keeper = at.and_then(|at| self.node.directories.keeper(at, job.whom()));
+            self.kept.set(checked.keeper.is_some());
         }
         Ok(checked)
     }
