@@ -11,8 +11,8 @@ use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_embed::RunDir;
 use forebay_plot::{Axis, Gantt, Hold};
-use forebay_policy::{CurveTable, Facts, Point, PolicyKind};
-use forebay_types::{Bandwidth, Spatiality};
+use forebay_policy::{CurveTable, Point, PolicyKind};
+use forebay_types::Bandwidth;
 use kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use queue::{JobResult, Played};
 use std::path::Path;
@@ -127,15 +127,7 @@ fn calibrate(work: &Path, settings: &str, scale: u64, progress: &dyn Progress) -
             points.push(Point { io_nodes: count, bandwidth: Bandwidth(mbs), spread: None });
             progress.advance(1);
         }
-        let facts = Facts {
-            compute_nodes: kind.compute_nodes,
-            processes: kind.processes,
-            shared: kind.shared,
-            spatiality: Spatiality::Contiguous,
-            request_kb: kind.request_kb,
-            operation: kind.operation,
-        };
-        curves.add(kind.name.into(), facts, points)?;
+        curves.add(kind.pattern(), kind.facts(), points)?;
     }
     Ok(curves)
 }

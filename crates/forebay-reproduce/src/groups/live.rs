@@ -155,7 +155,7 @@ pub(super) fn arbiter(setup: &Setup<'_>) -> Result<Figures> {
     let (_, curves) = curves.context("the experiment wrote no curves")?;
     let mut played: BTreeMap<String, Vec<QueuedJob>> = BTreeMap::new();
     for row in table(&files, "arbiter.csv")? {
-        played.entry(row["policy"].clone()).or_default().push(QueuedJob {
+        played.entry(row["policy"].to_lowercase()).or_default().push(QueuedJob {
             kind: row["kind"].clone(),
             bytes: number(&row, "bytes")?,
             mbs: number(&row, "mb_per_s")?,

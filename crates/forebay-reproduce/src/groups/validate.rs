@@ -3,7 +3,7 @@
 use super::screen::Screened;
 use super::{Figures, Measured, put};
 use anyhow::{Context, Result};
-use forebay_policy::{CurveTable, PolicyKind, Settings};
+use forebay_policy::{CurveTable, PolicyKind, Settings, scenario_name};
 use forebay_sim::failslow::{Failslow, Seen};
 use forebay_sim::models;
 use forebay_sim::queue::{Application, QueueFile, Submission, simulate};
@@ -93,7 +93,7 @@ pub(super) fn arbiter(
     for (policy, jobs) in played {
         let mut applications = BTreeMap::new();
         for job in jobs {
-            let known = curves.scenarios.iter().find(|s| s.name == job.kind);
+            let known = curves.scenarios.iter().find(|s| s.name == scenario_name(&job.kind, &s.facts));
             let known = known.with_context(|| format!("no curve of {}", job.kind))?;
             applications.insert(
                 job.kind.clone(),
