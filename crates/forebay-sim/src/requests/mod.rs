@@ -69,7 +69,7 @@ impl Machine {
             share: None,
             same_site: false,
             interval: Nanos::from_secs(1),
-            piece: 1 << 20,
+            piece: 4 << 20,
             window: 4,
             slow: Vec::new(),
             stops: None,
