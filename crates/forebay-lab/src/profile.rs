@@ -1,5 +1,7 @@
 //! Storage profiles: how many requests a storage system takes at once, and what large ones cost.
 
+mod model;
+
 use crate::Progress;
 use crate::experiment::Experiment;
 use crate::outcome::{Outcome, Table};
@@ -48,6 +50,8 @@ pub struct Profile {
     pub dir: PathBuf,
     /// A few seconds instead of most of a minute: rough figures.
     pub quick: bool,
+    /// Also fit a storage model, and hold it against scenarios that it was not fitted to.
+    pub model: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +127,7 @@ impl Experiment for Profile {
             curves.throughput[o] = measured(&OUTSTANDING, |k| {
                 progress.doing(&format!("4 KiB {name}, {k} outstanding"));
                 progress.advance(1);
-                target.rate(op, k, span / 3)
+                target.rate(op, k, SMALL, span / 3)
             })?;
             curves.latency[o] = measured(&SIZES, |len| {
                 progress.doing(&format!("{name} of {}", bytes(len as f64)));
@@ -148,6 +152,9 @@ impl Experiment for Profile {
         found.file("profile.csv", curves.csv());
         found.file("throughput.svg", throughput);
         found.file("latency.svg", latency);
+        if self.model {
+            model::model(&mut found, &target, &curves, dir.path(), progress)?;
+        }
         Ok(found)
     }
 }
@@ -302,16 +309,16 @@ impl Target {
         Ok(Target { file, size, direct })
     }
 
-    /// Small requests a second with `outstanding` at a time, at random places.
-    fn rate(&self, op: Op, outstanding: usize, span: Duration) -> Result<f64> {
+    /// Requests of `len` bytes a second with `outstanding` at a time, at random places.
+    fn rate(&self, op: Op, outstanding: usize, len: usize, span: Duration) -> Result<f64> {
         let stop = AtomicBool::new(false);
         let all_here = Barrier::new(outstanding + 1);
         let worker = |seed: usize| {
-            let (mut buffer, mut places) = (Buffer::new(SMALL), Places::new(seed as u64));
+            let (mut buffer, mut places) = (Buffer::new(len), Places::new(seed as u64));
             let mut count = 0;
             all_here.wait();
             while !stop.load(Ordering::Relaxed) {
-                self.once(op, buffer.bytes(), places.next(self.size, SMALL))?;
+                self.once(op, buffer.bytes(), places.next(self.size, len))?;
                 count += 1;
             }
             Ok(count)
@@ -330,13 +337,27 @@ impl Target {
         Ok(total as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// The median time of a lone request, in seconds.
+    /// The median time of a lone request at random places, in seconds.
     fn latency(&self, op: Op, len: usize, span: Duration) -> Result<f64> {
-        let (mut buffer, mut places) = (Buffer::new(len), Places::new(len as u64));
+        let mut places = Places::new(len as u64);
+        self.lone(op, len, span, || places.next(self.size, len))
+    }
+
+    /// The same of requests that begin `stride` bytes apart.
+    fn stepping(&self, op: Op, len: usize, stride: u64, span: Duration) -> Result<f64> {
+        let mut at = 0;
+        self.lone(op, len, span, || {
+            at = (at + stride) % (self.size - len as u64);
+            at - at % len as u64
+        })
+    }
+
+    fn lone(&self, op: Op, len: usize, span: Duration, mut place: impl FnMut() -> u64) -> Result<f64> {
+        let mut buffer = Buffer::new(len);
         let (began, mut times) = (Instant::now(), Vec::new());
         while times.is_empty() || began.elapsed() < span {
             let sent = Instant::now();
-            self.once(op, buffer.bytes(), places.next(self.size, len))?;
+            self.once(op, buffer.bytes(), place())?;
             times.push(sent.elapsed().as_secs_f64());
         }
         Ok(median(&times))

@@ -1,6 +1,6 @@
 //! Which claims are tried, and the report about all that were.
 
-use crate::{Index, PublishedClaim, Session, Setup, Tried, html};
+use crate::{ClaimVerdict, Index, PublishedClaim, Session, Setup, Tried, html, judge};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,6 +49,37 @@ pub fn try_all(
         session.make(group, setup)?;
     }
     Ok(entries.iter().filter_map(|e| session.verdict(e)).collect())
+}
+
+/// The figures of the last published run (`docs/results` says when and where it was).
+const PUBLISHED_RUN: &str = include_str!("../../../data/reproduced.json");
+
+/// The verdicts of the last published run. Its figures are judged by today's index: what was said then of a tolerance
+/// that has changed since counts for nothing.
+pub fn published(index: &Index) -> Result<Vec<Tried>> {
+    let run: Vec<Tried> = serde_json::from_str(PUBLISHED_RUN).context("data/reproduced.json")?;
+    let again = |t: Tried| {
+        let entry = index.find(&t.id)?;
+        let verdict = match (&entry.not_possible, &t.measured) {
+            (Some(why), _) => ClaimVerdict::NotPossible(why.clone()),
+            (None, Some(measured)) => judge(entry, measured),
+            // It was tried and failed: nothing is known.
+            (None, None) => return None,
+        };
+        Some(Tried { verdict, ..t })
+    };
+    Ok(run.into_iter().filter_map(again).collect())
+}
+
+/// The last verdict on each claim: those whose figures are kept in a directory, then those of the published run.
+pub fn last(index: &Index, out: &Path, full: bool) -> Result<Vec<Tried>> {
+    let mut all = kept(index, out, full)?;
+    // What cannot be tested is known without a run.
+    all.retain(|t| t.measured.is_some() || index.find(&t.id).is_some_and(|e| e.not_possible.is_some()));
+    let earlier = published(index)?.into_iter().filter(|p| all.iter().all(|t| t.id != p.id));
+    let earlier: Vec<Tried> = earlier.collect();
+    all.extend(earlier);
+    Ok(all)
 }
 
 /// The verdicts on all claims whose figures are kept in a directory.

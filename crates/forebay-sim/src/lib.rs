@@ -6,6 +6,7 @@
 //! | [`requests`] | every request: processes, links, I/O nodes, data servers |
 //! | [`fluid`] | months of jobs on a large machine, at rates instead of requests |
 //! | [`scenarios`] | the sources' experiments on [`requests`] |
+//! | [`failslow`] | an I/O node that is stopped again and again, and whoever screens it out |
 //! | [`models`], [`fit`] | storage models by name, and how they are fitted to published results |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
@@ -13,6 +14,7 @@
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
 pub mod charts;
+pub mod failslow;
 pub mod fit;
 pub mod fluid;
 mod history;

@@ -2,6 +2,7 @@
 
 use forebay_explore::darshan;
 use forebay_testkit::{RunDir, program, skipped};
+use std::path::Path;
 use std::process::Command;
 
 /// Writes 40 times 4 KiB (synced) and once 3 MB (its data synced), reads the first file back in pieces of 16 KiB, appends.
@@ -46,6 +47,21 @@ fn the_log_agrees_with_the_report() {
     assert_eq!((small.bytes_written, small.consec_writes, small.seq_writes), (163_840, 39, 39));
     assert_eq!((small.size_write[2], small.access[0]), (40, (4096, 40)));
     assert_eq!((small.reads, small.bytes_read), (11, 163_840), "and the end of the file");
+    let predict = |curves: &str| {
+        let curves = Path::new(env!("CARGO_MANIFEST_DIR")).join(curves);
+        let mut explore = Command::new(program());
+        explore.args(["explore", "from-darshan"]).arg(&log).arg("--predict").arg(curves);
+        explore.output().expect("forebay runs")
+    };
+    let out = predict("../../data/marenostrum4_corrected.csv");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && said.contains("8 I/O nodes") && said.contains("write"), "{out:?}");
+    assert!(said.contains("is off by"), "{said}");
+    let none = predict("Cargo.toml");
+    assert!(
+        !none.status.success() && String::from_utf8_lossy(&none.stderr).contains("the curves"),
+        "{none:?}"
+    );
 
     let python = std::env::var("FOREBAY_PYTHON").unwrap_or_else(|_| "python3".into());
     let importable = Command::new(&python).args(["-c", "import darshan"]).output();

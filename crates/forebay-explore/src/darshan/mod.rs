@@ -3,6 +3,7 @@
 
 mod derive;
 mod log;
+mod predict;
 
 pub use derive::{derive, to_toml};
 pub use log::{DarshanError, Log, PosixRecord, read};
@@ -21,12 +22,26 @@ pub enum NoScenario {
     /// Nothing can be derived from it.
     #[error("{0}")]
     Derive(String),
+    /// The curves cannot be read.
+    #[error("the curves: {0}")]
+    Curves(#[from] forebay_policy::TableError),
+}
+
+fn log_of(path: &Path) -> Result<(Log, String), NoScenario> {
+    let name = path.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
+    Ok((read(&forebay_types::input::read(path)?)?, name))
+}
+
+/// What a log's application would get of each number of I/O nodes, by the curves in a file, for people.
+pub fn predict(path: &Path, curves: &Path) -> Result<String, NoScenario> {
+    let (log, name) = log_of(path)?;
+    let curves = forebay_policy::CurveTable::from_csv(&forebay_types::input::read(curves)?[..])?;
+    predict::predict(&log, &name, &curves)
 }
 
 /// The scenario of a log, as TOML with a comment that says where it comes from.
 pub fn scenario_of(path: &Path) -> Result<String, NoScenario> {
-    let log = read(&forebay_types::input::read(path)?)?;
-    let name = path.file_stem().map_or_else(|| "darshan".into(), |s| s.to_string_lossy().into_owned());
+    let (log, name) = log_of(path)?;
     let scenario = derive(&log, &name).map_err(NoScenario::Derive)?;
     let (read, written) = log.posix.iter().fold((0, 0), |(r, w), p| (r + p.bytes_read, w + p.bytes_written));
     let comment = format!(

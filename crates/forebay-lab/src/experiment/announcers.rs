@@ -76,7 +76,7 @@ impl Announcers {
     ) -> Result<()> {
         let arms = Arms::twins_windows();
         let dir = RunDir::in_memory()?;
-        let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 1000);
+        let settings = storage::shared(storage::RECORDED, &arms.all()[arms.default_arm()], 1000)?;
         let (quiet_dir, loud_dir) = (dir.path().join("quiet"), dir.path().join("loud"));
         std::fs::create_dir(&quiet_dir)?;
         std::fs::create_dir(&loud_dir)?;

@@ -3,7 +3,7 @@
 mod kinds;
 mod queue;
 
-use super::Experiment;
+use super::{Experiment, storage};
 use crate::fleet::Fleet;
 use crate::machine::load;
 use crate::outcome::{Outcome, Table, csv};
@@ -11,28 +11,16 @@ use crate::{Progress, Size};
 use anyhow::Result;
 use forebay_embed::RunDir;
 use forebay_plot::{Axis, Gantt, Hold};
-use forebay_policy::{CurveTable, Facts, Point, PolicyKind};
-use forebay_types::{Bandwidth, Spatiality};
+use forebay_policy::{CurveTable, Point, PolicyKind};
+use forebay_types::Bandwidth;
 use kinds::{KINDS, Kind, MACHINE, NODES, QUEUE};
 use queue::{JobResult, Played};
 use std::path::Path;
 
 /// The I/O nodes carry out one request at a time on servers that answer after 20 ms: an I/O node moves
-/// 35 to 45 MB/s in requests of 1 MiB whatever the machine, and the servers never limit anyone.
-const SETTINGS: &str = "\
-dispatchers = 1
-interval-ms = 500
-emulated-storage-socket = \"{dir}/servers\"
-[emulated-storage]
-servers = 4
-stripe = \"64KiB\"
-[emulated-storage.server]
-bandwidth = \"400MB\"
-per-request = \"20us\"
-latency = \"20ms\"
-seek = \"0us\"
-penalty = 0.0
-";
+/// 35 to 50 MB/s in requests of 1 MiB whatever the machine, and the servers never limit anyone.
+const MODEL: &str = "far-away";
+const SETTINGS: &str = "dispatchers = 1\ninterval-ms = 500\nemulated-storage-socket = \"{dir}/servers\"\n";
 
 /// The counts that are calibrated: those that divide the jobs' compute nodes.
 const COUNTS: [u32; 4] = [1, 2, 3, 4];
@@ -67,12 +55,13 @@ impl Experiment for ArbiterQueue {
         let scale = self.size.full_or(4, 1);
         progress.begin(KINDS.len() * COUNTS.len() + self.policies.len() * QUEUE.len());
         let work = RunDir::in_memory()?;
-        let curves = calibrate(work.path(), scale, progress)?;
+        let settings = format!("{SETTINGS}{}", storage::emulated(MODEL)?);
+        let curves = calibrate(work.path(), &settings, scale, progress)?;
         let mut played = Vec::new();
         for policy in &self.policies {
             let state = work.path().join(policy.name());
             std::fs::create_dir(&state)?;
-            played.push(queue::run(&state, *policy, &curves, SETTINGS, scale, progress)?);
+            played.push(queue::run(&state, *policy, &curves, &settings, scale, progress)?);
         }
         let mut found = Outcome::default();
         found.line(format!(
@@ -125,10 +114,10 @@ fn timeline(played: &[Played]) -> String {
 }
 
 /// Each kind alone, on 1 to 4 I/O nodes.
-fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<CurveTable> {
+fn calibrate(work: &Path, settings: &str, scale: u64, progress: &dyn Progress) -> Result<CurveTable> {
     let data = work.join("calibration");
     std::fs::create_dir(&data)?;
-    let fleet = Fleet::start(&data, NODES as usize, SETTINGS)?;
+    let fleet = Fleet::start(&data, NODES as usize, settings)?;
     let mut curves = CurveTable::default();
     for kind in &KINDS {
         let mut points = Vec::new();
@@ -138,15 +127,7 @@ fn calibrate(work: &Path, scale: u64, progress: &dyn Progress) -> Result<CurveTa
             points.push(Point { io_nodes: count, bandwidth: Bandwidth(mbs), spread: None });
             progress.advance(1);
         }
-        let facts = Facts {
-            compute_nodes: kind.compute_nodes,
-            processes: kind.processes,
-            shared: kind.shared,
-            spatiality: Spatiality::Contiguous,
-            request_kb: kind.request_kb,
-            operation: kind.operation,
-        };
-        curves.add(kind.name.into(), facts, points)?;
+        curves.add(kind.pattern(), kind.facts(), points)?;
     }
     Ok(curves)
 }

@@ -7,8 +7,8 @@ use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result};
 use forebay_plot::{Axis, BarSeries, Bars};
-use forebay_sched::emulate::{ServerModel, StorageModel};
-use forebay_types::{JobBlame, Nanos};
+use forebay_sim::models;
+use forebay_types::JobBlame;
 use std::time::{Duration, Instant};
 
 const VICTIMS: usize = 2;
@@ -19,6 +19,7 @@ const LARGE: usize = 64 << 10;
 const DISPATCHERS: usize = 32;
 const SCHEDULERS: [&str; 4] = ["sfq:merge=1", "sfq-d:merge=1", "sfq-d-plus:merge=1", "wfq:merge=1"];
 const NOW: &str = "fifo:merge=1";
+const MODEL: &str = "disk-lone";
 
 /// A job of small writes beside one of large writes, and what `forebay blame` says about it.
 ///
@@ -121,18 +122,7 @@ impl Experiment for Blame {
 
 /// Both jobs for `span`, on fresh servers; then the node is asked about these schedulers.
 fn contest(scheduler: &str, aggressors: usize, span: Duration, ask: &[&str]) -> Result<VictimRun> {
-    let server = ServerModel {
-        bandwidth: 25_000_000,
-        per_request: Nanos::from_millis(1),
-        latency: Nanos::ZERO,
-        seek: Nanos::ZERO,
-        ..ServerModel::default()
-    };
-    let testbed = Testbed::start(
-        1,
-        Some(&StorageModel { servers: 1, server, ..StorageModel::default() }),
-        DISPATCHERS,
-    )?;
+    let testbed = Testbed::start(1, Some(&models::named(MODEL)?.storage), DISPATCHERS)?;
     testbed.schedule(scheduler)?;
     let begin = Instant::now() + Duration::from_millis(500);
     let taken = processes(VICTIMS + aggressors, |rank| {

@@ -22,11 +22,11 @@ use std::time::Duration;
 const NODES: usize = 5;
 
 /// An I/O node has four threads, and the servers answer after 20 ms however busy they are: what jobs share is the
-/// pool of threads, as on the paper's machine.
+/// pool of threads, and each request is carried out by itself, as on the paper's machine.
 const SETTINGS: &str = "\
 dispatchers = 4
 interval-ms = 500
-scheduler = \"fifo\"
+scheduler = \"fifo:merge=1\"
 emulated-storage-socket = \"{dir}/servers\"
 ";
 const MODEL: &str = "far-away";
@@ -59,13 +59,16 @@ const WIDE: Kind =
     Kind { name: "shentu", processes: 16, compute_nodes: 16, does: Does::Own(256 * KIB), pause: NONE };
 
 /// How the jobs of a pair meet.
-const WAYS: [&str; 3] = ["dfra", "shared", "sfq-d-plus"];
+const WAYS: [&str; 4] = ["dfra", "shared", MERGING, "sfq-d-plus"];
+/// Shared, but with requests merged, which the paper's I/O nodes do not do: for the planted pairs.
+const MERGING: &str = "merging";
 
 /// Pairs of jobs on one I/O node, under DFRA and under SFQ(D)+, on a live arbiter.
 ///
 /// Starts an arbiter and five I/O nodes (one by default for all, four in reserve) as processes on emulated
 /// storage that nobody can saturate. Five kinds of jobs run alone (which is the history that DFRA goes by), then
-/// two at a time: on the default I/O node, as DFRA places them, and on the default one under SFQ(D)+. Shows how
+/// two at a time: on the default I/O node in arrival order (planted pairs also with merging), as DFRA places them,
+/// and on the default one under SFQ(D)+. Shows how
 /// many times as long a request takes as alone. Then a job of sixteen compute nodes runs twice: by default, and
 /// with the I/O nodes that DFRA gives it.
 #[derive(Clone, Debug, Default)]
@@ -206,10 +209,12 @@ impl Experiment for DfraPairs {
         for way in WAYS {
             match way {
                 "shared" => ground.fix()?,
+                MERGING => ground.fleet.schedule(&"fifo".parse()?)?,
                 "sfq-d-plus" => ground.fleet.schedule(&"sfq-d-plus".parse()?)?,
                 _ => {}
             }
-            for &(a, b) in &pairs {
+            let all = way != MERGING;
+            for &(a, b) in pairs.iter().filter(|(a, b)| all || planted(&KINDS[*a], &KINDS[*b])) {
                 progress.doing(&format!("{} beside {}, {way}", KINDS[a].name, KINDS[b].name));
                 // Whoever disturbs is there first.
                 let jobs = vec![ground.begin(KINDS[a], 0)?, ground.begin(KINDS[b], 2)?];
@@ -264,14 +269,19 @@ fn outcome(alone: &[f64], rows: &[Row], wide: &[(Vec<NodeId>, f64)], strays: u32
     let alone: Vec<String> =
         KINDS.iter().zip(alone).map(|(k, ms)| format!("{} {ms:.1} ms", k.name)).collect();
     found.line(format!("a request alone: {}", alone.join(", ")));
-    let mut table = Table::new(["job", "beside", "shared", "under DFRA", "under SFQ(D)+"]).words("beside");
+    let header = ["job", "beside", "shared", "under DFRA", "shared, merged", "under SFQ(D)+"];
+    let mut table = Table::new(header).words("beside");
     let of = |way: &str, job: &str, beside: &str| {
         rows.iter().find(|r| (r.way, r.job, r.beside) == (way, job, beside)).map_or(f64::NAN, |r| r.slowdown)
     };
     let shared: Vec<&Row> = rows.iter().filter(|r| r.way == "shared").collect();
     for r in &shared {
-        let cell = |way: &str| format!("{:.2} ×", of(way, r.job, r.beside));
-        table.row([r.job.to_owned(), r.beside.into(), cell("shared"), cell("dfra"), cell("sfq-d-plus")]);
+        let cell = |way: &str| match of(way, r.job, r.beside) {
+            times if times.is_finite() => format!("{times:.2} ×"),
+            _ => String::new(),
+        };
+        let ways = ["shared", "dfra", MERGING, "sfq-d-plus"].map(cell);
+        table.row([r.job.to_owned(), r.beside.into()].into_iter().chain(ways));
     }
     found.table(table);
     for (job, beside) in PLANTED {

@@ -69,6 +69,15 @@ impl Experiment for Failslow {
         let lines: Vec<[String; 2]> =
             seen.rate.iter().map(|(t, r)| [format!("{t:.3}"), format!("{r:.3}")]).collect();
         found.figures("failslow", csv(["seconds", "mb_per_s"], &lines), chart(&seen));
+        let at = |what: &str, seconds: Option<f64>| Some([what.to_owned(), format!("{:.3}", seconds?)]);
+        let times = [
+            at("slow from", Some(seen.slow_from)),
+            at("slow to", Some(seen.slow_to)),
+            at("screened", seen.screened.as_ref().map(|s| s.0)),
+            at("readmitted", seen.readmitted),
+        ];
+        let times: Vec<[String; 2]> = times.into_iter().flatten().collect();
+        found.file("failslow-times.csv", csv(["what", "seconds"], &times));
         Ok(found)
     }
 }

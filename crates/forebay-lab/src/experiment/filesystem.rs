@@ -5,7 +5,7 @@ use super::Experiment;
 use super::gluster::{Caches, Gluster, PROCESSES, Way};
 use super::testbed::processes;
 use crate::machine::load;
-use crate::outcome::{Outcome, Table, csv};
+use crate::outcome::{Judgement, Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result, bail};
 use forebay_embed::RunDir;
@@ -253,7 +253,9 @@ impl RealFileSystem {
         found.line(format!(
             "forwarding is faster in {better} of {all}, slower in {worse}, for the rest it cannot be told"
         ));
-        found.judge(format!("forwarding is slower nowhere: in {worse} of {all}"), worse == 0);
+        // Where nothing can be told, nothing was shown.
+        let judgement = if better + worse == 0 { Judgement::Unclear } else { Judgement::of(worse == 0) };
+        found.judged(format!("forwarding is slower nowhere: in {worse} of {all}"), judgement);
         for c in cells {
             rows.push([
                 ways[c.way].clone(),

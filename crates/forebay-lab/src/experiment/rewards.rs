@@ -48,7 +48,7 @@ impl Experiment for Rewards {
         let names = arms.names();
         let span = Duration::from_millis(self.size.full_or(10_000, 900));
         let dir = RunDir::in_memory()?;
-        let settings = storage::RECORDED.settings(&arms.all()[arms.default_arm()], 200);
+        let settings = storage::shared(storage::RECORDED, &arms.all()[arms.default_arm()], 200)?;
         let fleet = Fleet::start(dir.path(), NODES, &settings)?;
         let scenarios = Workload::twelve(PROCESSES);
         progress.begin(scenarios.len() * self.rounds.max(1) * names.len());
@@ -87,7 +87,7 @@ impl Experiment for Rewards {
             names.len(),
             load()
         ));
-        found.line(format!("emulated storage: {}", storage::RECORDED.describe()));
+        found.line(format!("emulated storage: the model {}", storage::RECORDED));
         judge(&mut found, &rewards, arms.default_arm());
         found.figures("rewards", text, chart(&rewards));
         Ok(found)

@@ -91,7 +91,7 @@ impl Experiment for Tuning {
         let arms = Arms::twins_windows();
         let default = arms.all()[arms.default_arm()].clone();
         let dir = RunDir::in_memory()?;
-        let settings = storage::DISTINCT.settings(&default, scale.interval_ms);
+        let settings = storage::shared(storage::DISTINCT, &default, scale.interval_ms)?;
         let port = Arbiter::free_port()?;
         let url = format!("http://127.0.0.1:{port}");
         // The arbiter is started later: the nodes keep trying.
@@ -158,7 +158,7 @@ impl Experiment for Tuning {
             scale.interval_ms,
             load()
         ));
-        found.line(format!("emulated storage: {}", storage::DISTINCT.describe()));
+        found.line(format!("emulated storage: the model {}", storage::DISTINCT));
         let judged = scale.learning * PHASES.len()..(scale.learning + scale.judged) * PHASES.len();
         let of = |range: std::ops::Range<usize>| -> [f64; PHASES.len()] {
             std::array::from_fn(|phase| {

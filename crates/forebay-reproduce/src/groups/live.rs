@@ -1,18 +1,31 @@
 //! Experiments on real I/O nodes, by the laboratory. Their figures come as CSV.
 
-use super::{Figures, Measured, Setup, put, validate};
+use super::validate::{self, QueuedJob};
+use super::{Figures, Measured, Setup, put};
 use anyhow::{Context, Result};
+use forebay_sim::failslow;
 use std::collections::BTreeMap;
 
-/// The rows of one of the experiment's CSV files.
-fn rows(setup: &Setup<'_>, experiment: &str) -> Result<Vec<BTreeMap<String, String>>> {
+type Row = BTreeMap<String, String>;
+
+/// The files of an experiment.
+fn files(setup: &Setup<'_>, experiment: &str) -> Result<Vec<(String, String)>> {
     let laboratory = setup.laboratory.context("this needs real I/O nodes: run it by `forebay reproduce`")?;
-    let files = laboratory.run(experiment, setup.full)?;
-    let csv = files.into_iter().find(|(name, _)| name.ends_with(".csv"));
-    let (_, csv) = csv.with_context(|| format!("the experiment {experiment} wrote no figures"))?;
+    laboratory.run(experiment, setup.full)
+}
+
+/// The rows of one of them.
+fn table(files: &[(String, String)], name: &str) -> Result<Vec<Row>> {
+    let csv = files.iter().find(|(n, _)| n == name);
+    let (_, csv) = csv.with_context(|| format!("the experiment wrote no figures {name}"))?;
     let mut lines = csv.lines();
     let header: Vec<String> = cells(lines.next().unwrap_or_default());
     Ok(lines.map(|l| header.iter().cloned().zip(cells(l)).collect()).collect())
+}
+
+/// The rows of an experiment's figures.
+fn rows(setup: &Setup<'_>, experiment: &str) -> Result<Vec<Row>> {
+    table(&files(setup, experiment)?, &format!("{experiment}.csv"))
 }
 
 /// Cells may be quoted, and then hold commas.
@@ -29,7 +42,7 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-fn number(row: &BTreeMap<String, String>, column: &str) -> Result<f64> {
+fn number(row: &Row, column: &str) -> Result<f64> {
     let text = row.get(column).with_context(|| format!("no column {column:?}"))?;
     text.parse().with_context(|| format!("{column}: {text:?} is no number"))
 }
@@ -132,5 +145,52 @@ pub(super) fn overhead(setup: &Setup<'_>) -> Result<Figures> {
         let more = times.iter().filter_map(|(r, us)| Some(100.0 * (us / without.get(r)? - 1.0))).collect();
         put(&mut figures, &operation.replace(' ', "-"), Measured::of(more, "repetitions"));
     }
+    Ok(figures)
+}
+
+/// A queue of jobs under STATIC and MCKP on a live arbiter.
+pub(super) fn arbiter(setup: &Setup<'_>) -> Result<Figures> {
+    let files = files(setup, "arbiter")?;
+    let curves = files.iter().find(|(name, _)| name == "arbiter-curves.csv");
+    let (_, curves) = curves.context("the experiment wrote no curves")?;
+    let mut played: BTreeMap<String, Vec<QueuedJob>> = BTreeMap::new();
+    for row in table(&files, "arbiter.csv")? {
+        played.entry(row["policy"].to_lowercase()).or_default().push(QueuedJob {
+            kind: row["kind"].clone(),
+            bytes: number(&row, "bytes")?,
+            mbs: number(&row, "mb_per_s")?,
+            end: number(&row, "end_s")?,
+        });
+    }
+    let mut figures = Figures::new();
+    let total = |policy: &str| {
+        let jobs = played.get(policy).with_context(|| format!("the queue was not run under {policy}"))?;
+        anyhow::Ok(jobs.iter().map(|j| j.mbs).sum::<f64>())
+    };
+    put(&mut figures, "times", Measured::exact(total("mckp")? / total("static")?));
+    validate::arbiter(&mut figures, curves, &played)?;
+    Ok(figures)
+}
+
+/// An I/O node that becomes slow under an arbiter that screens its nodes.
+pub(super) fn failslow(setup: &Setup<'_>) -> Result<Figures> {
+    let files = files(setup, "failslow")?;
+    let mut live = failslow::Seen::default();
+    for row in table(&files, "failslow.csv")? {
+        live.rate.push((number(&row, "seconds")?, number(&row, "mb_per_s")?));
+    }
+    let (mut from, mut to) = (f64::NAN, f64::NAN);
+    for row in table(&files, "failslow-times.csv")? {
+        let at = number(&row, "seconds")?;
+        match row["what"].as_str() {
+            "slow from" => from = at,
+            "slow to" => to = at,
+            "screened" => live.screened = Some(at),
+            "readmitted" => live.readmitted = Some(at),
+            _ => {}
+        }
+    }
+    let mut figures = Figures::new();
+    validate::failslow(&mut figures, (from, to), &live)?;
     Ok(figures)
 }

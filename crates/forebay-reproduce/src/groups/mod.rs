@@ -9,6 +9,7 @@ mod live;
 mod policies;
 mod queue;
 mod santos;
+mod screen;
 mod twins;
 mod validate;
 mod vpfs;
@@ -147,7 +148,7 @@ impl Setup<'_> {
 
 type Group = fn(&Setup<'_>) -> Result<Figures>;
 
-const GROUPS: [(&str, Group); 16] = [
+const GROUPS: [(&str, Group); 18] = [
     ("forge", forge::figures),
     ("santos", santos::figures),
     ("policies", policies::figures),
@@ -164,6 +165,8 @@ const GROUPS: [(&str, Group); 16] = [
     ("live-metadata", live::metadata),
     ("live-overhead", live::overhead),
     ("live-dfra", live::dfra),
+    ("live-arbiter", live::arbiter),
+    ("live-failslow", live::failslow),
 ];
 
 /// Makes the figures of one group.

@@ -1,11 +1,15 @@
 //! The simulator against what was measured on real I/O nodes, with the same inputs: by how many percent it is off.
 
+use super::screen::Screened;
 use super::{Figures, Measured, put};
 use anyhow::{Context, Result};
+use forebay_policy::{CurveTable, PolicyKind, Settings, scenario_name};
+use forebay_sim::failslow::{Failslow, Seen};
 use forebay_sim::models;
+use forebay_sim::queue::{Application, QueueFile, Submission, simulate};
 use forebay_sim::scenarios::{self, Broken, Streams};
 use forebay_types::stats::median;
-use forebay_types::{Nanos, OpKind, Pattern};
+use forebay_types::{IoMode, Nanos, OpKind, Pattern};
 use std::collections::BTreeMap;
 
 /// By how many percent of the measured value the simulated one is off.
@@ -66,5 +70,85 @@ pub(super) fn twins(
         put(figures, &format!("sim-{name}"), Measured::of(vec![median(&all)], "schedulers' median"));
     }
     put(figures, "sim-worst", Measured::exact(worst));
+    Ok(())
+}
+
+/// A job of the live queue.
+pub(super) struct QueuedJob {
+    pub(super) kind: String,
+    pub(super) bytes: f64,
+    pub(super) mbs: f64,
+    /// When it ended, in seconds from the first job's start.
+    pub(super) end: f64,
+}
+
+/// A queue of jobs by policy: the sum of the jobs' bandwidths and when the last one ended, simulated from the curves
+/// of the kinds alone.
+pub(super) fn arbiter(
+    figures: &mut Figures,
+    curves: &str,
+    played: &BTreeMap<String, Vec<QueuedJob>>,
+) -> Result<()> {
+    let curves = CurveTable::from_csv(curves.as_bytes())?;
+    for (policy, jobs) in played {
+        let mut applications = BTreeMap::new();
+        for job in jobs {
+            let known = curves.scenarios.iter().find(|s| s.name == scenario_name(&job.kind, &s.facts));
+            let known = known.with_context(|| format!("no curve of {}", job.kind))?;
+            applications.insert(
+                job.kind.clone(),
+                Application {
+                    compute_nodes: known.facts.compute_nodes,
+                    processes: known.facts.processes,
+                    gigabytes: job.bytes / 1e9,
+                    curve: known.curve.as_ref().clone(),
+                    mode: if known.facts.shared { IoMode::NTo1 } else { IoMode::NToN },
+                    note: String::new(),
+                },
+            );
+        }
+        let queue = jobs.iter().map(|j| Submission { app: j.kind.clone(), arrival: 0.0, weight: 1.0 });
+        let file = QueueFile {
+            note: String::new(),
+            compute_nodes: 48,
+            io_nodes: 4,
+            direct: false,
+            queue: queue.collect(),
+            applications,
+        };
+        let kind: PolicyKind = policy.parse().map_err(anyhow::Error::msg)?;
+        let outcome = simulate(&file, kind, &Settings::default())?;
+        let total = jobs.iter().map(|j| j.mbs).sum();
+        let length = jobs.iter().map(|j| j.end).fold(0.0, f64::max);
+        put(figures, &format!("sim-{policy}"), off(outcome.aggregate_mbs, total));
+        put(figures, &format!("sim-{policy}-length"), off(outcome.makespan, length));
+    }
+    Ok(())
+}
+
+/// A fail-slow I/O node under the production screening: what the jobs move before, meanwhile and after, and when the
+/// node is taken out and used again. `slow`: from when to when it was slow, in seconds.
+pub(super) fn failslow(figures: &mut Figures, slow: (f64, f64), live: &Seen) -> Result<()> {
+    let (from, to) = slow;
+    let nanos = |seconds: f64| Nanos((seconds * 1e9) as u64);
+    let setting = Failslow {
+        slow: (nanos(from), nanos(to - from)),
+        until: nanos(live.rate.last().map_or(to, |r| r.0)),
+        ..Failslow::default()
+    };
+    let simulated = setting.run(&models::named("memory")?.storage, &mut Screened::default());
+    let rates = |seen: &Seen| -> Result<[f64; 5]> {
+        let screened = seen.screened.context("the node was never screened out")?;
+        let readmitted = seen.readmitted.context("the node was never used again")?;
+        // A second for what was under way.
+        let rate = |from: f64, to: f64| seen.rate(from, to);
+        let during = [rate(2.0, from), rate(from, screened), rate(screened + 1.0, to)];
+        Ok([during[0], during[1], during[2], screened - from, readmitted - to])
+    };
+    let (simulated, live) = (rates(&simulated).context("simulated")?, rates(live).context("live")?);
+    let names = ["before", "slow", "screened-out", "screened-after", "readmitted-after"];
+    for (name, (s, l)) in names.into_iter().zip(simulated.into_iter().zip(live)) {
+        put(figures, &format!("sim-{name}"), off(s, l));
+    }
     Ok(())
 }

@@ -49,6 +49,8 @@ pub struct Machine {
     pub window: u32,
     /// I/O nodes that are slow, and how many times as long everything takes there.
     pub slow: Vec<(NodeId, f64)>,
+    /// An I/O node that is stopped again and again.
+    pub stops: Option<Stops>,
     /// The same seed gives the same outcome.
     pub seed: u64,
 }
@@ -67,11 +69,40 @@ impl Machine {
             share: None,
             same_site: false,
             interval: Nanos::from_secs(1),
-            piece: 1 << 20,
+            piece: 4 << 20,
             window: 4,
             slow: Vec::new(),
+            stops: None,
             seed: 1,
         }
+    }
+}
+
+/// An I/O node that is stopped at the beginning of every cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stops {
+    /// Which.
+    pub node: NodeId,
+    /// The first cycle begins here.
+    pub from: Nanos,
+    /// From here on it runs.
+    pub until: Nanos,
+    /// How long a cycle is.
+    pub cycle: Nanos,
+    /// How much of it the node is stopped for.
+    pub stopped: Nanos,
+}
+
+impl Stops {
+    /// When the node runs again, if it is stopped at `now`.
+    pub fn runs_again(&self, node: NodeId, now: Nanos) -> Option<Nanos> {
+        if node != self.node || now < self.from || now >= self.until {
+            return None;
+        }
+        let cycle = self.cycle.0.max(1);
+        let began = now.0 - (now.0 - self.from.0) % cycle;
+        let again = Nanos(began + self.stopped.0.min(cycle));
+        (now < again).then_some(again)
     }
 }
 
@@ -197,6 +228,11 @@ impl Outcome {
 pub trait Observer {
     /// All nodes' intervals have ended; the scheduler that all of them use from now on, if another.
     fn observe(&mut self, now: Nanos, intervals: &[Interval]) -> Option<SchedulerConfig>;
+
+    /// Asked after that: flows whose processes use another I/O node from now on.
+    fn moves(&mut self) -> Vec<(FlowId, NodeId)> {
+        Vec::new()
+    }
 }
 
 /// Runs the processes on the machine.

@@ -128,6 +128,42 @@ impl Program for Bursts {
     }
 }
 
+/// A write and a read of a file of its own, again and again at a pace; who was held up does not catch up.
+#[derive(Clone, Copy, Debug)]
+pub struct Paced {
+    /// The file.
+    pub file: FileId,
+    /// Bytes of a request.
+    pub size: u64,
+    /// Blocks of the file.
+    pub blocks: u64,
+    /// From the beginning of a round to that of the next.
+    pub pace: Nanos,
+    /// When this round was to begin.
+    pub began: Nanos,
+    /// Calls made so far, pauses counted.
+    pub step: u64,
+}
+
+impl Program for Paced {
+    fn next(&mut self, now: Nanos, _: &mut ChaCha8Rng) -> Next {
+        let (round, part) = (self.step / 3, self.step % 3);
+        self.step += 1;
+        let call = |op, block: u64| {
+            let offset = block % self.blocks.max(1) * self.size;
+            Next::Call(Call { op, file: self.file, offset, len: self.size })
+        };
+        match part {
+            0 => call(OpKind::Write, round * 7),
+            1 => call(OpKind::Read, round * 13),
+            _ => {
+                self.began = (self.began + self.pace).max(now);
+                Next::Compute(self.began.since(now))
+            }
+        }
+    }
+}
+
 /// A program that begins late.
 pub struct Delayed<P> {
     /// How late.

@@ -227,13 +227,18 @@ impl<'a> World<'a> {
             }
             self.outcome.events += 1;
             self.outcome.end = now;
+            if let Some(again) = self.stopped(now, event) {
+                self.at(again, event);
+                continue;
+            }
             match event {
                 Event::Process(p) => self.step(now, p),
                 Event::Arrive(r) => self.arrive(now, r),
                 Event::Done(slot) => self.done(now, slot),
                 Event::Wake(n) => {
                     let node = &mut self.nodes[n as usize];
-                    if node.wake == Some(now) {
+                    // One that came while the node was stopped is late.
+                    if node.wake.is_some_and(|at| at <= now) {
                         node.wake = None;
                         self.pump(now, n);
                     }
@@ -247,11 +252,36 @@ impl<'a> World<'a> {
                             self.pump(now, n);
                         }
                     }
+                    let moves = observer.as_mut().map(|o| o.moves()).unwrap_or_default();
+                    for running in &mut self.processes {
+                        if let Some((_, node)) = moves.iter().find(|(flow, _)| *flow == running.process.flow)
+                        {
+                            running.process.io_node = node.0;
+                        }
+                    }
                     self.at(now + self.machine.interval, Event::Interval);
                 }
             }
         }
         self.outcome
+    }
+
+    /// When the I/O node that an event is for runs again, if it is stopped now.
+    fn stopped(&self, now: Nanos, event: Event) -> Option<Nanos> {
+        let stops = self.machine.stops?;
+        let node = match event {
+            Event::Arrive(r) => {
+                let pending = self.requests.get(r)?;
+                self.processes[pending.process as usize].process.io_node
+            }
+            Event::Done(slot) => match self.slots.get(slot)? {
+                Slot::Batch(n, _) => *n,
+                Slot::Lone(r) => self.processes[self.requests.get(*r)?.process as usize].process.io_node,
+            },
+            Event::Wake(n) => n,
+            Event::Process(_) | Event::Heard(_) | Event::Interval => return None,
+        };
+        stops.runs_again(NodeId(node), now)
     }
 
     /// Lets a process begin its next call.

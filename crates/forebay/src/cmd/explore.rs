@@ -121,11 +121,18 @@ struct FromDarshan {
     /// Where the scenario goes; without it, to the terminal.
     #[arg(long, short, value_name = "FILE.toml")]
     output: Option<PathBuf>,
+    /// Instead of the scenario: the bandwidth to expect with each number of I/O nodes, by curves as `analyze` reads them.
+    #[arg(long, value_name = "CURVES.csv")]
+    predict: Option<PathBuf>,
 }
 
 impl FromDarshan {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let text = darshan::scenario_of(&self.log).with_context(|| self.log.display().to_string())?;
+        let text = match &self.predict {
+            None => darshan::scenario_of(&self.log),
+            Some(curves) => darshan::predict(&self.log, curves),
+        };
+        let text = text.with_context(|| self.log.display().to_string())?;
         match &self.output {
             None => print!("{text}"),
             Some(path) => {

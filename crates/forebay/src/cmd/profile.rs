@@ -30,11 +30,14 @@ pub(crate) struct Profile {
     /// A few seconds instead of most of a minute: rough figures.
     #[arg(long)]
     quick: bool,
+    /// Also fit a storage model (model.toml), and say how far it is off where it was not fitted.
+    #[arg(long)]
+    model: bool,
 }
 
 impl Profile {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let profile = forebay_lab::profile::Profile { dir: self.dir, quick: self.quick };
+        let profile = forebay_lab::profile::Profile { dir: self.dir, quick: self.quick, model: self.model };
         carry_out(&profile, Some(&self.out))
     }
 }

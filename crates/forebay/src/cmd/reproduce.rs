@@ -3,7 +3,9 @@
 use super::lab::watched;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use forebay_lab::experiment::{DfraPairs, Experiment, Isolation, Metadata, Overhead, Twins};
+use forebay_lab::experiment::{
+    ArbiterQueue, DfraPairs, Experiment, Failslow, Isolation, Metadata, Overhead, Twins,
+};
 use forebay_lab::{Progress, Size};
 use forebay_reproduce::trial::{self, Choice};
 use forebay_reproduce::{Break, Index, Laboratory, Setup, text};
@@ -40,7 +42,7 @@ pub(crate) struct Reproduce {
     #[arg(long)]
     offline: bool,
 
-    /// List the claims, with the last verdict on each
+    /// List the claims, with the last verdict on each: that in `--out`, or of the published run
     #[arg(long)]
     list: bool,
 
@@ -71,6 +73,8 @@ impl Laboratory for Here<'_> {
             "twins" => Box::new(Twins { size, ..Twins::default() }),
             "isolation" => Box::new(Isolation { size, ..Isolation::default() }),
             "metadata" => Box::new(Metadata { size, ..Metadata::default() }),
+            "arbiter" => Box::new(ArbiterQueue { size, ..ArbiterQueue::default() }),
+            "failslow" => Box::new(Failslow { size, ..Failslow::default() }),
             "dfra" => Box::new(DfraPairs { size }),
             "overhead" => Box::new(Overhead { size, ..Overhead::default() }),
             other => bail!("there is no experiment {other:?}"),
@@ -111,7 +115,7 @@ impl Reproduce {
     }
 
     fn list(&self, index: &Index) -> Result<ExitCode> {
-        let kept = trial::kept(index, &self.out, self.full)?;
+        let kept = trial::last(index, &self.out, self.full)?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&text::list_json(index, &kept))?);
         } else {

@@ -1,6 +1,7 @@
 //! The kinds of jobs, and the queue.
 
-use forebay_types::Operation;
+use forebay_policy::{Facts, scenario_name};
+use forebay_types::{Operation, Spatiality};
 
 /// I/O nodes.
 pub(super) const NODES: u32 = 4;
@@ -22,6 +23,25 @@ pub(super) struct Kind {
     pub(super) script: &'static str,
     /// MiB of `$D/in`.
     pub(super) input_mib: u64,
+}
+
+impl Kind {
+    /// What it does, as a table of curves knows it.
+    pub(super) fn facts(&self) -> Facts {
+        Facts {
+            compute_nodes: self.compute_nodes,
+            processes: self.processes,
+            shared: self.shared,
+            spatiality: Spatiality::Contiguous,
+            request_kb: self.request_kb,
+            operation: self.operation,
+        }
+    }
+
+    /// The name of its curve in such a table.
+    pub(super) fn pattern(&self) -> String {
+        scenario_name(self.name, &self.facts())
+    }
 }
 
 pub(super) const KINDS: [Kind; 5] = [

@@ -227,7 +227,7 @@ impl Queue<'_> {
         let report = self.data.with_file_name(format!("report{index}.json"));
         let mut command = Command::new(program()?);
         command.args(["run", "--quiet", "--arbiter", &self.url, "--job", &name(index), "--app", kind.name]);
-        command.args(["--pattern", kind.name, "--compute-nodes", &kind.compute_nodes.to_string()]);
+        command.args(["--pattern", &kind.pattern(), "--compute-nodes", &kind.compute_nodes.to_string()]);
         command.args(["--processes", &kind.processes.to_string(), "--at", &format!("{SEEN}=data")]);
         command.arg("--secret-file").arg(&self.secret).arg("--report").arg(&report).args(["--", "sh"]);
         let start = self.now();
