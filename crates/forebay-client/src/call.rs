@@ -113,7 +113,7 @@ impl Client {
                 (Ok(_), Opcode::Append, Body::Bytes(b)) => b.len(),
                 _ => 0,
             };
-            let (took, failed) = (sys::now().since(started).0, result.is_err());
+            let (took, failed) = (ended(&call).since(started).0, result.is_err());
             c.add(op, took, bytes as u64, failed);
             if call.may_be_repeated() {
                 // What has no bytes is counted as one, or it would not show: see [`Counters::repeated`].
@@ -124,17 +124,17 @@ impl Client {
     }
 
     /// What the state machine is to know of a file.
-    pub(crate) fn at(&self, file: &File) -> (RemoteHandle, FileAt) {
+    pub(crate) fn at(&self, file: &File, now: Nanos) -> (RemoteHandle, FileAt) {
         let mut place = file.place();
         if place.node == usize::MAX {
             place.node = self.node_at(place.address);
         }
         let ours = place.session == self.session;
-        let at = FileAt::new(place.node, ours, place.lost, file.ties(), &self.nodes, sys::now());
+        let at = FileAt::new(place.node, ours, place.lost, file.ties(), &self.nodes, now);
         (place, at)
     }
 
-    /// Carries a call to its end, from wherever it stands.
+    /// Carries a call that has just begun, or goes on, to its end, from wherever it stands.
     pub(crate) fn carry<T>(
         &self,
         call: &mut Call,
@@ -155,18 +155,19 @@ impl Client {
             return Err(Error::LockLost(file.place().address.clone()));
         }
         let mut last = String::new();
+        // A look at the clock costs more than most of what is done between two of them here.
+        let mut now = call.started();
         loop {
             let mut place = None;
             let bound = match on {
                 On::Names => Bound::Free,
                 On::Node(node) => Bound::Node(node),
                 On::File(file) => {
-                    let (here, at) = self.at(file);
+                    let (here, at) = self.at(file, now);
                     place = Some(here);
                     Bound::File(at)
                 }
             };
-            let now = sys::now();
             // What a limit holds back does not fail, nor what has to be done first or waits for its connection.
             if now >= call.deadline()
                 && let Some(held) = last_held()
@@ -176,7 +177,7 @@ impl Client {
             let failure = match (call.next(now, &self.nodes, bound, self.has_news()), on) {
                 (Step::Send(node), _) => {
                     let handle = place.map_or(0, |p| p.handle);
-                    match self.attempt(node, handle, request, call, into.as_deref_mut(), &mut done) {
+                    match self.attempt(node, handle, request, call, now, into.as_deref_mut(), &mut done) {
                         Ok(Outcome::Done(r)) => return r,
                         Ok(Outcome::Again) => Ok(()),
                         Ok(Outcome::Stale) => match (on, place) {
@@ -212,6 +213,7 @@ impl Client {
                     self.look_elsewhere();
                 }
             }
+            now = sys::now();
         }
     }
 
@@ -232,8 +234,17 @@ impl Client {
 
     /// A connection to `node`; whether it is a new one.
     pub(crate) fn connected(&self, node: usize, until: Nanos) -> Result<(Taken<'_>, bool), Failure> {
-        let taken = self.pool.take(node, until).ok_or(Failure::Deadline)?;
-        self.connected_in(taken, node, until)
+        self.connected_at(node, &mut sys::now(), until)
+    }
+
+    /// The same, by whoever has just looked at the clock; it is looked at again if that took time.
+    fn connected_at(&self, node: usize, now: &mut Nanos, until: Nanos) -> Result<(Taken<'_>, bool), Failure> {
+        let taken = self.pool.take(node, now, until).ok_or(Failure::Deadline)?;
+        let (taken, fresh) = self.connected_in(taken, node, *now, until)?;
+        if fresh {
+            *now = sys::now();
+        }
+        Ok((taken, fresh))
     }
 
     /// The same, in this place of the pool.
@@ -241,9 +252,9 @@ impl Client {
         &self,
         mut taken: Taken<'a>,
         node: usize,
+        now: Nanos,
         until: Nanos,
     ) -> Result<(Taken<'a>, bool), Failure> {
-        let now = sys::now();
         if taken.conn().is_some_and(|conn| conn.died_idle(now)) {
             taken.drop_conn();
             self.drop_idle(node);
@@ -266,9 +277,15 @@ impl Client {
         }
     }
 
-    /// The header of a request, stamped now; notes that it is being sent.
-    pub(crate) fn stamp(&self, call: &mut Call, request: &Request<'_>, handle: u64, body: usize) -> Header {
-        let now = sys::now();
+    /// The header of a request, stamped `now` or a little earlier, never later; notes that it is being sent.
+    pub(crate) fn stamp(
+        &self,
+        call: &mut Call,
+        request: &Request<'_>,
+        handle: u64,
+        body: usize,
+        now: Nanos,
+    ) -> Header {
         let mut header = Header::request(request.opcode, call.id, body as u32);
         header.handle = handle.into();
         header.offset = request.offset.into();
@@ -291,16 +308,19 @@ impl Client {
         header
     }
 
+    #[allow(clippy::too_many_arguments)] // one call, from `carry`
     fn attempt<T>(
         &self,
         node: usize,
         handle: u64,
         request: Request<'_>,
         call: &mut Call,
+        mut now: Nanos,
         into: Option<&mut [u8]>,
         done: &mut impl FnMut(Served, &Header, &[u8]) -> Result<T, Error>,
     ) -> Result<Outcome<T>, Failure> {
-        let (mut taken, fresh) = self.connected(node, call.deadline()).inspect_err(|_| call.not_sent())?;
+        let connected = self.connected_at(node, &mut now, call.deadline());
+        let (mut taken, fresh) = connected.inspect_err(|_| call.not_sent())?;
         if fresh {
             // A node that is there again has the whole deadline to answer.
             call.extend(self.config.deadline().into());
@@ -318,11 +338,11 @@ impl Client {
             }
         };
         let ahead = self.take_pending(node);
-        let header = self.stamp(call, &request, handle, body.len());
+        let header = self.stamp(call, &request, handle, body.len(), now);
         let limit = call.deadline().since(call.started()).into();
         let served = Served { node, host: conn.host };
         let answered = conn
-            .send_request(call.started(), limit, &ahead, &header, body)
+            .send_request(now, call.started(), limit, &ahead, &header, body)
             .and_then(|mut wait| conn.await_reply(&mut wait, call.id, into));
         match answered {
             Ok(reply) => {
@@ -331,6 +351,7 @@ impl Client {
                     call.not_done();
                     if header.has(flag::STALE_HANDLE) { Outcome::Stale } else { Outcome::Again }
                 } else {
+                    call.answered(reply.at);
                     Outcome::Done(match header.status.get() {
                         0 => done(served, &header, reply.body),
                         _ => Err(refused(&header, reply.body)),
@@ -406,7 +427,7 @@ impl Client {
         let process = conn.process;
         let ahead = self.take_pending(node);
         let answered = conn
-            .send_request(now, until.since(now).into(), &ahead, &header, &body)
+            .send_request(now, now, until.since(now).into(), &ahead, &header, &body)
             .and_then(|mut wait| conn.await_reply(&mut wait, id, None))
             .map(|reply| (process, reply.header, reply.body.to_vec()));
         match answered {
@@ -493,6 +514,11 @@ impl Client {
             }
         });
     }
+}
+
+/// When a call ended: with its answer, or now.
+pub(crate) fn ended(call: &Call) -> Nanos {
+    call.answered_at().unwrap_or_else(sys::now)
 }
 
 /// The answer that a process gave which is gone, as its ledger has it.

@@ -164,7 +164,7 @@ impl Client {
         let until = sys::now() + patience.into();
         for _ in 0..self.nodes.len() {
             let node = self.nodes.pick(sys::now());
-            let Some(mut taken) = self.pool.take(node, until) else { return false };
+            let Some(mut taken) = self.pool.take(node, &mut sys::now(), until) else { return false };
             if taken.conn().is_some() {
                 return true;
             }

@@ -68,6 +68,8 @@ pub(crate) struct Conn {
 pub(crate) struct Reply<'a> {
     pub(crate) header: Header,
     pub(crate) body: &'a [u8],
+    /// When the last of it came.
+    pub(crate) at: Nanos,
 }
 
 /// Where a frame's body went.
@@ -150,10 +152,10 @@ impl Conn {
         self.socket.relocate();
     }
 
-    /// The wait for a request that is sent now, for a call that began at `call_started`.
-    pub(crate) fn wait(&self, call_started: Nanos, deadline: Duration) -> Wait {
+    /// The wait for a request that is sent `now`, for a call that began at `call_started`.
+    pub(crate) fn wait(&self, now: Nanos, call_started: Nanos, deadline: Duration) -> Wait {
         let patience = Patience { deadline: deadline.into(), ..self.patience };
-        Wait::new(patience, call_started, sys::now())
+        Wait::new(patience, call_started, now)
     }
 
     /// The node's lease, for the fence.
@@ -188,13 +190,14 @@ impl Conn {
     /// Sends a request, with frames that nobody waits for in front, and returns the wait for it.
     pub(crate) fn send_request(
         &mut self,
+        now: Nanos,
         call_started: Nanos,
         deadline: Duration,
         ahead: &[(u64, Vec<u8>)],
         header: &Header,
         body: &[u8],
     ) -> Result<Wait, Failure> {
-        let mut wait = self.wait(call_started, deadline);
+        let mut wait = self.wait(now, call_started, deadline);
         self.begin();
         if ahead.is_empty() {
             self.send_all(&mut wait, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(body)])?;
@@ -239,7 +242,7 @@ impl Conn {
                 Destination::Buffer(range) => &self.buffer[range],
                 Destination::Caller(n) => &into.expect("only a caller's buffer is filled")[..n],
             };
-            return Ok(Reply { header, body });
+            return Ok(Reply { header, body, at: self.last_in });
         }
     }
 
@@ -272,7 +275,7 @@ impl Conn {
                 data[..have].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + have]);
                 self.filled.start += have;
                 self.receive_exactly(wait, &mut data[have..])?;
-                return Ok(Reply { header, body: data });
+                return Ok(Reply { header, body: data, at: self.last_in });
             }
             self.fill(wait, want, usize::MAX)?;
             let body = self.filled.start..self.filled.start + want;
@@ -288,7 +291,7 @@ impl Conn {
                 answered_ping(wait, &header);
             }
         };
-        Ok(Reply { header, body: &self.buffer[body] })
+        Ok(Reply { header, body: &self.buffer[body], at: self.last_in })
     }
 
     /// The node ends the connection and says why.

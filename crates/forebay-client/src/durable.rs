@@ -18,7 +18,7 @@ use forebay_wire::session::duty::{Duty, Step};
 impl Client {
     /// What another process needs to go on with the file.
     pub fn record(&self, file: &File) -> FileRecord {
-        let (_, at) = self.at(file);
+        let (_, at) = self.at(file, sys::now());
         let here = self.nodes.host(at.node).into_iter();
         file.record(HostSet::all(here, false))
     }

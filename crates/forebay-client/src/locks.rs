@@ -59,12 +59,13 @@ impl Client {
         if !file.ties().locked {
             return Ok(());
         }
-        let (place, at) = self.at(file);
+        let now = sys::now();
+        let (place, at) = self.at(file, now);
         let op = Meta::Stat { target: Target::Handle(place.handle) };
         let mut body = Vec::with_capacity(16);
         op.encode(&mut body);
         let request = Request::meta(&op, Body::Bytes(&body));
-        let gone = at.lost || self.nodes.is_down(at.node, sys::now());
+        let gone = at.lost || self.nodes.is_down(at.node, now);
         let asked = || self.call(OpIndex::meta(&op), On::Node(at.node), request, None, |_, _, _| Ok(()));
         match if gone { Err(Error::StaleHandle) } else { asked() } {
             Err(Error::NoNode { .. } | Error::Protocol(..) | Error::StaleHandle) => {

@@ -135,14 +135,14 @@ impl Client {
         let now = sys::now();
         let mut call = self.begin(Kind::Look, now);
         call.restart(now, patience.into());
-        let (_, at) = self.at(file);
+        let (_, at) = self.at(file, now);
         matches!(self.adopt_on(at.node, file, &mut call), Ok(Ok(())))
     }
 
     /// Takes the parent's open file over.
     pub(crate) fn adopt_on(&self, node: usize, file: &File, call: &mut Call) -> Stepped {
         let Some(_alone) = self.alone(file)? else { return Ok(Ok(())) };
-        let (place, at) = self.at(file);
+        let (place, at) = self.at(file, sys::now());
         if at.ours || at.lost || at.node != node {
             return Ok(Ok(()));
         }
@@ -185,7 +185,7 @@ impl Client {
     pub(crate) fn open_again(&self, node: usize, file: &File, call: &mut Call) -> Stepped {
         let before = file.place();
         let Some(_alone) = self.alone(file)? else { return Ok(Ok(())) };
-        let (old, at) = self.at(file);
+        let (old, at) = self.at(file, sys::now());
         if (old.handle, old.session, old.lost) != (before.handle, before.session, before.lost) {
             return Ok(Ok(()));
         }

@@ -54,8 +54,8 @@ impl Pool {
     }
 
     /// A free slot, by preference one with a connection to `node`, then an empty one; waits while
-    /// all are taken, up to `until`.
-    pub(crate) fn take(&self, node: usize, until: Nanos) -> Option<Taken<'_>> {
+    /// all are taken, up to `until`, and says by `now` how late it has become.
+    pub(crate) fn take(&self, node: usize, now: &mut Nanos, until: Nanos) -> Option<Taken<'_>> {
         let wanted = node as i32 + 1;
         loop {
             for pass in [Some(wanted), Some(0), None] {
@@ -77,11 +77,12 @@ impl Pool {
                     }
                 }
             }
-            if sys::now() >= until {
+            if *now >= until {
                 return None;
             }
             // More threads than slots: their calls take tens of microseconds each.
             let _ = sys::nap(Duration::from_micros(50));
+            *now = sys::now();
         }
     }
 

@@ -53,19 +53,19 @@ pub fn processors() -> usize {
     CORES.processors()
 }
 
-/// Looks again and again, at most for `budget`: what was found.
-fn spun<T>(spin: &mut Spin, budget: Nanos, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Looks again and again from `began` on, which is now, at most for `budget`: what was found.
+fn spun<T>(spin: &mut Spin, began: Nanos, budget: Nanos, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     if budget == Nanos::ZERO {
         return None;
     }
-    let began = sys::now();
+    let mut took = Nanos::ZERO;
     loop {
-        let found = look();
-        let took = sys::now().since(began);
-        if found.is_some() {
+        if let Some(found) = look() {
+            // It took a little longer, by one look: whoever has it looks at the clock anyway.
             spin.hit(took);
-            return found;
+            return Some(found);
         }
+        took = sys::now().since(began);
         if took >= budget {
             spin.miss();
             return None;
@@ -82,8 +82,9 @@ pub struct Watch(Spin);
 impl Watch {
     /// Looks again and again for as long as that is worth it: what was found.
     pub fn spin<T>(&mut self, look: impl FnMut() -> Option<T>) -> Option<T> {
-        let budget = if may_spin(sys::now()) { self.0.budget() } else { Nanos::ZERO };
-        spun(&mut self.0, budget, look)
+        let now = sys::now();
+        let budget = if may_spin(now) { self.0.budget() } else { Nanos::ZERO };
+        spun(&mut self.0, now, budget, look)
     }
 }
 
@@ -91,13 +92,15 @@ impl Watch {
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     spin: Spin,
-    /// How long the next receive may be spun.
+    /// How long the next receive may be spun, from when on.
     budget: Nanos,
+    sent: Nanos,
 }
 
 impl Waiter {
     /// A request was sent; `short`: whose answer is worth waiting for.
     pub(crate) fn sent(&mut self, short: bool, now: Nanos) {
+        self.sent = now;
         self.budget = if short && may_spin(now) { self.spin.budget() } else { Nanos::ZERO };
     }
 
@@ -105,7 +108,7 @@ impl Waiter {
     pub(crate) fn receive(&mut self, fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let budget = std::mem::take(&mut self.budget);
         let now = || Some(sys::receive_now(&fd, pieces)).filter(|got| *got != Err(Errno::AGAIN));
-        if let Some(got) = spun(&mut self.spin, budget, now) {
+        if let Some(got) = spun(&mut self.spin, self.sent, budget, now) {
             return got;
         }
         sleep::begins(Some(fd.as_fd()));
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_there_is_taken_and_one_that_is_not_is_slept_for() {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut waiter = Waiter { budget: Nanos::from_micros(10), ..Waiter::default() };
+        let mut waiter = Waiter { budget: Nanos::from_micros(10), sent: sys::now(), ..Waiter::default() };
         let mut buffer = [0u8; 8];
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -138,11 +141,11 @@ mod tests {
             assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(4));
         });
         std::io::Write::write_all(&mut (&there), b"early").unwrap();
-        waiter.budget = Nanos::from_secs(60);
+        (waiter.budget, waiter.sent) = (Nanos::from_secs(60), sys::now());
         assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(5));
         assert_eq!(&buffer[..5], b"early");
         drop(there);
-        waiter.budget = Nanos::from_secs(60);
+        (waiter.budget, waiter.sent) = (Nanos::from_secs(60), sys::now());
         assert_eq!(waiter.receive(&here, &mut [IoSliceMut::new(&mut buffer)]), Ok(0), "an end is an end");
     }
 }

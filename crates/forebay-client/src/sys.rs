@@ -221,16 +221,19 @@ pub(crate) fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno>
     net::sendmsg(fd, pieces, &mut net::SendAncillaryBuffer::default(), net::SendFlags::NOSIGNAL)
 }
 
-/// One receive into several pieces; 0 is the end.
+/// One receive into several pieces; 0 is the end. By the call that has the kernel copy least: `recvmsg` asks who has
+/// sent it, too.
 pub(crate) fn receive(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::empty())
-        .map(|r| r.bytes)
+    rustix::io::readv(fd, pieces)
 }
 
 /// The same, but only what is there already: otherwise `EAGAIN`.
 pub(crate) fn receive_now(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), net::RecvFlags::DONTWAIT)
-        .map(|r| r.bytes)
+    let now = net::RecvFlags::DONTWAIT;
+    if let [piece] = pieces {
+        return net::recv(fd, &mut piece[..], now).map(|(n, _)| n);
+    }
+    net::recvmsg(fd, pieces, &mut net::RecvAncillaryBuffer::default(), now).map(|r| r.bytes)
 }
 
 /// How many processors this thread may run on.

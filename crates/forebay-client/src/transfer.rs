@@ -1,7 +1,7 @@
 //! Data: a read or write of one frame, and large ones as a train of frames, several of them under way
 //! at once. When anything goes wrong with the train, what has no answer yet is sent piece by piece.
 
-use crate::call::{Body, On, Request, refused};
+use crate::call::{Body, On, Request, ended, refused};
 use crate::client::Client;
 use crate::conn::{Conn, Failure};
 use crate::counters::OpIndex;
@@ -11,6 +11,7 @@ use crate::hosts::HostSet;
 use crate::pool::Taken;
 use crate::sys;
 use crate::whereabouts::RemoteHandle;
+use forebay_types::Nanos;
 use forebay_wire::MAX_DATA;
 use forebay_wire::frame::{Opcode, flag};
 use forebay_wire::session::call::{Bound, Call, Kind, Step};
@@ -66,9 +67,8 @@ impl Client {
         buf: &mut [u8],
         offset: u64,
     ) -> Result<usize, Error> {
-        let started = sys::now();
         let got = self.fetch(call, file, buf, offset);
-        self.count(OpIndex::READ, started, &got);
+        self.count_call(OpIndex::READ, call, &got);
         got
     }
 
@@ -80,9 +80,8 @@ impl Client {
         data: &[u8],
         offset: u64,
     ) -> Result<usize, Error> {
-        let started = sys::now();
         let done = self.put(call, file, data, offset);
-        self.count(OpIndex::WRITE, started, &done);
+        self.count_call(OpIndex::WRITE, call, &done);
         done
     }
 
@@ -92,22 +91,29 @@ impl Client {
     }
 
     fn put(&self, call: &mut Call, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
-        let started = sys::now();
         let asked = request(Opcode::Write, offset, 0, data);
         let done = self.carry(call, On::File(file), asked, None, |served, header, _| {
             file.mark_unsynced(served.host);
             Ok(usize::try_from(header.length.get()).unwrap_or(usize::MAX).min(data.len()))
         });
         if call.may_be_repeated() {
-            self.count(OpIndex::REPEATED, started, &done);
+            self.count_call(OpIndex::REPEATED, call, &done);
         }
         done
     }
 
-    pub(crate) fn count(&self, op: OpIndex, started: forebay_types::Nanos, outcome: &Result<usize, Error>) {
+    pub(crate) fn count(&self, op: OpIndex, started: Nanos, outcome: &Result<usize, Error>) {
+        self.count_took(op, || sys::now().since(started), outcome);
+    }
+
+    fn count_call(&self, op: OpIndex, call: &Call, outcome: &Result<usize, Error>) {
+        self.count_took(op, || ended(call).since(call.started()), outcome);
+    }
+
+    fn count_took(&self, op: OpIndex, took: impl FnOnce() -> Nanos, outcome: &Result<usize, Error>) {
         if let Some(c) = self.counters {
             let bytes = outcome.as_ref().map_or(0, |n| *n as u64);
-            c.add(op, sys::now().since(started).0, bytes, outcome.is_err());
+            c.add(op, took().0, bytes, outcome.is_err());
         }
     }
 
@@ -203,14 +209,15 @@ impl Client {
         patient: bool,
     ) -> Option<Train<'a>> {
         let started = sys::now();
-        let (place, at) = self.at(lane);
+        let (place, at) = self.at(lane, started);
         // Whatever else is to be done first, is done by a piece that goes alone.
         let Step::Send(node) = first.next(started, &self.nodes, Bound::File(at), self.has_news()) else {
             return None;
         };
         let until = started + self.limit();
-        let free = self.pool.take(node, if patient { until } else { started })?;
-        let (mut taken, fresh) = self.connected_in(free, node, until).ok()?;
+        let mut now = started;
+        let free = self.pool.take(node, &mut now, if patient { until } else { started })?;
+        let (mut taken, fresh) = self.connected_in(free, node, now, until).ok()?;
         let conn = taken.conn().expect("just made sure of it");
         conn.begin();
         let window = WINDOW.min(conn.welcome.credits as usize);
@@ -284,11 +291,13 @@ impl Train<'_> {
         };
         let at = load.offset.saturating_add(extent.start as u64);
         let asked = request(load.data.opcode(), at, extent.len(), body);
-        let header = self.client.stamp(&mut load.pieces[i].call, &asked, self.place.handle, body.len());
+        let now = sys::now();
+        let call = &mut load.pieces[i].call;
+        let header = self.client.stamp(call, &asked, self.place.handle, body.len(), now);
         self.next += 1;
         let limit = self.client.limit();
         let conn = self.conn();
-        let mut wait = conn.wait(sys::now(), limit.into());
+        let mut wait = conn.wait(now, now, limit.into());
         conn.send_more(&mut wait, &header, body)?;
         Ok(true)
     }
@@ -308,7 +317,8 @@ impl Train<'_> {
             Data::Out(_) => None,
         };
         let conn = self.taken.conn().expect("a train has its connection");
-        let mut wait = conn.wait(sys::now(), client.limit().into());
+        let now = sys::now();
+        let mut wait = conn.wait(now, now, client.limit().into());
         let reply = conn.await_any(&mut wait, into, &|id| waiting(pieces, id).map(extent))?;
         let header = reply.header;
         let Some(i) = waiting(pieces, header.id.get()).filter(|_| header.has(flag::REPLY)) else {

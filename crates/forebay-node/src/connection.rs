@@ -222,7 +222,8 @@ impl Connection {
         loop {
             let done = self.request(session);
             self.link.busy_since.store(0, Relaxed);
-            let done = done.and_then(|()| self.rx.expect(self.link.fd(), &self.node.spinners));
+            let heard = Nanos(self.link.heard.load(Relaxed));
+            let done = done.and_then(|()| self.rx.expect(self.link.fd(), &self.node.spinners, heard));
             if let Err(stop) = done {
                 return stop;
             }
@@ -336,7 +337,9 @@ impl Connection {
                 return self.refuse(session, opcode, header.id.get(), &failure);
             }
         };
-        let (request, servers, access) = self.node.describe(session, &file, header, opcode);
+        // What is large took its time to come.
+        let arrived = if matches!(body, Body::Own(_)) { sys::now() } else { received };
+        let (request, servers, access) = self.node.describe(session, &file, header, opcode, arrived);
         self.note_replay(header, || request);
         if opcode == Opcode::Append {
             match session.begin(&self.link, header.id.get()) {
@@ -427,28 +430,31 @@ impl Connection {
         let node = Arc::clone(&self.node);
         let (from, len) = (header.offset.get(), header.length.get() as usize);
         let large = opcode == Opcode::Read && len > ROOM && self.link.takes_pages();
-        let lend = |pipe: &Pipe| node.read_lent(session, file, header, pipe);
+        let mut now = received;
+        let lend = |pipe: &Pipe| node.read_lent(session, file, header, pipe, &mut now);
         let lent = large.then(|| self.lender.lend(from, len, lend)).flatten();
         let (lent, pipe) = lent.map_or((None, None), |(moved, pipe)| (Some(moved), Some(pipe)));
         let moved = match (lent, &mut prepared, opcode) {
             (Some(moved), ..) => moved,
             (_, Some(work), Opcode::Read) => {
                 let len = work.len();
-                node.read(session, file, header, work.payload.payload_mut(len))
+                node.read(session, file, header, work.payload.payload_mut(len), &mut now)
             }
             (_, None, Opcode::Read) => match self.rx.scratch() {
-                Some(into) => node.read(session, file, header, &mut into[..len]),
+                Some(into) => node.read(session, file, header, &mut into[..len], &mut now),
                 None => Err(rustix::io::Errno::NOMEM.into()),
             },
             (_, Some(work), _) => {
-                node.write(&self.link, session, file, header, opcode, work.payload.payload(work.len()))
+                let data = work.payload.payload(work.len());
+                node.write(&self.link, session, file, header, opcode, data, &mut now)
             }
             (_, None, _) => {
-                node.write(&self.link, session, file, header, opcode, self.rx.bytes(at, header.body_len()))
+                let data = self.rx.bytes(at, header.body_len());
+                node.write(&self.link, session, file, header, opcode, data, &mut now)
             }
         };
-        node.complete(ticket, &[serve::bytes(&moved)]);
-        let reply = node.data_reply(session, header, opcode, &moved, received);
+        node.complete(ticket, &[serve::bytes(&moved)], now);
+        let reply = node.data_reply(session, header, opcode, &moved, now.since(received));
         let sent = match (reply.body, prepared, pipe) {
             (ReplyBody::Read(n), _, Some(pipe)) => {
                 self.flush_held()?;
@@ -490,7 +496,7 @@ impl Connection {
         // Closing a file must not wait behind others' work.
         let scheduled = node.engine.schedules_metadata() && !matches!(meta, Meta::Close { .. });
         let mut ticket = None;
-        self.note_replay(header, || node.describe_meta(session).0);
+        self.note_replay(header, || node.describe_meta(session, received).0);
         if scheduled {
             let own = || {
                 let mut payload = node.pool.take_over_budget(&session.job.memory, bytes.len()).ok()?;
@@ -505,7 +511,7 @@ impl Connection {
                     received,
                 }))
             };
-            let (request, access) = node.describe_meta(session);
+            let (request, access) = node.describe_meta(session, received);
             match node.engine.arrive(request, request.server.into(), &access, true, None, own) {
                 Ok(Turn::Queued) => return self.flush_held(),
                 Ok(Turn::Inline(granted, _)) => ticket = Some(granted),
@@ -513,12 +519,12 @@ impl Connection {
             }
         }
         if ticket.is_none() {
-            node.engine.meta_arrives(session);
+            node.engine.meta_arrives(session, received);
         }
-        node.run_meta(&self.link, session, header, &meta, received, &mut self.frame);
+        let ended = node.run_meta(&self.link, session, header, &meta, received, &mut self.frame);
         match &ticket {
-            Some(ticket) => node.complete(ticket, &[]),
-            None => node.engine.meta_done(session),
+            Some(ticket) => node.complete(ticket, &[], ended),
+            None => node.engine.meta_done(session, ended),
         }
         // Clients send a close along with their next request and wait only for that.
         if matches!(meta, Meta::Close { .. }) && self.rx.holds_frame() {

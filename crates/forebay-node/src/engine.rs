@@ -143,7 +143,12 @@ impl Engine {
 
     /// The schedulers' time.
     pub(crate) fn now(&self) -> Nanos {
-        Nanos(sys::now().0 + self.epoch.load(Relaxed))
+        self.at(sys::now())
+    }
+
+    /// What it was at that moment of the monotonic clock.
+    pub(crate) fn at(&self, moment: Nanos) -> Nanos {
+        Nanos(moment.0 + self.epoch.load(Relaxed))
     }
 
     /// Whether a request that comes now will probably have to wait, and so needs memory of its own.
@@ -254,18 +259,18 @@ impl Engine {
         started
     }
 
-    /// What a ticket asked for is done, its requests having moved so many bytes (as many as asked for, if not
-    /// told); lets the next ones go.
-    pub(crate) fn complete(self: &Arc<Engine>, ticket: &Ticket, moved: &[u64]) {
+    /// What a ticket asked for was done at `ended`, its requests having moved so many bytes (as many as asked for, if
+    /// not told); lets the next ones go.
+    pub(crate) fn complete(self: &Arc<Engine>, ticket: &Ticket, moved: &[u64], ended: Nanos) {
+        let now = self.at(ended);
         let mut s = self.lock();
-        if self.completed(&mut s, ticket, moved) {
+        if self.completed(&mut s, ticket, moved, now) {
             self.hand_over(s);
         }
     }
 
     /// Whether there is something for a dispatcher to do afterwards.
-    fn completed(&self, s: &mut State, ticket: &Ticket, moved: &[u64]) -> bool {
-        let now = self.now();
+    fn completed(&self, s: &mut State, ticket: &Ticket, moved: &[u64], now: Nanos) -> bool {
         for (i, r) in ticket.batch.requests().iter().enumerate() {
             let moved = moved.get(i).copied().unwrap_or(r.len);
             s.collector.complete(now, r.flow, r.op, moved);
@@ -292,14 +297,14 @@ impl Engine {
         self.lock().queue.limits().any(|(limited, _)| limited == flow)
     }
 
-    /// A metadata operation that does not go through the scheduler begins.
-    pub(crate) fn meta_arrives(&self, session: &Session) {
-        self.lock().collector.arrive(self.now(), &meta_access(session));
+    /// A metadata operation that does not go through the scheduler came at `received`.
+    pub(crate) fn meta_arrives(&self, session: &Session, received: Nanos) {
+        self.lock().collector.arrive(self.at(received), &meta_access(session));
     }
 
-    /// And is done.
-    pub(crate) fn meta_done(&self, session: &Session) {
-        self.lock().collector.complete(self.now(), session.job.flow(), OpKind::Metadata, 0);
+    /// And was done at `ended`.
+    pub(crate) fn meta_done(&self, session: &Session, ended: Nanos) {
+        self.lock().collector.complete(self.at(ended), session.job.flow(), OpKind::Metadata, 0);
     }
 
     /// Follows the machine's clock if somebody has set it: what waits for a time of the old clock is

@@ -92,14 +92,14 @@ pub(crate) struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
-    /// It was tried, and ended so: this many bytes at `offset`.
-    pub(crate) fn done(mut self, offset: u64, written: Result<usize, Errno>) {
+    /// It was tried, and ended so before `now`: this many bytes at `offset`.
+    pub(crate) fn done(mut self, offset: u64, written: Result<usize, Errno>, now: Nanos) {
         let (errno, n) = match written {
             Ok(n) => (0, n as u64),
             Err(e) => (e.raw_os_error().unsigned_abs(), 0),
         };
         if let Some(begun) = self.begun.take() {
-            self.ring.done(begun, errno, [offset, n, 0, 0], sys::now());
+            self.ring.done(begun, errno, [offset, n, 0, 0], now);
         }
     }
 }
@@ -217,12 +217,13 @@ impl Ledgers {
 
     /// An operation is about to be tried, if its lease holds after this. `None` if it must not be.
     pub(crate) fn begin(&self, session: SessionId, id: u64) -> Option<Begun> {
-        self.rings.once.begin(session, id, sys::now())
+        // What is under way has no age.
+        self.rings.once.begin(session, id, Nanos::ZERO)
     }
 
-    /// It was tried, and ended so.
-    pub(crate) fn done(&self, begun: Begun, errno: u32, values: [u64; 4]) {
-        self.rings.once.done(begun, errno, values, sys::now());
+    /// It was tried, and ended so before `now`.
+    pub(crate) fn done(&self, begun: Begun, errno: u32, values: [u64; 4], now: Nanos) {
+        self.rings.once.done(begun, errno, values, now);
     }
 
     /// It was not tried.
@@ -347,7 +348,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (open(&dir, 1), open(&dir, 2));
         let done = first.begin(SESSION, 7).unwrap();
-        first.done(done, 17, [1, 2, 3, 4]);
+        first.done(done, 17, [1, 2, 3, 4], sys::now());
         let begun = first.begin(SESSION, 8).unwrap();
         let ask = |id| second.verdict(Incarnation([1; 16]), SESSION, id, 0);
         let v = ask(7);
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(ask(10), Fate::Absent, "it was not tried");
         let write = second.begin_write(SESSION, 11).unwrap();
         assert_eq!(second.ended(SESSION, 11), None);
-        write.done(4096, Ok(512));
+        write.done(4096, Ok(512), sys::now());
         assert_eq!(second.ended(SESSION, 11), Some(Ok(512)));
         assert_eq!(ask(11), Fate::Done { errno: 0, values: [4096, 512, 0, 0] });
         assert!(!second.verdict(Incarnation([4; 16]), SESSION, 9, 0).known, "never heard of");

@@ -207,34 +207,39 @@ impl Receiver {
     }
 
     /// Waits for the next request with open eyes, if it may be expected soon and nobody else needs the
-    /// processor: what has come by then is taken by the receive that follows.
-    pub(crate) fn expect(&mut self, fd: BorrowedFd<'_>, spinners: &Spinners) -> Result<(), Stop> {
+    /// processor: what has come by then is taken by the receive that follows. The last one came at `heard`.
+    pub(crate) fn expect(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        spinners: &Spinners,
+        heard: Nanos,
+    ) -> Result<(), Stop> {
         if self.large || !self.is_empty() {
             return Ok(());
         }
-        let began = sys::now();
-        let Some(_spinning) = spinners.enter(began) else { return Ok(()) };
+        let Some(_spinning) = spinners.enter(heard) else { return Ok(()) };
         let budget = self.spin.budget();
         if budget == Nanos::ZERO {
             return Ok(());
         }
         (self.start, self.end) = (HEAD, HEAD);
+        let (began, mut took) = (sys::now(), Nanos::ZERO);
         loop {
-            let got = receive(&mut self.opener, fd, &mut self.map[HEAD..], RecvFlags::DONTWAIT)?;
-            let took = sys::now().since(began);
-            match got {
+            match receive(&mut self.opener, fd, &mut self.map[HEAD..], RecvFlags::DONTWAIT)? {
                 Ok(0) => return Err(Stop::Closed),
                 Ok(n) => {
                     self.end += n;
+                    // It took a little longer, by one look.
                     self.spin.hit(took);
                     return Ok(());
                 }
-                Err(Errno::AGAIN | Errno::INTR) if took < budget => {}
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    self.spin.miss();
-                    return Ok(());
-                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(e) => return Err(Stop::Broken(e)),
+            }
+            took = sys::now().since(began);
+            if took >= budget {
+                self.spin.miss();
+                return Ok(());
             }
             // The client may have been put on this processor.
             rustix::thread::sched_yield();

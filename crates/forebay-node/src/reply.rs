@@ -7,7 +7,6 @@ use crate::link::Frame;
 use crate::node::Node;
 use crate::serve::{Moved, data_op};
 use crate::session::Session;
-use crate::sys;
 use forebay_types::{Epoch, Nanos};
 use forebay_wire::frame::{Header, Opcode, flag};
 use std::sync::atomic::Ordering::Relaxed;
@@ -86,7 +85,7 @@ impl Node {
         request: &Header,
         opcode: Opcode,
         moved: &Moved,
-        received: Nanos,
+        took: Nanos,
     ) -> DataReply {
         let (epoch, id) = (session.job.epoch(), request.id.get());
         let (header, body) = match moved {
@@ -107,7 +106,7 @@ impl Node {
             session.end(id, tried.then_some(&alone.as_bytes()[..]));
         }
         let bytes = moved.as_ref().map_or(0, |m| m.0 as u64);
-        session.record(data_op(opcode), bytes, sys::now().since(received), moved.is_err());
+        session.record(data_op(opcode), bytes, took, moved.is_err());
         DataReply { header, body }
     }
 }

@@ -63,10 +63,10 @@ impl Done {
 
 impl Node {
     /// A metadata operation as the scheduler and as the pattern metrics see it.
-    pub(crate) fn describe_meta(&self, session: &Session) -> (Request, Access) {
+    pub(crate) fn describe_meta(&self, session: &Session, received: Nanos) -> (Request, Access) {
         let request = Request {
             id: RequestId(0),
-            arrival: self.engine.now(),
+            arrival: self.engine.at(received),
             file: FileId(0),
             offset: 0,
             len: 0,
@@ -83,7 +83,8 @@ impl Node {
         Access { flow, client, file: file.file_id(), op: OpKind::Write, offset, len }
     }
 
-    /// The request as the scheduler and as the pattern metrics see it. Appends go where the end is:
+    /// The request, all of which was there at `arrived`, as the scheduler and as the pattern metrics see it. Appends go
+    /// where the end is:
     /// they are never contiguous to anything, so to the scheduler each is a file of its own.
     pub(crate) fn describe(
         &self,
@@ -91,6 +92,7 @@ impl Node {
         file: &OpenFile,
         header: &Header,
         opcode: Opcode,
+        arrived: Nanos,
     ) -> (Request, Servers, Access) {
         let (op, len) = match opcode {
             Opcode::Read => (OpKind::Read, header.length.get()),
@@ -102,7 +104,7 @@ impl Node {
         let unique = header.id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let request = Request {
             id: RequestId(0),
-            arrival: self.engine.now(),
+            arrival: self.engine.at(arrived),
             file: if appends(file, opcode) { FileId(id.0 ^ unique) } else { id },
             offset,
             len,
@@ -119,17 +121,28 @@ impl Node {
         session: &Session,
         ask: impl FnOnce(&dyn Storage) -> Result<T, Errno>,
     ) -> Outcome<T> {
+        self.at_storage_from(session, &mut sys::now(), ask)
+    }
+
+    /// The same by whoever has just looked at the clock, and will want to know when it was done.
+    fn at_storage_from<T>(
+        &self,
+        session: &Session,
+        now: &mut Nanos,
+        ask: impl FnOnce(&dyn Storage) -> Result<T, Errno>,
+    ) -> Outcome<T> {
         act_for(session)?;
-        let began = sys::now();
+        let began = *now;
         let done = ask(&*self.storage);
-        self.engine.took(sys::now().since(began));
+        *now = sys::now();
+        self.engine.took(now.since(began));
         Ok(done?)
     }
 
-    /// What a ticket asked for is done, its requests having moved so many bytes (as many as asked for, if not
-    /// told).
-    pub(crate) fn complete(&self, ticket: &Ticket, moved: &[u64]) {
-        self.engine.complete(ticket, moved);
+    /// What a ticket asked for was done at `ended`, its requests having moved so many bytes (as many as asked for, if
+    /// not told).
+    pub(crate) fn complete(&self, ticket: &Ticket, moved: &[u64], ended: Nanos) {
+        self.engine.complete(ticket, moved, ended);
         self.peers.served(&ticket.batch);
     }
 
@@ -137,33 +150,44 @@ impl Node {
         Target { fd: file.fd(), offset, file: file.file_id() }
     }
 
-    /// Reads into `into`.
-    pub(crate) fn read(&self, session: &Session, file: &OpenFile, header: &Header, into: &mut [u8]) -> Moved {
+    /// Reads into `into`; `now` is when that was done.
+    pub(crate) fn read(
+        &self,
+        session: &Session,
+        file: &OpenFile,
+        header: &Header,
+        into: &mut [u8],
+        now: &mut Nanos,
+    ) -> Moved {
         let offset = header.offset.get();
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
         self.settle(Some(file));
-        let n =
-            self.at_storage(session, |s| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]))?;
+        *now = sys::now();
+        let read = |s: &dyn Storage| s.read(self.target(file, offset), &mut [IoSliceMut::new(into)]);
+        let n = self.at_storage_from(session, now, read)?;
         self.stats.read(n);
         Ok((n, offset))
     }
 
-    /// Lends to `pipe` what a read asks for; `None`: it can only be read.
+    /// Lends to `pipe` what a read asks for; `None`: it can only be read. `now` is when that was done.
     pub(crate) fn read_lent(
         &self,
         session: &Session,
         file: &OpenFile,
         header: &Header,
         pipe: &Pipe,
+        now: &mut Nanos,
     ) -> Option<Moved> {
         let (offset, len) = (header.offset.get(), header.length.get() as usize);
         if offset > i64::MAX as u64 || file.flags().has(OpenFlags::DIRECT) {
             return None;
         }
         self.settle(Some(file));
-        let lent = self.at_storage(session, |s| Ok(s.lend(self.target(file, offset), len, pipe)));
+        *now = sys::now();
+        let lend = |s: &dyn Storage| Ok(s.lend(self.target(file, offset), len, pipe));
+        let lent = self.at_storage_from(session, now, lend);
         match lent {
             Ok(None) => None,
             Ok(Some(Ok(n))) => {
@@ -175,7 +199,8 @@ impl Node {
         }
     }
 
-    /// Writes or appends `data`.
+    /// Writes or appends `data`; `now` is when that was done.
+    #[allow(clippy::too_many_arguments)] // a request, and where it came from
     pub(crate) fn write(
         &self,
         link: &Link,
@@ -184,6 +209,7 @@ impl Node {
         header: &Header,
         opcode: Opcode,
         data: &[u8],
+        now: &mut Nanos,
     ) -> Moved {
         let offset = header.offset.get();
         if offset > i64::MAX as u64 {
@@ -201,14 +227,19 @@ impl Node {
             // Noted as under way before its lease is looked at: see [`Call::may_change`].
             let under_way = self.ledgers.begin_write(session.id, header.id.get()).ok_or(Failure::BUSY)?;
             let ended = || self.ledgers.ended(session.id, header.id.get());
-            if let Some(done) = session.begin_write(link, header, sys::now(), ended)? {
+            *now = sys::now();
+            if let Some(done) = session.begin_write(link, header, *now, ended)? {
                 return Ok((done?, offset));
             }
+            if header.has(flag::REPLAY) {
+                // It may have waited for an earlier try.
+                *now = sys::now();
+            }
             file.mark_written();
-            let written =
-                self.at_storage(session, |s| s.write(self.target(file, offset), &[IoSlice::new(data)]));
+            let write = |s: &dyn Storage| s.write(self.target(file, offset), &[IoSlice::new(data)]);
+            let written = self.at_storage_from(session, now, write);
             // Whoever waits for its end looks there.
-            under_way.done(offset, written.map_err(|failure| failure.errno));
+            under_way.done(offset, written.map_err(|failure| failure.errno), *now);
             session.end_write(header);
             let n = written?;
             self.stats.wrote(n);
@@ -217,17 +248,19 @@ impl Node {
         let _position = file.position();
         // In the ledger before its lease is looked at: see [`Call::may_change`].
         let begun = self.ledgers.begin(session.id, header.id.get()).ok_or(Failure::BUSY)?;
-        if let Err(expired) = session.may_change(link, sys::now()) {
+        *now = sys::now();
+        if let Err(expired) = session.may_change(link, *now) {
             self.ledgers.withdraw(begun);
             return Err(expired);
         }
         file.mark_written();
-        let appended = self.at_storage(session, |s| s.append(self.target(file, offset), data));
+        let append = |s: &dyn Storage| s.append(self.target(file, offset), data);
+        let appended = self.at_storage_from(session, now, append);
         let (errno, at, n) = match &appended {
             Ok((n, end)) => (0, end.saturating_sub(*n as u64), *n as u64),
             Err(e) => (e.errno.raw_os_error().unsigned_abs(), 0, 0),
         };
-        self.ledgers.done(begun, errno, [at, n, 0, 0]);
+        self.ledgers.done(begun, errno, [at, n, 0, 0], *now);
         let (n, _) = appended?;
         self.stats.wrote(n);
         Ok((n, at))
@@ -280,7 +313,7 @@ impl Node {
         }
         let begin = |w: &Work| self.ledgers.begin_write(w.session.id, w.header.id.get());
         let Some(under_way) = batch.iter().map(begin).collect::<Option<Vec<_>>>() else { return none() };
-        let now = sys::now();
+        let mut now = sys::now();
         let allowed = batch
             .iter()
             .take_while(|w| matches!(w.session.begin_write(&w.link, &w.header, now, || None::<()>), Ok(None)))
@@ -294,14 +327,14 @@ impl Node {
         let vector: Vec<IoSlice<'_>> =
             batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
         batch.iter().flat_map(|w| &w.file).for_each(|file| file.mark_written());
-        let written =
-            self.at_storage(&session, |s| s.write(self.target(&file, ticket.batch.offset()), &vector));
+        let write = |s: &dyn Storage| s.write(self.target(&file, ticket.batch.offset()), &vector);
+        let written = self.at_storage_from(&session, &mut now, write);
         // Nothing ends before the first byte.
         let end = written.as_ref().map_or(0, |n| ticket.batch.offset() + *n as u64);
         let whole = |w: &Work| (w.header.offset.get() + w.len() as u64 <= end).then_some(w.len());
         for (w, under_way) in batch.iter().zip(under_way) {
             if let Some(n) = whole(w) {
-                under_way.done(w.header.offset.get(), Ok(n));
+                under_way.done(w.header.offset.get(), Ok(n), now);
             }
             w.session.end_write(&w.header);
         }
@@ -312,13 +345,16 @@ impl Node {
     }
 
     fn carry_out_one(&self, mut work: Work) -> Done {
-        let len = work.len();
+        let (len, mut now) = (work.len(), work.received);
         let Some(file) = work.file.clone() else { return self.carry_out_meta(work) };
         let moved = match work.opcode {
-            Opcode::Read => self.read(&work.session, &file, &work.header, work.payload.payload_mut(len)),
+            Opcode::Read => {
+                let into = work.payload.payload_mut(len);
+                self.read(&work.session, &file, &work.header, into, &mut now)
+            }
             opcode => {
                 let data = work.payload.payload(len);
-                self.write(&work.link, &work.session, &file, &work.header, opcode, data)
+                self.write(&work.link, &work.session, &file, &work.header, opcode, data, &mut now)
             }
         };
         Done::Data(work, moved)
@@ -333,7 +369,7 @@ impl Node {
         Done::Meta(work, frame)
     }
 
-    /// Carries out a metadata operation and leaves the reply frame in `frame`.
+    /// Carries out a metadata operation and leaves the reply frame in `frame`. When it was done.
     pub(crate) fn run_meta(
         &self,
         link: &Link,
@@ -342,9 +378,11 @@ impl Node {
         meta: &Meta<'_>,
         received: Nanos,
         frame: &mut Vec<u8>,
-    ) {
+    ) -> Nanos {
         let failed = self.meta_once(link, session, header, meta, frame);
-        session.record(Op::meta(meta), 0, sys::now().since(received), failed);
+        let ended = sys::now();
+        session.record(Op::meta(meta), 0, ended.since(received), failed);
+        ended
     }
 
     /// As [`Node::run_meta`], unless it was done before: then the answer it had. Whether it failed.
@@ -435,12 +473,13 @@ impl Carrier for Node {
         // Without memory for one of them it is not known which the others are.
         let known = moved.len() == ticket.batch.requests().len();
         // Whoever has an answer finds the work booked.
-        self.complete(ticket, if known { &moved } else { &[] });
+        let ended = sys::now();
+        self.complete(ticket, if known { &moved } else { &[] }, ended);
         for done in done {
             match done {
                 Done::Data(work, moved) => {
-                    let reply =
-                        self.data_reply(&work.session, &work.header, work.opcode, &moved, work.received);
+                    let took = ended.since(work.received);
+                    let reply = self.data_reply(&work.session, &work.header, work.opcode, &moved, took);
                     work.link.post(reply.into_frame(work.payload));
                 }
                 Done::Meta(work, frame) => work.link.post(Frame::Bytes(frame)),

@@ -126,19 +126,25 @@ impl State {
         state
     }
 
-    /// The client of this process. In a forked child, however it was made, a new one.
+    /// The client of this process, to whom it is told whom the process acts for. In a forked child, however it was
+    /// made, a new one.
     pub(crate) fn client(&'static self) -> &'static Client {
-        if self.alive.load(Ordering::Relaxed) == 0 {
-            self.after_fork();
-        }
-        let p = self.client.load(Ordering::Acquire);
-        // SAFETY: set to leaked boxes only.
-        let client = if p.is_null() { self.first_client() } else { unsafe { &*p } };
+        let client = self.client_for_data();
         // Only root becomes somebody else at will.
         if self.root {
             client.set_foreign(sys!(geteuid) != 0);
         }
         client
+    }
+
+    /// The same for reads and writes of what is open, which do not ask whose they are.
+    pub(crate) fn client_for_data(&'static self) -> &'static Client {
+        if self.alive.load(Ordering::Relaxed) == 0 {
+            self.after_fork();
+        }
+        let p = self.client.load(Ordering::Acquire);
+        // SAFETY: set to leaked boxes only.
+        if p.is_null() { self.first_client() } else { unsafe { &*p } }
     }
 
     /// Apart, so that its stack is not that of every call.

@@ -108,16 +108,17 @@ impl<'a> Call<'a> {
         }
         let mut header = Header::request(Opcode::Read, self.header.id.get(), 0);
         header.length = attr.size.into();
-        let (request, servers, access) = node.describe(self.session, file, &header, Opcode::Read);
+        let (request, servers, access) = node.describe(self.session, file, &header, Opcode::Read, began);
         let turn = node.engine.arrive(request, servers, &access, true, None, || None);
         let Ok(Turn::Inline(ticket, _)) = turn else { return None };
         let mut all = vec![0; attr.size as usize];
         let read = |s: &dyn Storage| s.read(node.target(file, 0), &mut [IoSliceMut::new(&mut all)]);
         let got = node.at_storage(self.session, read);
-        node.complete(&ticket, &[got.as_ref().map_or(0, |n| *n as u64)]);
+        let ended = sys::now();
+        node.complete(&ticket, &[got.as_ref().map_or(0, |n| *n as u64)], ended);
         let n = got.ok()?;
         node.stats.read(n);
-        self.session.record(Op::READ, n as u64, sys::now().since(began), false);
+        self.session.record(Op::READ, n as u64, ended.since(began), false);
         (n as u64 == attr.size).then_some(all)
     }
 

@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         }
         if let Some(begun) = self.begun.take() {
             let errno = done.as_ref().map_or_else(|f| f.errno.raw_os_error().unsigned_abs(), |()| 0);
-            self.node.ledgers.done(begun, errno, [self.identity.get(), 0, 0, 0]);
+            self.node.ledgers.done(begun, errno, [self.identity.get(), 0, 0, 0], sys::now());
         }
         done
     }

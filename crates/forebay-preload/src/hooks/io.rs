@@ -63,14 +63,14 @@ impl Buffer for From<'_> {
 }
 
 pub(crate) fn read_piece(open: &Open, file: &File, buf: &mut [u8], offset: u64) -> isize {
-    match state().client().pread(file, buf, offset) {
+    match state().client_for_data().pread(file, buf, offset) {
         Ok(n) => n as isize,
         Err(e) => direct(open, file, &e, |local| sys!(pread64, local, buf.as_mut_ptr(), buf.len(), offset)),
     }
 }
 
 pub(crate) fn write_piece(open: &Open, file: &File, data: &[u8], offset: Option<u64>) -> Written {
-    let client = state().client();
+    let client = state().client_for_data();
     match offset {
         Some(offset) => {
             let n = match client.pwrite(file, data, offset) {

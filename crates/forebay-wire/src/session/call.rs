@@ -179,6 +179,7 @@ pub struct Call {
     troubled: bool,
     naps: u32,
     blind: bool,
+    answered: Option<Nanos>,
 }
 
 impl Call {
@@ -197,12 +198,23 @@ impl Call {
             troubled: false,
             naps: 0,
             blind: false,
+            answered: None,
         }
     }
 
     /// When it began.
     pub fn started(&self) -> Nanos {
         self.started
+    }
+
+    /// The answer that ends it came at `now`.
+    pub fn answered(&mut self, now: Nanos) {
+        self.answered = Some(now);
+    }
+
+    /// When that was, if there was one.
+    pub fn answered_at(&self) -> Option<Nanos> {
+        self.answered
     }
 
     /// When it ends at the latest.
