@@ -61,7 +61,7 @@ pub struct Second {
     /// Bytes moved, by the time that passed.
     pub bandwidth: Bandwidth,
     /// Bytes moved, by the time in which the job had requests at its nodes: what it gets when it
-    /// asks. `None` if that was less than a tenth of the time.
+    /// asks. `None` if that was less than a tenth of the time, or a limit held it back.
     pub while_busy: Option<Bandwidth>,
 }
 
@@ -80,8 +80,12 @@ pub struct Activity {
     pub bandwidth: Bandwidth,
     /// Requests of data and metadata a second, then.
     pub operations: f64,
-    /// Which part of it there were requests at its busiest node.
+    /// Which part of it there were requests at its busiest node that no limit held back.
     pub busy: f64,
+    /// Which part of it a limit held some back.
+    pub limited: f64,
+    /// How often nodes told, in a second, whether a limit holds it back, and how often one did.
+    holds: BTreeMap<(u64, NodeId), (u32, u32)>,
     latencies: Counts,
     /// Of the last second that had data requests.
     pub shape: Option<AccessPattern>,
@@ -130,6 +134,20 @@ impl Activity {
         seen.metrics = flow.clone();
     }
 
+    /// A node tells, as it does several times a second, whether a limit has held the job back of late.
+    pub fn held(&mut self, now: Nanos, node: NodeId, held: bool) {
+        let (told, so) = self.holds.entry((now.0 / SECOND, node)).or_default();
+        *told = told.saturating_add(1);
+        *so = so.saturating_add(u32::from(held));
+    }
+
+    /// Which part of a second that was, on a node. What is reported of one may have been in the one before.
+    fn held_part(&self, second: u64, node: NodeId) -> f64 {
+        let of = |second| self.holds.get(&(second, node)).copied().unwrap_or_default();
+        let part = |(told, held): (u32, u32)| f64::from(held) / f64::from(told.max(1));
+        part(of(second)).max(part(of(second.saturating_sub(1))))
+    }
+
     /// A node tells of compute nodes of it that do I/O.
     pub fn came(&mut self, hosts: &[u64]) {
         let room = HOSTS - self.hosts.len().min(HOSTS);
@@ -159,8 +177,10 @@ impl Activity {
         let later = self.open.split_off(&until);
         let done = std::mem::replace(&mut self.open, later);
         let seconds: Vec<Second> = done.into_iter().map(|(s, nodes)| self.second(s, &nodes, model)).collect();
+        self.holds.retain(|(second, _), _| *second + 1 >= until);
         if seconds.is_empty() && now.since(self.heard).0 >= SILENT {
-            (self.bandwidth, self.operations, self.busy) = (Bandwidth(0.0), 0.0, 0.0);
+            (self.bandwidth, self.operations) = (Bandwidth(0.0), 0.0);
+            (self.busy, self.limited) = (0.0, 0.0);
             self.latencies = Counts::default();
         }
         seconds
@@ -170,13 +190,17 @@ impl Activity {
         // Each node's own time: one that reported twice in this second counts no double.
         let per = |amount: f64, span: Nanos| if span.0 == 0 { 0.0 } else { amount / span.as_secs_f64() };
         let rate = nodes.values().map(|s| per(s.served as f64, s.span)).sum::<f64>() / 1e6;
-        let busy = nodes.values().map(|s| per(s.busy.as_secs_f64(), s.span)).fold(0.0, f64::max).min(1.0);
+        let held = |node: &NodeId| self.held_part(second, *node);
+        let limited = nodes.keys().map(held).fold(0.0, f64::max);
+        let busy = |(n, s): (&NodeId, &NodeInterval)| per(s.busy.as_secs_f64(), s.span) * (1.0 - held(n));
+        let busy = nodes.iter().map(busy).fold(0.0, f64::max).min(1.0);
         let total = |f: fn(&FlowMetrics) -> u64| -> f64 {
             nodes.values().map(|s| per(f(&s.metrics) as f64, s.span)).sum()
         };
         let (iops, metadata) = (total(FlowMetrics::data_requests), total(|m| m.metadata));
         let flows = nodes.values().map(|s| &s.metrics);
-        (self.bandwidth, self.operations, self.busy) = (Bandwidth(rate), iops + metadata, busy);
+        (self.bandwidth, self.operations) = (Bandwidth(rate), iops + metadata);
+        (self.busy, self.limited) = (busy, limited);
         self.latencies = Counts::of(nodes.values().flat_map(|s| &s.latencies).copied());
         self.peak_bandwidth = self.peak_bandwidth.max(rate);
         self.peak_iops = self.peak_iops.max(iops);
@@ -195,7 +219,7 @@ impl Activity {
             start: Nanos(second.saturating_mul(SECOND)),
             nodes: nodes.keys().copied().collect(),
             bandwidth: Bandwidth(rate),
-            while_busy: (busy >= 0.1 && rate > 0.0).then(|| Bandwidth(rate / busy)),
+            while_busy: (busy >= 0.1 && rate > 0.0 && limited == 0.0).then(|| Bandwidth(rate / busy)),
         }
     }
 
@@ -274,6 +298,31 @@ mod tests {
         assert!(about(0.5, 1 << 20) && about(0.9, 1 << 20) && about(0.99, 1 << 26), "{a:?}");
         a.complete(Nanos::from_millis(13_300), &Model::builtin());
         assert_eq!((a.operations, a.latency(0.99)), (0.0, Nanos::ZERO), "silent since");
+    }
+
+    #[test]
+    fn what_a_limit_holds_back_is_neither_busy_nor_a_measurement() {
+        let (mut a, node) = (Activity::default(), NodeId(0));
+        let second = |a: &mut Activity, at: u64, held: &dyn Fn(u64) -> bool| {
+            for ms in (0..1000).step_by(100) {
+                a.held(Nanos::from_millis(at * 1000 + ms), node, held(ms));
+            }
+            a.add(Nanos::from_millis(at * 1000 + 500), node, Nanos::from_secs(1), &flow(1_000_000, 1000));
+            let seconds = a.complete(Nanos::from_millis(at * 1000 + 1300), &Model::builtin());
+            seconds[0].while_busy.is_some()
+        };
+        assert!(second(&mut a, 10, &|_| false));
+        assert_eq!((a.busy, a.limited), (1.0, 0.0));
+        assert!(!second(&mut a, 11, &|_| true));
+        assert_eq!((a.busy, a.limited), (0.0, 1.0));
+        // Some of it may still be in the next report.
+        assert!(!second(&mut a, 12, &|_| false));
+        assert!(second(&mut a, 13, &|_| false));
+        assert!(!second(&mut a, 14, &|ms| ms < 300));
+        assert!((a.busy - 0.7).abs() < 1e-9 && (a.limited - 0.3).abs() < 1e-9, "{a:?}");
+        a.complete(Nanos::from_secs(20), &Model::builtin());
+        assert_eq!((a.busy, a.limited), (0.0, 0.0), "silent since");
+        assert!(a.holds.is_empty());
     }
 
     #[test]

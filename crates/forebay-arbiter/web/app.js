@@ -1,7 +1,7 @@
 // The page: which view is shown, keys, login, actions.
 
 import { clip } from "./charts.js";
-import { apply, connect, onChange, refuse, sample, secret, state } from "./state.js";
+import { apply, connect, onChange, refuse, sample, secret, silence, state } from "./state.js";
 import { jobDetail, nodeDetail, pill, views } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
@@ -16,10 +16,12 @@ function redraw() {
     view?.draw();
     detail?.draw();
     const about = state.about;
-    const word = state.refused ? "no access" : !state.connected ? (about ? "connection lost" : "connecting") : about?.state ?? "connecting";
-    const why = state.refused ? state.refused.why : state.connected && about?.state === "standby" ? `This arbiter stands by. ${about.why ?? ""}` : "";
+    const silent = state.refused || state.lost ? 0 : silence();
+    const word = state.refused ? "no access" : silent ? `no answer for ${silent} s` : !state.connected ? (about ? "connection lost" : "connecting") : about?.state ?? "connecting";
+    const why = state.refused ? state.refused.why : silent ? "The arbiter does not answer: what is shown is old." : state.connected && about?.state === "standby" ? `This arbiter stands by. ${about.why ?? ""}` : "";
     if ($("notice").textContent !== why) { $("notice").textContent = why; $("notice").hidden = !why; $("main").hidden = !!state.refused; }
-    if ($("state").textContent !== word) { const p = pill(word); p.id = "state"; p.setAttribute("role", "status"); p.setAttribute("aria-live", "polite"); if (about?.why) p.title = about.why; $("state").replaceWith(p); }
+    document.documentElement.toggleAttribute("data-old", !!about && (!!silent || !state.connected));
+    if ($("state").textContent !== word) { const p = pill(word); p.id = "state"; p.setAttribute("role", "status"); p.setAttribute("aria-live", silent ? "off" : "polite"); if (about?.why) p.title = about.why; $("state").replaceWith(p); }
   });
 }
 

@@ -14,22 +14,25 @@ class Series {
     else this.used++;
     this.values[this.used - 1] = value;
   }
-  padded() {                          // as long as the clock's, null where it did not exist yet
+  padded() {                          // as long as the clock's, null where it did not exist yet or nothing was heard (NaN)
     const out = new Array(SAMPLES).fill(null);
-    for (let i = 0; i < this.used; i++) out[SAMPLES - this.used + i] = this.values[i];
+    for (let i = 0; i < this.used; i++) if (!Number.isNaN(this.values[i])) out[SAMPLES - this.used + i] = this.values[i];
     return out;
   }
   mean(count) {
-    const n = Math.min(count, this.used);
-    let sum = 0;
-    for (let i = this.used - n; i < this.used; i++) sum += this.values[i];
+    let sum = 0, n = 0;
+    for (let i = Math.max(0, this.used - count); i < this.used; i++) if (!Number.isNaN(this.values[i])) { sum += this.values[i]; n++; }
     return n ? sum / n : 0;
   }
-  last() { return this.used ? this.values[this.used - 1] : 0; }
+  last() {                            // that is known
+    for (let i = this.used - 1; i >= 0; i--) if (!Number.isNaN(this.values[i])) return this.values[i];
+    return 0;
+  }
 }
 
 export const state = {
-  connected: false, refused: null, about: null, council: null,
+  connected: false, lost: false, refused: null, about: null, council: null,
+  heard: performance.now(),           // when the arbiter last gave a sign of life
   jobs: new Map(), nodes: new Map(), limits: new Map(), decisions: [],
   // job -> its series; node -> its bandwidth
   jobSeries: new Map(), nodeSeries: new Map(), total: new Series(),
@@ -171,6 +174,7 @@ export function limitsOf(job) {
 // One sample of everything.
 let samples = 0;
 export function sample() {
+  const old = !!silence();            // charts show nothing where nothing was heard
   const feed = (map, series, make, push) => {
     for (const [id, item] of map) {
       let own = series.get(id);
@@ -180,12 +184,12 @@ export function sample() {
     for (const id of series.keys()) if (!map.has(id)) series.delete(id);
   };
   feed(state.jobs, state.jobSeries, () => ({ bandwidth: new Series(), ops: new Series(), p50: new Series(), p99: new Series() }), (s, j) => {
-    s.bandwidth.push(j.bandwidth_mbs); s.ops.push(j.operations ?? 0); s.p50.push((j.latency_p50 ?? 0) / 1e6); s.p99.push((j.latency_p99 ?? 0) / 1e6);
+    for (const [name, value] of [["bandwidth", j.bandwidth_mbs], ["ops", j.operations ?? 0], ["p50", (j.latency_p50 ?? 0) / 1e6], ["p99", (j.latency_p99 ?? 0) / 1e6]]) s[name].push(old ? NaN : value);
   });
-  feed(state.nodes, state.nodeSeries, () => new Series(), (s, n) => s.push(n.bandwidth_mbs));
+  feed(state.nodes, state.nodeSeries, () => new Series(), (s, n) => s.push(old ? NaN : n.bandwidth_mbs));
   let total = 0;
   for (const n of state.nodes.values()) total += n.bandwidth_mbs;
-  state.total.push(total);
+  state.total.push(old ? NaN : total);
   if (++samples % 20 === 0) prune();
   freeColours();
   changed("tick");
@@ -207,7 +211,14 @@ export async function look(path) {
   return answer.json();
 }
 
-const SILENT = 45000;                 // the arbiter gives a sign of life every 15 s
+// The arbiter gives a sign of life every second, or so. One that gives none stands still, or the way to it does: what is
+// known is old. After a while another connection is tried.
+const QUIET = 4, SILENT = 15000;
+export function silence() {           // for how many seconds nothing was heard; 0 where that is nothing to speak of
+  const seconds = Math.floor((performance.now() - state.heard) / 1000);
+  return seconds < QUIET ? 0 : seconds;
+}
+
 let turn = 0, link = null, ticking = null;
 async function listen(ended) {
   let alive = setTimeout(() => ended.abort(), SILENT);
@@ -217,13 +228,14 @@ async function listen(ended) {
     state.refused = { status: answer.status, why: why.error ?? `the arbiter refuses (${answer.status})` };
     return clearTimeout(alive);
   }
-  state.connected = true; state.refused = null; changed("link");
+  state.connected = true; state.lost = false; state.refused = null; state.heard = performance.now(); changed("link");
   let first = true, rest = "";
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     clearTimeout(alive);
     if (done) return;
+    state.heard = performance.now();
     alive = setTimeout(() => ended.abort(), SILENT);
     rest += value;
     // What is sent is long, and has line ends only at its end.
@@ -247,9 +259,10 @@ export async function connect() {
   for (let nap = 500; ;) {
     const began = Date.now();
     link = new AbortController();
-    try { await listen(link); } catch { /* it is gone, or somebody else's turn */ }
+    try { await listen(link); } catch { /* it is gone, silent, or somebody else's turn */ }
     if (me !== turn) return;
     state.connected = false;
+    state.lost = !link.signal.aborted;
     changed("link");
     if (state.refused?.status === 401 || state.refused?.status === 403) return;
     nap = Date.now() - began > 5000 ? 500 : Math.min(nap * 2, 5000);

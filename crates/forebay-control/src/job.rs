@@ -14,7 +14,7 @@ pub const LONGEST: usize = 255;
 /// Refuses what cannot be printed, or is too long.
 pub fn printable(name: &str) -> Result<(), String> {
     if name.len() > LONGEST {
-        return Err(format!("longer than {LONGEST} bytes"));
+        return Err(format!("is longer than {LONGEST} bytes"));
     }
     if name.chars().any(char::is_control) {
         return Err("has control characters".to_owned());
@@ -27,8 +27,8 @@ pub fn check_name(id: &str) -> Result<(), String> {
     printable(id)?;
     match id {
         _ if id.contains('/') => Err("has a slash".to_owned()),
-        CONTROL_JOB => Err(format!("{id} is whoever controls an I/O node")),
-        OTHERS => Err(format!("{id} stands for all jobs that are not named in metrics")),
+        CONTROL_JOB => Err("is whoever controls an I/O node".to_owned()),
+        OTHERS => Err("stands for all jobs that are not named in metrics".to_owned()),
         _ => Ok(()),
     }
 }

@@ -34,16 +34,19 @@ pub struct JobView {
     pub epoch: Epoch,
     /// Its I/O nodes.
     pub nodes: Vec<NodeId>,
-    /// Whether it uses the I/O node that is set aside for sharing.
+    /// Whether it uses an I/O node that is set aside for sharing.
     pub shared: bool,
     /// MB/s in the last second.
     pub bandwidth_mbs: f64,
     /// Requests in the last second, of data and of metadata.
     #[serde(default)]
     pub operations: f64,
-    /// Which part of that second it had requests at the busiest of its I/O nodes.
+    /// Which part of that second it had requests at the busiest of its I/O nodes that no limit held back.
     #[serde(default)]
     pub busy: f64,
+    /// Which part of that second a limit held requests back.
+    #[serde(default)]
+    pub limited: f64,
     /// Median time its I/O nodes took for a read or a write in that second.
     #[serde(default)]
     pub latency_p50: Nanos,
@@ -223,7 +226,7 @@ pub struct DecidedJob {
     pub nodes: Vec<NodeId>,
     /// Those it had before.
     pub before: Vec<NodeId>,
-    /// Whether it shares the I/O node that is set aside.
+    /// Whether it shares an I/O node that is set aside for that.
     pub shared: bool,
     /// Predicted MB/s.
     pub predicted_mbs: Option<f64>,

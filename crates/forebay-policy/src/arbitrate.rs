@@ -1,5 +1,5 @@
 //! What MCKP and fair MCKP share: a job's choices, the jobs nothing is known of, the shared I/O
-//! node, and the way into the knapsack and back.
+//! nodes, and the way into the knapsack and back.
 
 use crate::decision::{JobDecision, Reason};
 use crate::fixed;
@@ -36,7 +36,7 @@ pub(crate) struct Problem {
     pub(crate) defaults: Vec<u32>,
     /// Left for the knapsack.
     pub(crate) capacity: u32,
-    /// Whether one I/O node is set aside for sharing.
+    /// Whether I/O nodes are set aside for sharing.
     sharing: bool,
 }
 
@@ -84,9 +84,14 @@ impl Problem {
     }
 
     /// One I/O node is set aside; a job on it is valued at its bandwidth with one, by the number of
-    /// running jobs: a low guess, so that it is taken only by those who lose little.
+    /// running jobs: a low guess, so that it is taken only by those who lose little. Jobs nothing is
+    /// known of always share: for them as many are set aside as are theirs by their number, so that
+    /// they are about as many to an I/O node as under STATIC.
     fn shared(jobs: &[Job], mut choices: Vec<Vec<Choice>>, defaults: Vec<u32>, available: u32) -> Problem {
-        let capacity = available - 1;
+        let measured = |j: &Job| j.curve.as_ref().is_some_and(|c| c.points().iter().any(|p| p.io_nodes > 0));
+        let unknown = jobs.iter().zip(&choices).filter(|(j, c)| c.is_empty() && !measured(j)).count() as u64;
+        let theirs = unknown * u64::from(available) / jobs.len().max(1) as u64;
+        let capacity = available - (theirs as u32).clamp(1, available);
         for (job, choices) in jobs.iter().zip(&mut choices) {
             let points = job.curve.as_ref().map_or(&[][..], |c| c.points());
             if let Some(p) = points.iter().find(|p| p.io_nodes > 0) {

@@ -29,9 +29,9 @@ pub struct Decision {
 /// What one job gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobDecision {
-    /// I/O nodes of its own; 0 is direct access or, with `shared`, the shared I/O node.
+    /// I/O nodes of its own; 0 is direct access or, with `shared`, an I/O node shared with others.
     pub io_nodes: u32,
-    /// Whether it uses the I/O node set aside for sharing.
+    /// Whether it uses an I/O node set aside for sharing.
     pub shared: bool,
     /// What it should get; `None` if its curve does not say.
     pub bandwidth: Option<Bandwidth>,
@@ -74,7 +74,7 @@ pub enum Reason {
         /// The least bandwidth the job is owed.
         floor: f64,
     },
-    /// It shares the set-aside I/O node with others.
+    /// It shares an I/O node with others.
     Shared,
     /// What DFRA concluded.
     Dfra(Conclusion),
@@ -107,9 +107,9 @@ pub struct Alternative {
 pub struct Explanation {
     /// The job.
     pub id: String,
-    /// I/O nodes of its own; 0 is direct access or, with `shared`, the shared I/O node.
+    /// I/O nodes of its own; 0 is direct access or, with `shared`, an I/O node shared with others.
     pub io_nodes: u32,
-    /// Whether it uses the shared I/O node.
+    /// Whether it uses an I/O node set aside for sharing.
     pub shared: bool,
     /// Predicted MB/s.
     pub bandwidth: Option<Bandwidth>,
@@ -148,11 +148,12 @@ impl Decision {
         }
     }
 
-    /// I/O nodes handed out, the shared one counted once. More than [`Decision::io_nodes`] under a
+    /// I/O nodes handed out, each shared one counted once. More than [`Decision::io_nodes`] under a
     /// policy that does not mind the pool: then jobs share I/O nodes, and get less than predicted.
     pub fn used(&self) -> u64 {
         let own: u64 = self.jobs.iter().map(|j| u64::from(j.io_nodes)).sum();
-        own + u64::from(self.jobs.iter().any(|j| j.shared))
+        let sharing = self.jobs.iter().filter(|j| j.shared).count() as u64;
+        own + sharing.min(u64::from(self.io_nodes).saturating_sub(own).max(1))
     }
 
     /// Jobs whose bandwidth could not be predicted and is missing from the total.
@@ -213,7 +214,7 @@ impl Decision {
                 Bandwidth(elsewhere)
             ),
             Reason::Floor { floor } => format!("kept at or above its share, {}", Bandwidth(floor)),
-            Reason::Shared => "shares the I/O node set aside: too few for one each".to_owned(),
+            Reason::Shared => "shares an I/O node: too few for one each".to_owned(),
             Reason::Dfra(conclusion) => conclusion.to_string(),
         }
     }

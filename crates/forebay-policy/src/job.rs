@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// What a running job holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Current {
-    /// How many I/O nodes the job was granted; 0 is direct access or, with `shared`, the shared one.
+    /// How many I/O nodes the job was granted; 0 is direct access or, with `shared`, one with others.
     pub io_nodes: u32,
-    /// Whether the job uses the I/O node set aside for sharing.
+    /// Whether the job uses an I/O node set aside for sharing.
     #[serde(default)]
     pub shared: bool,
     /// Whether DFRA gave it these I/O nodes for itself.
@@ -129,7 +129,7 @@ pub struct IoNode {
     pub admitted: bool,
 }
 
-/// When one I/O node may be set aside for jobs that share it.
+/// When I/O nodes may be set aside for jobs that share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SharingRule {

@@ -19,6 +19,8 @@ const COUNTERS: usize = 69;
 /// The run that a log is about. Times are nanoseconds since 1970.
 pub(crate) struct Run<'a> {
     pub(crate) command: &'a str,
+    /// The forwarded directories.
+    pub(crate) mounts: &'a [&'a std::path::Path],
     pub(crate) processes: u64,
     pub(crate) begin: u64,
     pub(crate) end: u64,
@@ -78,10 +80,25 @@ fn job(run: &Run<'_>) -> Vec<u8> {
     metadata.resize(METADATA, 0);
     job.extend(metadata);
     let room = JOB - job.len() - 1;
-    let command = run.command.replace(['\n', '\t'], " ");
-    job.extend(command.bytes().take(room));
+    job.extend(command_and_mounts(run, room));
     job.resize(JOB, 0);
     job
+}
+
+/// What was run, and behind it a line for each mount. Darshan takes the first line for the command, and there is none
+/// where no line ends. A mount is not split, and one that does not fit is left out.
+fn command_and_mounts(run: &Run<'_>, room: usize) -> Vec<u8> {
+    let one_line = |text: &str| text.replace(['\n', '\t', '\0'], " ");
+    let mount =
+        |dir: &&std::path::Path| format!("\nforebay\t{}", one_line(&dir.to_string_lossy()).replace(' ', "_"));
+    let mut mounts: Vec<String> = run.mounts.iter().map(mount).collect();
+    if mounts.is_empty() {
+        mounts.push("\nforebay\t/".to_owned());
+    }
+    let mut left = room;
+    mounts.retain(|line| left.checked_sub(line.len()).inspect(|rest| left = *rest).is_some());
+    let command = one_line(run.command);
+    command.bytes().take(left).chain(mounts.concat().into_bytes()).collect()
 }
 
 /// What tells one name from others.
@@ -151,4 +168,23 @@ fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut zlib = ZlibEncoder::new(Vec::new(), Compression::default());
     zlib.write_all(bytes)?;
     zlib.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_command_is_a_line_and_so_is_each_mount() {
+        let run = |command, mounts| Run { command, mounts, processes: 1, begin: 0, end: 0, partial: false };
+        let text = |run: Run<'_>, room| String::from_utf8(command_and_mounts(&run, room)).unwrap();
+        let mounts = [Path::new("/scr"), Path::new("/a b")];
+        assert_eq!(text(run("./app\t1\n2", &mounts), 100), "./app 1 2\nforebay\t/scr\nforebay\t/a_b");
+        assert_eq!(text(run("app", &[]), 100), "app\nforebay\t/");
+        // The mounts are short; a command need not be.
+        assert_eq!(text(run("a-long-command", &mounts[..1]), 20), "a-long-\nforebay\t/scr");
+        let long = Path::new("/a/directory/that/does/not/fit");
+        assert_eq!(text(run("app", &[long, mounts[0]]), 20), "app\nforebay\t/scr");
+    }
 }

@@ -255,6 +255,7 @@ impl Program {
         let processes = files.iter().map(|f| f.rank + 1).max().unwrap_or(1);
         let run = darshan::Run {
             command: &words.join(" "),
+            mounts: &layer.config().exports.iter().map(|e| e.dir.as_path()).collect::<Vec<_>>(),
             processes: processes.max(self.plan.ranks.unwrap_or(1).into()),
             begin: began.as_nanos() as u64,
             end: std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64,

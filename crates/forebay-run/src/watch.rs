@@ -91,6 +91,7 @@ impl Watched {
                 operations: done.operations.saturating_sub(before.operations) as f64 / seconds,
                 // Only an arbiter is told.
                 busy: 0.0,
+                limited: 0.0,
                 latency_p50: longest(0),
                 latency_p99: longest(2),
                 predicted_mbs: None,

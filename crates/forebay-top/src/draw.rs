@@ -1,7 +1,7 @@
 //! A screen as text and colours. On a narrow terminal the columns that matter least are left out.
 
 use crate::columns::{Column, clip, fit, whole, wide, widths};
-use crate::plain::{bytes, moved};
+use crate::plain::{bytes, count, moved};
 use crate::screen::{Screen, View};
 use crate::text::age;
 use forebay_control::view::{JobView, NodeState, NodeView};
@@ -165,9 +165,9 @@ fn heading(screen: &Screen, theme: &Theme) -> Vec<Line<'static>> {
         Some(p) => {
             let h = &p.health;
             let text = format!(
-                "{:.1} MB/s  {} jobs  {}/{} I/O nodes  {} waiting  {} {}",
+                "{:.1} MB/s  {}  {}/{} I/O nodes  {} waiting  {} {}",
                 p.total(),
-                h.jobs,
+                count(h.jobs as u64, "job"),
                 h.admitted,
                 h.nodes,
                 p.waiting(),
@@ -262,11 +262,11 @@ fn job(frame: &mut Frame<'_>, area: Rect, id: &str, screen: &Screen, theme: &The
         return;
     };
     let does = format!(
-        "  {:.1} MB/s  {} in all  {} processes on {} compute nodes  {} old",
+        "  {:.1} MB/s  {} in all  {} on {}  {} old",
         j.bandwidth_mbs,
         moved(j),
-        j.processes,
-        j.compute_nodes,
+        count(j.processes.into(), "process"),
+        count(j.compute_nodes.into(), "compute node"),
         age(j.age_ms)
     );
     // A long name leaves room for the numbers.

@@ -8,6 +8,7 @@
 //! | `columns` | how wide columns are, and what is left of what is wider |
 //! | [`plain`] | the same as a line, where there is no terminal |
 //! | [`text`] | jobs, I/O nodes, decisions and limits as tables |
+//! | `silence` | for how long nobody has answered |
 //! | `watch` | the terminal, the keys and the arbiter |
 //! | `panel` | one job below what a program says: `forebay run --watch` |
 
@@ -17,6 +18,7 @@ mod panel;
 pub mod picture;
 pub mod plain;
 pub mod screen;
+mod silence;
 pub mod text;
 mod watch;
 

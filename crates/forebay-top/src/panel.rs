@@ -4,6 +4,7 @@
 use crate::draw::{Theme, draw_job};
 use crate::picture::Picture;
 use crate::screen::Screen;
+use crate::silence::Silence;
 use ratatui::Terminal;
 use ratatui::backend::{Backend, CrosstermBackend, TestBackend};
 use ratatui::buffer::{Buffer, Cell};
@@ -11,7 +12,7 @@ use ratatui::layout::Rect;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often news and the size of the terminal are looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -49,7 +50,7 @@ impl Panel {
         let screen = Screen::new(Some(job));
         let thread = std::thread::Builder::new()
             .name("panel".into())
-            .spawn(move || show(screen, &Theme::new(colours), &heard, &ended))?;
+            .spawn(move || show(screen, interval, &Theme::new(colours), &heard, &ended))?;
         Ok(Panel { end: Some(end), thread: Some(thread) })
     }
 }
@@ -69,21 +70,29 @@ fn say(news: &SyncSender<News>, said: News) -> bool {
     news.send(said).is_ok()
 }
 
-fn show(mut screen: Screen, theme: &Theme, heard: &Receiver<News>, ended: &Receiver<()>) {
+fn show(mut screen: Screen, interval: Duration, theme: &Theme, heard: &Receiver<News>, ended: &Receiver<()>) {
     let mut place = PanelArea::default();
+    let mut silence = Silence::new(Instant::now(), interval);
     let mut fresh = true;
     loop {
-        match heard.try_recv() {
-            Ok(Ok(picture)) => screen.heard(picture),
-            Ok(Err(why)) => screen.missed(why),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) if !fresh && !place.resized() => {
-                match ended.recv_timeout(TICK) {
-                    Err(RecvTimeoutError::Timeout) => continue,
-                    _ => break,
-                }
+        let news = heard.try_recv();
+        let nothing = news.is_err();
+        match news {
+            Ok(Ok(picture)) => {
+                silence.over(Instant::now());
+                screen.heard(picture);
             }
-            Err(_) => {}
+            Ok(Err(why)) => silence.because(why),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
         }
+        let words = silence.words(Instant::now());
+        if nothing && words == screen.problem && !fresh && !place.resized() {
+            match ended.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) => continue,
+                _ => break,
+            }
+        }
+        screen.problem = words;
         fresh = false;
         // A terminal that cannot be written to is gone; the program is what counts.
         if place.draw(&screen, theme).is_err() {

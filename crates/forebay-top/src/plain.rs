@@ -31,7 +31,7 @@ pub fn line(picture: &Picture, job: Option<&str>) -> String {
         "{} (term {}): {}, {} of {} I/O nodes admitted, {:.1} MB/s, {} waiting{busiest}",
         h.state,
         h.term,
-        count(h.jobs),
+        count(h.jobs as u64, "job"),
         h.admitted,
         h.nodes,
         picture.total(),
@@ -39,8 +39,13 @@ pub fn line(picture: &Picture, job: Option<&str>) -> String {
     )
 }
 
-fn count(jobs: usize) -> String {
-    if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") }
+/// So many of them, in words that fit.
+pub fn count(n: u64, what: &str) -> String {
+    match what {
+        _ if n == 1 => format!("1 {what}"),
+        "process" => format!("{n} processes"),
+        _ => format!("{n} {what}s"),
+    }
 }
 
 /// What a job has moved, or at least so much where it was not all counted.

@@ -200,8 +200,11 @@ fn time(seconds: f64) -> String {
 
 /// What a limit leaves, and guarantees, to a job on an I/O node: each of its rates.
 fn place(l: &LimitView, p: &PlaceView) -> String {
-    let bytes =
-        |b: f64| if b < 1e5 { format!("{:.1} KB/s", b / 1e3) } else { format!("{:.1} MB/s", b / 1e6) };
+    let bytes = |b: f64| match b {
+        b if b < 1e3 => format!("{} B/s", (b * 10.0).round() / 10.0),
+        b if b < 1e5 => format!("{:.1} KB/s", b / 1e3),
+        b => format!("{:.1} MB/s", b / 1e6),
+    };
     let number = |n: f64| (n * 10.0).round() / 10.0;
     let JobShare { job, limit, weight, .. } = &p.share;
     let nodes = l.shares.iter().filter(|other| other.share.job == *job).count().max(1);
@@ -273,5 +276,8 @@ mod tests {
         let little = Rates { bandwidth: Some(2e4), ..Rates::default() };
         let little = shown(little, None, vec![share(0, little, None)]);
         assert!(little.contains("0: j 20.0 KB/s"), "{little}");
+        let least = Rates { bandwidth: Some(1.0), ..Rates::default() };
+        let least = shown(least, None, vec![share(0, least, None)]);
+        assert!(least.contains("0: j 1 B/s"), "{least}");
     }
 }

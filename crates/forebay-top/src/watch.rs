@@ -5,6 +5,7 @@ use crate::draw::{Theme, draw};
 use crate::picture::{AskRanks, Picture};
 use crate::plain;
 use crate::screen::{Key, Screen};
+use crate::silence::Silence;
 use forebay_control::client::Client;
 use forebay_control::status::Unanswered;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -71,17 +72,24 @@ pub fn can_draw() -> bool {
 fn lines(arbiter: Client, options: &Options, stop: &AtomicBool) -> Result<(), WatchError> {
     let mut looks = 0;
     let (between, heard) = asking(arbiter, None, options)?;
+    let (mut silence, mut said) = (Silence::new(Instant::now(), options.interval), Instant::now());
     while !stop.load(Relaxed) {
-        let picture = match heard.recv_timeout(TICK) {
-            Ok(picture) => picture,
-            Err(RecvTimeoutError::Timeout) => continue,
+        let line = match heard.recv_timeout(TICK) {
+            Ok(Ok(picture)) => {
+                silence.over(Instant::now());
+                plain::line(&picture, options.job.as_deref())
+            }
+            Ok(Err(e)) if looks == 0 => return Err(e.into()),
+            Ok(Err(e)) => e.to_string(),
             Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => match silence.words(Instant::now()) {
+                Some(words) if looks > 0 && said.elapsed() >= options.interval => {
+                    format!("no answer {words}")
+                }
+                _ => continue,
+            },
         };
-        let line = match picture {
-            Ok(picture) => plain::line(&picture, options.job.as_deref()),
-            Err(e) if looks == 0 => return Err(e.into()),
-            Err(e) => e.to_string(),
-        };
+        said = Instant::now();
         let mut out = std::io::stdout().lock();
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             // Whoever reads has seen enough.
@@ -144,6 +152,7 @@ fn full_screen(
     let mut screen = Screen::new(options.job.as_deref());
     let theme = Theme::new(options.colours);
     let mut looks = 0;
+    let mut silence = Silence::new(Instant::now(), options.interval);
     let result = loop {
         if let Err(e) = terminal.draw(|frame| draw(frame, &screen, &theme)) {
             break Err(WatchError::Terminal(e));
@@ -151,14 +160,18 @@ fn full_screen(
         match heard.try_recv() {
             Ok(Ok(picture)) => {
                 screen.heard(picture);
+                silence.over(Instant::now());
                 looks += 1;
                 if options.count.is_some_and(|n| looks > n) {
                     break Ok(());
                 }
             }
-            Ok(Err(e)) => screen.missed(e.to_string()),
+            Ok(Err(e)) => silence.because(e.to_string()),
             Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => screen.missed("nobody asks it any more".to_owned()),
+            Err(TryRecvError::Disconnected) => silence.because("nobody asks it any more".to_owned()),
+        }
+        if let Some(words) = silence.words(Instant::now()) {
+            screen.missed(words);
         }
         match quits(&mut screen) {
             Ok(false) if !stop.load(Relaxed) => {}

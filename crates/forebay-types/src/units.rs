@@ -40,13 +40,49 @@ impl Raw {
     }
 }
 
+/// A number as it was written, to the last digit.
+struct Number {
+    whole: u128,
+    /// Behind the point: so many of which `of` are one.
+    part: u128,
+    of: u128,
+    /// There were more digits, not all 0.
+    cut: bool,
+}
+
+/// Digits behind the point that are looked at.
+const PLACES: usize = 20;
+/// The largest quantity, in bytes or nanoseconds.
+const LARGEST: u128 = 1_000_000_000_000_000_000;
+
+impl Number {
+    fn parse(text: &str) -> Option<Number> {
+        let digits = text.replace('_', "");
+        let (whole, part) = digits.split_once('.').unwrap_or((&digits, ""));
+        let number = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u128>().ok() };
+        if whole.is_empty() && part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let (part, rest) = part.split_at(part.len().min(PLACES));
+        let cut = rest.bytes().any(|b| b != b'0');
+        Some(Number { whole: number(whole)?, part: number(part)?, of: 10u128.pow(part.len() as u32), cut })
+    }
+
+    /// So many times it: the whole part, and what is left of `of`.
+    fn times(&self, scale: u64) -> Option<(u128, u128)> {
+        let scale = u128::from(scale);
+        let part = self.part * scale;
+        let whole = self.whole.checked_mul(scale)?.checked_add(part / self.of)?;
+        (whole <= LARGEST).then_some((whole, part % self.of))
+    }
+}
+
 /// The number and the unit behind it; numbers may have `_` between digits.
-fn split(text: &str) -> Option<(f64, &str)> {
+fn split(text: &str) -> Option<(Number, &str)> {
     let text = text.trim();
     let digit = |c: char| c.is_ascii_digit() || c == '.' || c == '_';
     let at = text.find(|c| !digit(c)).unwrap_or(text.len());
-    let number: f64 = text[..at].replace('_', "").parse().ok()?;
-    Some((number, text[at..].trim()))
+    Some((Number::parse(&text[..at])?, text[at..].trim()))
 }
 
 /// A number of bytes. `K`, `M`, `G`, `T` count by 1024 as `KiB` and so on do; `KB` and so on by 1000.
@@ -78,11 +114,10 @@ pub mod size {
         let wrong = || UnitError::new(text, WHAT);
         let (number, unit) = split(text).ok_or_else(wrong)?;
         let scale = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(wrong)?.1;
-        let bytes = number * scale as f64;
-        if !(0.0..=1e18).contains(&bytes) || bytes.fract() != 0.0 {
-            return Err(wrong());
+        match number.times(scale) {
+            Some((bytes, 0)) if !number.cut => Ok(bytes as u64),
+            _ => Err(wrong()),
         }
-        Ok(bytes as u64)
     }
 
     /// As [`parse`] reads it, in the largest unit that needs no fraction.
@@ -129,11 +164,8 @@ pub mod span {
         let wrong = || UnitError::new(text, WHAT);
         let (number, unit) = split(text).ok_or_else(wrong)?;
         let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
-        let nanos = (number * scale as f64).round();
-        if !(0.0..=1e18).contains(&nanos) {
-            return Err(wrong());
-        }
-        Ok(Nanos(nanos as u64))
+        let (nanos, rest) = number.times(scale).ok_or_else(wrong)?;
+        Ok(Nanos(nanos as u64 + u64::from(2 * rest >= number.of)))
     }
 
     /// As [`parse`] reads it, in the largest unit up to a second that needs no fraction.
@@ -222,12 +254,37 @@ mod tests {
             ("2 GB", 2_000_000_000),
             ("1T", 1 << 40),
             ("1_000", 1000),
+            // No such number is a binary fraction.
+            ("1.1MB", 1_100_000),
+            ("33.3MB", 33_300_000),
+            ("16.1MB", 16_100_000),
+            ("4.35GB", 4_350_000_000),
+            ("0.000001MB", 1),
+            (".5K", 512),
+            ("1.5000000000000000000000000K", 1536),
+            ("1000000TB", 1_000_000_000_000_000_000),
         ] {
             assert_eq!(size::parse(text), Ok(bytes), "{text}");
         }
-        for wrong in
-            ["", "K", "-1", "1.3", "1 XB", "1e99", "9999999 TB", "0x10", "64Ki", "NaN", "inf", "1.2.3"]
-        {
+        for wrong in [
+            "",
+            "K",
+            "-1",
+            "1.3",
+            "1 XB",
+            "1e99",
+            "9999999 TB",
+            "0x10",
+            "64Ki",
+            "NaN",
+            "inf",
+            "1.2.3",
+            ".",
+            "_",
+            "1.0000000000000000000000001K",
+            "1000000000000000001",
+            "340282366920938463463374607431768211456",
+        ] {
             let said = size::parse(wrong).unwrap_err().to_string();
             assert!(said.contains("as in `64K`"), "{said}");
         }
@@ -238,6 +295,8 @@ mod tests {
             ("1.5", 1_500_000_000),
             ("250 ms", 250_000_000),
             ("5min", 300_000_000_000),
+            ("0.3333333333333333333333333333333333s", 333_333_333),
+            ("1.5ns", 2),
         ] {
             assert_eq!(span::parse(text), Ok(Nanos(nanos)), "{text}");
         }
@@ -247,6 +306,7 @@ mod tests {
         assert_eq!(rate::parse("500MB/s"), Ok(500_000_000));
         assert_eq!(rate::parse("500MB"), Ok(500_000_000));
         assert!(rate::parse("500MB/min").is_err());
+        assert_eq!(rate::parse("33.3MB/s"), Ok(33_300_000));
     }
 
     #[derive(serde::Serialize, serde::Deserialize, Debug, PartialEq)]

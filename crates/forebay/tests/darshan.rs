@@ -24,6 +24,8 @@ for i in range(len(c)):
          'FSYNCS', 'FDSYNCS']],
         t['POSIX_F_WRITE_TIME'] >= 0, t['POSIX_F_CLOSE_END_TIMESTAMP'] >= t['POSIX_F_CLOSE_START_TIMESTAMP'] > 0)
 print('processes', r.metadata['job']['nprocs'])
+print('command', r.metadata['exe'])
+print('mounts', r.mounts)
 ";
 
 #[test]
@@ -81,6 +83,8 @@ fn the_log_agrees_with_the_report() {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }
     assert!(said.contains("processes 1"), "{said}");
+    assert!(said.contains("command sh -c dd if=/dev/zero of=/seen/small"), "{said}");
+    assert!(said.contains("mounts [('/seen', 'forebay')]"), "{said}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use forebay_client::{ExportId, OpenFlags, Path};
 use forebay_control::client::in_path;
 use forebay_testkit::{ArbiterSpec, NodeProcess, Process, Signal, Site, Verifiers, needs, setting, until};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -72,6 +73,47 @@ fn nodes_and_arbiter_have_metrics_without_fault() {
         let seen = value(&text, "forebay_arbiter_job_bytes_total{job=\"a \\\"b\\\"\"}");
         (seen == 40960.0).then_some(())
     });
+}
+
+/// Connections to a server that say `word` and no more.
+fn silent(url: &str, count: usize, word: &[u8]) -> Vec<TcpStream> {
+    let address = url.trim_start_matches("http://");
+    let connect = |_| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(word).expect("it hears");
+        stream.set_nonblocking(true).expect("a socket");
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+fn is_open(mut stream: &TcpStream) -> bool {
+    matches!(stream.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn whoever_says_nothing_keeps_nobody_from_the_metrics() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let _node = site.node_with(0, &["--arbiter", arbiter.url(), "--metrics", "127.0.0.1:0"]);
+    for url in [site.metrics(0), arbiter.url().to_owned()] {
+        for word in [&b""[..], b"GET /metr"] {
+            // On a busy machine they may have been sent away by then: once is enough.
+            until(PATIENCE, "there are no metrics while others say nothing", || {
+                let others = silent(&url, 4, word);
+                assert_eq!(site.get(&url, "/metrics").expect("an answer").0, 200);
+                others.iter().all(is_open).then_some(())
+            });
+        }
+    }
+    // However many there are.
+    let others = silent(&site.metrics(0), 200, b"GET /metr");
+    assert_eq!(site.get(&site.metrics(0), "/metrics").expect("an answer").0, 200);
+    until(PATIENCE, "the oldest is not sent away", || (!is_open(&others[0])).then_some(()));
+    // And those who take nothing of what they asked for.
+    let others = silent(&site.metrics(0), 40, b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert_eq!(site.get(&site.metrics(0), "/metrics").expect("an answer").0, 200);
+    drop(others);
 }
 
 /// A Prometheus that scrapes these every second, with our rules.

@@ -222,6 +222,24 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
 }
 
 #[test]
+fn an_arbiter_that_stands_still_is_not_said_to_lead() {
+    if !needs("the page of an arbiter that stands still", &["chromium"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let mut page = Browser::start();
+    page.open(arbiter.url());
+    let word = "document.getElementById('state').textContent";
+    let old = "document.documentElement.hasAttribute('data-old')";
+    page.shows("that it leads", &format!("{word} === 'leading' && !{old}"));
+    arbiter.process.signal(Signal::STOP).expect("it runs");
+    page.shows("that it does not answer", &format!("/^no answer for [0-9]+ s$/.test({word}) && {old}"));
+    arbiter.process.signal(Signal::CONT).expect("it runs");
+    page.shows("that it leads again", &format!("{word} === 'leading' && !{old}"));
+}
+
+#[test]
 fn where_users_are_told_apart_the_page_asks_for_the_secret() {
     let name = "the arbiter's page where users are told apart";
     let site = Site::new();

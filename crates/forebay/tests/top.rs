@@ -1,8 +1,9 @@
 //! `forebay top` in a terminal, and without one.
 
 use forebay_client::{ExportId, OpenFlags, Path};
-use forebay_testkit::{ArbiterSpec, NodeProcess, Signal, Site, needs, program, until};
-use std::process::Command;
+use forebay_testkit::{ArbiterSpec, NodeProcess, Process, Signal, Site, needs, program, until};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,7 +112,7 @@ fn a_terminal_shows_jobs_nodes_and_a_dead_arbiter() {
         secret.display()
     );
     let terminal = Terminal::open(&site, &command);
-    println!("{}", terminal.shows(&["1 jobs", "2/2 I/O nodes", "seen", "MB/s", "q quit"]));
+    println!("{}", terminal.shows(&["1 job ", "2/2 I/O nodes", "seen", "MB/s", "q quit"]));
     let screen = || terminal.tmux(&["capture-pane", "-p"]);
     golden("jobs", screen);
     terminal.press("2");
@@ -238,6 +239,39 @@ fn without_a_terminal_there_is_a_line_per_interval() {
     let nobody = nobody.expect("forebay runs");
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("does not answer"), "{nobody:?}");
+}
+
+/// An arbiter that stands still takes connections and says nothing.
+#[test]
+fn an_arbiter_that_stands_still_is_seen() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let args = ["top", "--interval", "0.1", "--arbiter", arbiter.url()];
+    let mut command = Command::new(program());
+    command.args(args).arg("--lines").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut lines = Process::start(&mut command).expect("it starts");
+    let mut said = BufReader::new(lines.output().expect("piped")).lines();
+    let mut says = |word: &str| {
+        let line = said.by_ref().map(|l| l.expect("a line")).take(10_000).find(|l| l.starts_with(word));
+        println!("{}", line.unwrap_or_else(|| panic!("it never says {word}")));
+    };
+    let screen = needs("forebay top on a terminal and an arbiter that stands still", &["tmux"])
+        .then(|| Terminal::open(&site, &format!("{} {}", program().display(), args.join(" "))));
+    let shows = |texts: &[&str]| {
+        if let Some(screen) = &screen {
+            println!("{}", screen.shows(texts));
+        }
+    };
+    says("leading");
+    shows(&["0 jobs", "FAIR"]);
+    arbiter.process.signal(Signal::STOP).expect("it runs");
+    says("no answer for ");
+    shows(&["NO ANSWER: for ", "0 jobs"]);
+    arbiter.process.signal(Signal::CONT).expect("it runs");
+    says("leading");
+    until(PATIENCE, "it still says so", || {
+        screen.as_ref().is_none_or(|s| !s.shows(&["0 jobs"]).contains("NO ANSWER")).then_some(())
+    });
 }
 
 /// A terminal on which nothing can be drawn is as good as none.

@@ -1,11 +1,12 @@
 //! `GET /v1/live`: the arbiter's state as it changes, pushed as server-sent events. First everything,
-//! then whatever is different from what this viewer heard last. The state is taken once for all
-//! viewers, and not at all while there is none.
+//! then whatever is different from what this viewer heard last, and a sign of life while nothing is: each
+//! time the state was taken, so that whoever hears none knows that what he has is old. The state is taken
+//! once for all viewers, and not at all while there is none.
 
 use super::{App, Rejection, read};
 use crate::service::{Shared, unix_seconds};
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use forebay_control::status::Status;
 use forebay_control::view::{JobView, NodeView};
 use futures_util::stream::{self, Stream};
@@ -13,11 +14,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// How often the state is looked at.
 const TICK: Duration = Duration::from_millis(400);
+
+/// A viewer hears something at least this often.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// People who look at once.
 const VIEWERS: usize = 64;
@@ -83,18 +87,20 @@ pub(super) async fn live(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Rejection> {
     let full = || Rejection::new(Status::Busy, format!("{VIEWERS} people look already: try later"));
     let (place, newest) = shared.viewers.join(&shared).ok_or_else(full)?;
-    let seat = (place, newest, Snapshot::default());
-    let events = stream::unfold(seat, |(place, mut newest, known)| async move {
+    let seat = (place, newest, Snapshot::default(), Instant::now());
+    let events = stream::unfold(seat, |(place, mut newest, known, said)| async move {
         loop {
             newest.changed().await.ok()?;
             let Some(now) = newest.borrow_and_update().clone() else { continue };
-            if let Some(changes) = difference(&known, &now) {
-                let event = Event::default().data(changes.to_string());
-                return Some((Ok(event), (place, newest, Snapshot::clone(&now))));
-            }
+            let event = match difference(&known, &now) {
+                Some(changes) => Event::default().data(changes.to_string()),
+                None if said.elapsed() >= BEAT => Event::default().comment(""),
+                None => continue,
+            };
+            return Some((Ok(event), (place, newest, Snapshot::clone(&now), Instant::now())));
         }
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(Sse::new(events))
 }
 
 /// Takes the state again and again for as long as somebody looks.

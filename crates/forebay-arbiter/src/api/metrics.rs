@@ -140,8 +140,13 @@ fn of_jobs(e: &mut Exposition, jobs: &[JobView], nodes: &[NodeView], series: &Jo
     });
     gauges(
         "forebay_arbiter_job_busy_ratio",
-        "Part of the last second with requests at its I/O nodes",
+        "Part of the last second with requests at its I/O nodes that no limit held back",
         &|j| j.busy,
+    );
+    gauges(
+        "forebay_arbiter_job_limited_ratio",
+        "Part of the last second in which a limit held it back",
+        &|j| j.limited,
     );
     // One that is lost stays the job's until another takes its place: it is of no use to it.
     gauges("forebay_arbiter_job_io_nodes", "I/O nodes the job has, without those that are lost", &|j| {

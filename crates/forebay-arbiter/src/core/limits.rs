@@ -5,7 +5,7 @@
 use super::guarantees::Peaks;
 use super::{Action, Core, Refusal, unix_ms};
 use crate::store::Change;
-use forebay_control::job::printable;
+use forebay_control::job::{check_name, printable};
 use forebay_control::limit::{Limit, LimitView, PlaceView, Rates, Subject};
 use forebay_control::node::{JobShare, JobUse, ToNode};
 use forebay_pattern::FlowMetrics;
@@ -432,11 +432,12 @@ fn scheduler_of(node: &super::Node) -> Option<SchedulerConfig> {
 fn check(limit: &Limit, now_unix_ms: u64) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
     let name = limit.subject.name();
-    let fits = printable(name).and_then(|()| match name {
-        "" => Err("is empty".to_owned()),
-        _ if name.contains('/') => Err("has a slash".to_owned()),
-        _ => Ok(()),
-    });
+    let fits = match &limit.subject {
+        _ if name.is_empty() => Err("is empty".to_owned()),
+        Subject::Job(name) => check_name(name),
+        Subject::User(_) | Subject::App(_) if name.contains('/') => Err("has a slash".to_owned()),
+        Subject::User(_) | Subject::App(_) => printable(name),
+    };
     if let Err(why) = fits {
         return Err(Refusal::Invalid(format!("no job, user or application has this name: it {why}")));
     }

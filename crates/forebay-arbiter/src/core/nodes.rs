@@ -3,7 +3,7 @@
 use super::{Action, Core, Node, Refusal};
 use crate::store::{Change, StoredNode};
 use forebay_control::CONTROL_VERSION;
-use forebay_control::node::{JobMapping, NodeHello, NodeReport, ToArbiter, ToNode};
+use forebay_control::node::{JobMapping, JobUse, NodeHello, NodeReport, ToArbiter, ToNode};
 use forebay_control::view::HistoryRow;
 use forebay_pattern::FlowMetrics;
 use forebay_types::{Nanos, NodeId};
@@ -96,6 +96,11 @@ impl Core {
                 self.report(now, id, report);
             }
             ToArbiter::Used { jobs } => {
+                for JobUse { job, held, .. } in &jobs {
+                    if let Some(job) = self.jobs.get_mut(job) {
+                        job.activity.held(now, id, held.contains(&true));
+                    }
+                }
                 if self.limits.used_of_late(now, id, jobs) {
                     self.divide_limits(now);
                 }

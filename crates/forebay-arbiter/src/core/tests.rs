@@ -52,7 +52,7 @@ pub(super) fn request(id: &str, pattern: Option<&str>) -> JobRequest {
 }
 
 /// Of the second that ends then.
-fn report(s: u64, flows: Vec<FlowMetrics>) -> NodeReport {
+pub(super) fn report(s: u64, flows: Vec<FlowMetrics>) -> NodeReport {
     NodeReport {
         interval: Interval { start: secs(s - 1), end: secs(s), load: Default::default(), flows },
         jobs: BTreeMap::new(),

@@ -111,6 +111,7 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         bandwidth_mbs: job.activity.bandwidth.0,
         operations: job.activity.operations,
         busy: job.activity.busy,
+        limited: job.activity.limited,
         latency_p50: job.activity.latency(0.5),
         latency_p99: job.activity.latency(0.99),
         predicted_mbs: job.predicted,

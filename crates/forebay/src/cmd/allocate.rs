@@ -43,7 +43,7 @@ pub(crate) struct Allocate {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     compute_nodes: Option<u32>,
 
-    /// When one I/O node may be set aside to be shared
+    /// When I/O nodes may be set aside to be shared
     #[arg(long, value_name = "WHEN", default_value = "needed", value_parser = ["needed", "better"])]
     sharing: String,
 

@@ -1,11 +1,12 @@
 //! Limits through moves and restarts, and guarantees.
 
-use super::super::tests::{hello, request};
+use super::super::tests::{hello, report, request};
 use super::super::{ConnectionId, CoreConfig};
 use super::*;
 use crate::curves::Curves;
 use crate::store::Kept;
-use forebay_control::node::Term;
+use forebay_control::node::{NodeReport, Term, ToArbiter};
+use forebay_types::FlowId;
 
 fn secs(s: u64) -> Nanos {
     Nanos::from_secs(1_000_000 + s)
@@ -90,6 +91,9 @@ fn limits_end_and_nonsense_is_refused() {
     for wrong in [
         Limit { until_unix_ms: until(1), ..ends.clone() },
         limit(Subject::Job(String::new()), 5.0),
+        limit(Subject::Job("(others)".into()), 5.0),
+        limit(Subject::Job("forebay-control".into()), 5.0),
+        limit(Subject::App("a/b".into()), 5.0),
         limit(Subject::Job("x".into()), f64::NAN),
         limit(Subject::Job("x".into()), 0.0),
         limit(Subject::Job("x".into()), 1e16),
@@ -97,6 +101,33 @@ fn limits_end_and_nonsense_is_refused() {
         Limit { most: Rates::default(), ..ends },
     ] {
         assert!(c.set_limit(secs(2), wrong.clone()).is_err(), "{wrong:?}");
+    }
+    for subject in [Subject::Job("x".repeat(256)), Subject::User("x".repeat(256))] {
+        let Err(Refusal::Invalid(why)) = c.set_limit(secs(2), limit(subject, 5.0)) else {
+            panic!("it is long")
+        };
+        assert_eq!(why, "no job, user or application has this name: it is longer than 255 bytes");
+    }
+    // What no job can be called, a user or an application can.
+    c.set_limit(secs(2), limit(Subject::App("(others)".into()), 5.0)).unwrap();
+}
+
+#[test]
+fn a_job_that_a_limit_holds_back_is_said_to_be_limited() {
+    let mut c = core(&Kept::default());
+    c.node_hello(secs(0), ConnectionId(0), hello(0)).unwrap();
+    c.register(secs(0), request("a", None), &"0".repeat(64)).unwrap();
+    c.set_limit(secs(1), limit(Subject::Job("a".into()), 5.0)).unwrap();
+    let flow = FlowMetrics { flow: FlowId(1), served: 5, busy: Nanos::from_secs(1), ..Default::default() };
+    for (s, held) in [(2, false), (4, true)] {
+        let used = JobUse { job: "a".into(), used: [5.0, 1.0, 0.0], held: [held, false, false] };
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), ToArbiter::Used { jobs: vec![used] });
+        let jobs = BTreeMap::from([(FlowId(1), "a".to_owned())]);
+        let report = NodeReport { jobs, ..report(s, vec![flow.clone()]) };
+        c.node_said(secs(s), NodeId(0), ConnectionId(0), ToArbiter::Report(Box::new(report)));
+        c.tick(secs(s + 2));
+        let job = c.job(secs(s + 2), "a").unwrap();
+        assert_eq!((job.limited > 0.5, job.busy > 0.5), (held, !held), "{job:?}");
     }
 }
 
