@@ -84,7 +84,7 @@ impl Connection {
     fn shake_hands(&mut self) -> Result<(Arc<Session>, Option<Lifeline>), Stop> {
         let local = sys::is_local(self.link.fd());
         let mut challenge = [0u8; 16];
-        getrandom(&mut challenge).map_err(Stop::Broken)?;
+        sys::getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
@@ -597,9 +597,4 @@ impl Connection {
         }
         self.link.cut();
     }
-}
-
-pub(crate) fn getrandom(out: &mut [u8]) -> Result<(), rustix::io::Errno> {
-    let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
-    if n == out.len() { Ok(()) } else { Err(rustix::io::Errno::IO) }
 }

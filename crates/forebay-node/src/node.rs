@@ -206,7 +206,7 @@ impl Node {
         };
         let site = site(&config);
         let mut incarnation = Incarnation::default();
-        connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
+        sys::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
         let ledger_dir = match (&config.ledger_dir, &config.host) {
             (Some(dir), Some(host)) => Some(dir.with_extension(host)),
             (dir, _) => dir.clone(),
