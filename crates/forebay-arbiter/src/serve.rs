@@ -44,16 +44,24 @@ impl Peer {
 
 /// Serves the API until the future `end` is done.
 pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<Output = ()>) {
-    let most = shared.config.max_connections.clamp(1, 1 << 20);
+    let wanted = shared.config.max_connections.clamp(1, 1 << 20);
+    let most = allowed(wanted, raise_descriptor_limit());
+    if most < wanted {
+        tracing::info!("at most {most} connections: more the limit of open files does not allow");
+    }
     let tls = shared.config.tls.clone().map(TlsAcceptor::from);
     let router = crate::api::router(shared);
     let accept = async {
-        let mut peers: VecDeque<Arc<Peer>> = VecDeque::new();
+        let (mut peers, mut failing): (VecDeque<Arc<Peer>>, _) = (VecDeque::new(), false);
         loop {
-            let (stream, from) = match listener.accept().await {
+            let taken = listener.accept().await;
+            let failed = std::mem::replace(&mut failing, taken.is_err());
+            let (stream, from) = match taken {
                 Ok(taken) => taken,
                 Err(e) => {
-                    tracing::warn!("a connection could not be taken: {e}");
+                    if !failed {
+                        tracing::warn!("a connection could not be taken: {e}");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -70,6 +78,20 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener, end: impl Future<
         () = accept => {}
         () = end => {}
     }
+}
+
+/// How many connections there can be of those `wanted`, within so many descriptors: some are for files, and for
+/// connections that are about to end.
+fn allowed(wanted: usize, descriptors: usize) -> usize {
+    wanted.min(descriptors.saturating_sub((descriptors / 4).clamp(16, 256)).max(1))
+}
+
+/// As many descriptors as this process may have, and how many that are.
+fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// Waits until there are fewer than `most`; who has not shown the secret does not make anybody wait.
@@ -124,5 +146,16 @@ where
         // A client that breaks off is its own affair.
         _ = connection => {}
         () = peer.leave.notified() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_connections_than_descriptors_for_them() {
+        assert_eq!([65_536, 1024, 256, 10].map(|n| allowed(4096, n)), [4096, 768, 192, 1]);
+        assert_eq!(allowed(100, usize::MAX), 100);
     }
 }

@@ -24,8 +24,10 @@ pub enum Error {
         /// What happened with the last one tried.
         last: String,
     },
-    /// The file was unlinked or replaced while open, and the I/O node that held it is gone.
-    #[error("the open file was removed or replaced, and the I/O node that held it ({0}) is gone")]
+    /// The file was unlinked, replaced or closed to its user while open, and the I/O node that held it is gone.
+    #[error(
+        "the open file was removed, replaced or may not be opened again, and the I/O node that held it ({0}) is gone"
+    )]
     Lost(Address),
     /// The node does not know the handle: the file must be opened again.
     #[error("the I/O node does not know this open file any more")]

@@ -237,6 +237,9 @@ impl Client {
             (Moved::Stays, _) => {
                 self.nodes.mark_up(at.node, false);
                 file.set_stays();
+                // One that drains waits for what it knows to stay.
+                let (handle, flags) = (old.handle, file.flags() | OpenFlags::STAYS);
+                let _ = self.exchange(at.node, &Meta::SetFlags { handle, flags }, call.deadline());
             }
             (Moved::Lost, _) => return Err(Error::Lost(old.address.clone())),
             _ => return Err(refused(&header, &body)),

@@ -123,11 +123,12 @@ pub struct NodeConfig {
     pub dispatchers: usize,
     /// How many requests a connection may have unanswered.
     pub credits: u32,
-    /// How many connections are taken.
+    /// How many connections are taken, as far as the limit of open files allows; one user has at most half.
     pub max_connections: usize,
     /// How many files a session may have open.
     pub max_handles_per_session: usize,
-    /// How many files a job may have open.
+    /// How many files a job may have open. Whatever it is, of what the limit of open files allows one user has at
+    /// most half.
     pub max_handles: usize,
     /// Bytes of memory for payloads.
     pub memory: usize,
@@ -173,9 +174,9 @@ impl Default for NodeConfig {
             ledger_dir: None,
             dispatchers: 16,
             credits: 32,
-            max_connections: 4096,
+            max_connections: 8192,
             max_handles_per_session: 65_536,
-            max_handles: 1 << 20,
+            max_handles: 1 << 19,
             memory: 256 << 20,
             lease: Duration::from_secs(2),
             grace: GRACE.into(),

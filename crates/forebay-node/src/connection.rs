@@ -10,8 +10,10 @@ use crate::node::Node;
 use crate::path::Reach;
 use crate::receiver::{Body, ROOM, Receiver};
 use crate::reply::ReplyBody;
+use crate::room::Taken;
 use crate::serve::{self, data_op};
 use crate::session::{Arrival, Session};
+use crate::sys::acting::Whom;
 use crate::{control, sys};
 use forebay_sched::Request;
 use forebay_types::{Epoch, Nanos, Protect};
@@ -39,6 +41,8 @@ pub(crate) struct Connection {
     /// Answers that nobody waits for yet: they go out with the next one.
     held: Vec<u8>,
     lender: Lender,
+    /// It has one of those places that users share.
+    place: Option<Taken>,
     /// The frame being handled, for the error that ends the connection.
     current: (Opcode, u64),
 }
@@ -62,6 +66,7 @@ pub(crate) fn serve(node: Arc<Node>, link: Arc<Link>) {
         frame: Vec::with_capacity(256),
         held: Vec::new(),
         lender: Lender::default(),
+        place: None,
         current,
     };
     let (session, lifeline) = match connection.shake_hands() {
@@ -79,7 +84,7 @@ impl Connection {
     fn shake_hands(&mut self) -> Result<(Arc<Session>, Option<Lifeline>), Stop> {
         let local = sys::is_local(self.link.fd());
         let mut challenge = [0u8; 16];
-        getrandom(&mut challenge).map_err(Stop::Broken)?;
+        sys::getrandom(&mut challenge).map_err(Stop::Broken)?;
         let greeting = Greeting {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
@@ -121,6 +126,8 @@ impl Connection {
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
         }
+        let whom = if admin { &Whom::Node } else { job.whom() };
+        self.place = Some(self.node.places.take(whom).ok_or(Stop::Crowded)?);
         let reach = Reach::new(&self.node.exports, &hello.exports, hello.protect, local)?;
         let _ = self.link.reach.set(reach);
         let version = hello.version;
@@ -558,7 +565,8 @@ impl Connection {
         let Some(errno) = stop.errno() else {
             return self.link.cut();
         };
-        tracing::info!("connection cut off: {stop}");
+        // Whoever has shown nothing fills no log.
+        tracing::debug!("connection cut off: {stop}");
         self.node.stats.cut_off.fetch_add(1, Relaxed);
         let why = stop.to_string();
         let _ = self.flush_held();
@@ -566,8 +574,8 @@ impl Connection {
         let opcode = if opcode == Opcode::Hello { Opcode::Hello } else { Opcode::Goodbye };
         let mut header =
             self.node.reply(Epoch(0), opcode, id, errno.raw_os_error().unsigned_abs(), why.len() as u32);
-        if matches!(stop, Stop::Wire(WireError::UnknownJob)) {
-            // Another node may know it.
+        if matches!(stop, Stop::Crowded | Stop::Wire(WireError::UnknownJob | WireError::NameTaken)) {
+            // Another node may know it or have room, and this one later.
             header.set(flag::MOVE);
         }
         if let Stop::Wire(WireError::Unprotected(asked)) = stop {
@@ -589,9 +597,4 @@ impl Connection {
         }
         self.link.cut();
     }
-}
-
-pub(crate) fn getrandom(out: &mut [u8]) -> Result<(), rustix::io::Errno> {
-    let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
-    if n == out.len() { Ok(()) } else { Err(rustix::io::Errno::IO) }
 }

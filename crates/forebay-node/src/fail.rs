@@ -51,6 +51,13 @@ impl Failure {
         why: "the export asks for more protection than this connection has",
     };
 
+    /// Its user has as many files open as leave room for others.
+    pub(crate) const NO_ROOM: Failure = Failure {
+        errno: Errno::NFILE,
+        flags: 0,
+        why: "as many files are open on this I/O node as it can have, or as one user may of those",
+    };
+
     pub(crate) fn new(errno: Errno, why: &'static str) -> Failure {
         Failure { errno, flags: 0, why }
     }

@@ -2,13 +2,15 @@
 
 use crate::path;
 use crate::ranges::Ranges;
+use crate::room::Taken;
 use crate::sys::{self, RawLock};
 use forebay_sched::layout::Layout;
-use forebay_types::{FileId, Nanos, Protect};
+use forebay_types::{FileId, Identity, Nanos, Protect};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Attr, LockKind, LockOwner, LockRange};
 use forebay_wire::session::held::Files;
 use forebay_wire::session::locks::Locks;
+use forebay_wire::session::place::Ties;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -36,6 +38,9 @@ pub(crate) struct OpenFile {
     written: AtomicBool,
     /// What is locked through it, whoever did that.
     locks: Mutex<Locks>,
+    /// Its client has found that it can be opened nowhere else.
+    stays: AtomicBool,
+    _room: Taken,
 }
 
 /// What the descriptor's position is known to be.
@@ -52,6 +57,7 @@ impl OpenFile {
         identity: u64,
         flags: OpenFlags,
         protect: Protect,
+        room: Taken,
     ) -> OpenFile {
         OpenFile {
             fd,
@@ -65,6 +71,8 @@ impl OpenFile {
             position: Mutex::default(),
             written: AtomicBool::new(false),
             locks: Mutex::default(),
+            stays: AtomicBool::new(false),
+            _room: room,
         }
     }
 
@@ -100,9 +108,10 @@ impl OpenFile {
         }
     }
 
-    /// Whether something is locked through it.
-    pub(crate) fn is_locked(&self) -> bool {
-        !self.locks().is_empty()
+    /// What ties it to this node; `who` would have to open it elsewhere. Asks no server.
+    pub(crate) fn ties(&self, who: Option<&Identity>) -> Ties {
+        let nameless = self.stays.load(Relaxed) || path::cannot_be_opened(self.fd(), self.flags(), who);
+        Ties { locked: !self.locks().is_empty(), nameless, shared: false }
     }
 
     fn locks(&self) -> MutexGuard<'_, Locks> {
@@ -134,6 +143,7 @@ impl OpenFile {
         let flags = SETTABLE
             .iter()
             .fold(self.flags(), |flags, &f| if wanted.has(f) { flags | f } else { flags.without(f) });
+        self.stays.fetch_or(wanted.has(OpenFlags::STAYS), Relaxed);
         let raw = OFlags::from_bits_retain(flags.to_linux() as _);
         rustix::fs::fcntl_setfl(&self.fd, raw)?;
         self.flags.store(flags.0, Relaxed);
@@ -169,10 +179,11 @@ pub(crate) struct LockFile {
     pub(crate) identity: u64,
     /// What is locked, to tell who holds what is in somebody's way.
     held: Mutex<Ranges>,
+    _room: Taken,
 }
 
 impl LockFile {
-    pub(crate) fn new(file: &OpenFile) -> Result<LockFile, Errno> {
+    pub(crate) fn new(file: &OpenFile, room: Taken) -> Result<LockFile, Errno> {
         let writable = path::reopen(file.fd(), OFlags::RDWR);
         let fd = match writable {
             Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => {
@@ -180,7 +191,7 @@ impl LockFile {
             }
             other => other,
         }?;
-        Ok(LockFile { fd, identity: file.identity, held: Mutex::default() })
+        Ok(LockFile { fd, identity: file.identity, held: Mutex::default(), _room: room })
     }
 
     /// Locks or releases a range, without waiting.
@@ -272,7 +283,8 @@ mod tests {
         let fd = OwnedFd::from(tempfile::tempfile().unwrap());
         let attr = path::attr_of(fd.as_fd()).unwrap();
         let identity = path::identity(fd.as_fd(), &attr);
-        Arc::new(OpenFile::new(fd, &attr, identity, OpenFlags::READ | OpenFlags::WRITE, Protect::None))
+        let room = crate::room::Room::new("files", 1, false).take(&crate::sys::acting::Whom::Node).unwrap();
+        Arc::new(OpenFile::new(fd, &attr, identity, OpenFlags::READ | OpenFlags::WRITE, Protect::None, room))
     }
 
     #[test]

@@ -102,6 +102,11 @@ impl Identities {
         })
     }
 
+    /// Whether several users are served, each as themselves.
+    pub(crate) fn tell_apart(&self) -> bool {
+        self.switches && matches!(self.rule, ActAs::Unsaid | ActAs::Arbiter | ActAs::Munge)
+    }
+
     /// As whom those are served who only know the node's own secret.
     pub(crate) fn of_the_node(&self) -> Whom {
         match &self.rule {

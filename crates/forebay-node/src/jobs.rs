@@ -48,6 +48,8 @@ struct State {
     retired: ByOperation,
     /// Flows of jobs whose name another user's has now.
     replaced: Vec<FlowId>,
+    /// Jobs that the arbiter has told of while something was left of another user's of the name.
+    waiting: HashMap<String, JobMapping>,
 }
 
 struct Named {
@@ -87,7 +89,18 @@ impl State {
             job.belongs_to(whom);
             return Ok(job);
         }
-        Err(WireError::Unexpected("another user's job of this name has processes on this I/O node"))
+        Err(WireError::NameTaken)
+    }
+
+    /// The arbiter has told of a job: its flow and weight, or why it is not served.
+    fn learn(&mut self, mapping: &JobMapping, identities: &Identities) -> Result<(FlowId, u32), WireError> {
+        let secret = Secret::from_hex(&mapping.secret)
+            .ok_or(WireError::Unexpected("the arbiter sent no usable secret for it"))?;
+        let whom = identities.of_job(mapping.user.as_ref());
+        let job = self.enter_as(&mapping.job, &whom)?;
+        job.remap(mapping.epoch, &mapping.nodes);
+        self.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped });
+        Ok((job.flow(), mapping.weight))
     }
 
     /// A user begins a job, with a secret that only they and this node know. It lives as long as it has processes
@@ -202,6 +215,10 @@ impl Jobs {
             let (whom, own) = (named.whom.clone(), proof(&named.secret));
             return Ok((state.enter_as(hello.job, &whom)?, false, own));
         }
+        let waits = state.waiting.get(hello.job).and_then(|m| Secret::from_hex(&m.secret));
+        if waits.is_some_and(|secret| verify(&secret, challenge, hello).is_ok()) {
+            return Err(WireError::NameTaken);
+        }
         let (secret, only) = self.node.as_ref().ok_or(WireError::Credentials)?;
         if only.as_ref().is_some_and(|name| name != hello.job) {
             return Err(WireError::Credentials);
@@ -238,26 +255,37 @@ impl Jobs {
     /// those that have `ended` remain as they are. The jobs' flows with their weights.
     pub(crate) fn remap(&self, jobs: &[JobMapping], complete: bool, ended: &[String]) -> Vec<(FlowId, u32)> {
         let mut state = self.lock();
-        let mut weights = Vec::with_capacity(jobs.len());
-        for mapping in jobs {
-            let Some(secret) = Secret::from_hex(&mapping.secret) else {
-                tracing::warn!("the arbiter sent no usable secret for job {}", mapping.job);
-                continue;
-            };
-            let whom = self.identities.of_job(mapping.user.as_ref());
-            match state.enter_as(&mapping.job, &whom) {
-                Ok(job) => {
-                    job.remap(mapping.epoch, &mapping.nodes);
-                    state.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped });
-                    weights.push((job.flow(), mapping.weight));
-                }
-                Err(e) => tracing::warn!("job {}: {e}", mapping.job),
-            }
-        }
         let live: HashSet<&str> = jobs.iter().map(|j| j.job.as_str()).collect();
         let unknown = state.named.keys().filter(|name| complete && !live.contains(name.as_str()));
         for name in unknown.chain(ended).cloned().collect::<Vec<_>>() {
             state.end(&name);
+        }
+        state.waiting.retain(|name, _| !complete && !ended.contains(name));
+        let mut weights = Vec::with_capacity(jobs.len());
+        for mapping in jobs {
+            match state.learn(mapping, &self.identities) {
+                Ok(weight) => weights.push(weight),
+                Err(e @ WireError::NameTaken) => {
+                    tracing::debug!("job {} waits: {e}", mapping.job);
+                    if state.waiting.len() < MAX_JOBS {
+                        state.waiting.insert(mapping.job.clone(), mapping.clone());
+                    }
+                }
+                Err(e) => tracing::warn!("job {}: {e}", mapping.job),
+            }
+        }
+        weights
+    }
+
+    /// Takes in the jobs that waited for others of their names to be gone, and are: their flows with their weights.
+    pub(crate) fn admit(&self) -> Vec<(FlowId, u32)> {
+        let mut state = self.lock();
+        let mut weights = Vec::new();
+        for (name, mapping) in std::mem::take(&mut state.waiting) {
+            match state.learn(&mapping, &self.identities) {
+                Ok(weight) => weights.push(weight),
+                Err(_) => drop(state.waiting.insert(name, mapping)),
+            }
         }
         weights
     }

@@ -37,6 +37,7 @@ mod protection;
 mod ranges;
 mod receiver;
 mod reply;
+mod room;
 mod running;
 mod scrape;
 mod serve;

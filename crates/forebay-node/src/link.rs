@@ -51,6 +51,9 @@ pub(crate) enum Stop {
     /// More requests unanswered than allowed.
     #[error("more requests are unanswered than the {0} the welcome allowed")]
     Credits(u32),
+    /// Its user has as many connections as leave room for others.
+    #[error("this I/O node has as many connections as it takes, or as it takes of one user")]
+    Crowded,
     /// No memory for the payload came free in time.
     #[error("this I/O node has no memory left for the request ({0})")]
     NoMemory(Errno),
@@ -71,9 +74,13 @@ impl Stop {
             Stop::Credits(_) => Errno::DQUOT,
             Stop::NoMemory(_) => Errno::NOBUFS,
             Stop::Wire(WireError::Version { .. }) => Errno::PROTONOSUPPORT,
-            Stop::Wire(WireError::Credentials | WireError::UnknownJob | WireError::Unprotected(_)) => {
-                Errno::ACCESS
-            }
+            Stop::Crowded => Errno::USERS,
+            Stop::Wire(
+                WireError::Credentials
+                | WireError::UnknownJob
+                | WireError::NameTaken
+                | WireError::Unprotected(_),
+            ) => Errno::ACCESS,
             // Not the client's doing: it may come again.
             Stop::Wire(WireError::Tampered) => Errno::BADMSG,
             Stop::Wire(WireError::UnknownOpcode(_)) => Errno::OPNOTSUPP,
@@ -201,6 +208,11 @@ impl Link {
     pub(crate) fn cut(&self) {
         self.dead.store(true, Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Whether it has been ended.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.dead.load(Relaxed)
     }
 
     /// An open file of the session, if it may be sent on this connection.

@@ -18,14 +18,15 @@ use crate::link::Link;
 use crate::metrics::JobSeries;
 use crate::path::{self, Export};
 use crate::peers::Peers;
+use crate::room::{self, Room};
 use crate::session::{Holdings, Sessions};
 use crate::spinners::Spinners;
 use crate::stats::{JobStatistics, NodeStatistics, NodeStats, counting, flow_reports};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
 use crate::sys;
-use forebay_control::node::{JobMapping, Term};
+use forebay_control::node::{JobMapping, JobShare, Term};
 use forebay_sched::{SchedulerConfig, Site};
-use forebay_types::{Address, Epoch, Interval, Load, Nanos};
+use forebay_types::{Address, Epoch, FlowId, Interval, Load, Nanos};
 use forebay_wire::frame::Opcode;
 use forebay_wire::hello::{HostBoot, Incarnation};
 use rustix::fd::{AsFd, OwnedFd};
@@ -116,6 +117,9 @@ pub struct Node {
     pub(crate) sessions: Sessions,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pool: Arc<Pool>,
+    /// Room for open files, and for connections of those who have shown who they are.
+    pub(crate) files: Arc<Room>,
+    pub(crate) places: Arc<Room>,
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) stats: NodeStats,
     pub(crate) job_series: JobSeries,
@@ -125,6 +129,8 @@ pub struct Node {
     pub(crate) lends: AtomicBool,
     /// Limited jobs that have no part here.
     pub(crate) standby: Mutex<BTreeSet<String>>,
+    /// What the arbiter has said last of limits, and of the nodes that share them.
+    pub(crate) told: Mutex<Option<(Vec<JobShare>, Vec<String>)>>,
     pub(crate) host_boot: HostBoot,
     pub(crate) incarnation: Incarnation,
     pub(crate) ledgers: Ledgers,
@@ -157,7 +163,12 @@ impl Node {
         config.check().map_err(StartError::Setting)?;
         let identities = Identities::new(&config).map_err(StartError::Identity)?;
         rustix::process::umask(rustix::fs::Mode::empty());
-        raise_descriptor_limit();
+        let descriptors = raise_descriptor_limit();
+        let (places, files) = room::divide(descriptors, config.max_connections);
+        if places < config.max_connections {
+            tracing::info!("at most {places} connections: the limit of open files is {descriptors}");
+        }
+        let apart = identities.tell_apart();
         sys::ignore_file_size_signal();
         let mut exports = Vec::new();
         for e in &config.exports {
@@ -195,7 +206,7 @@ impl Node {
         };
         let site = site(&config);
         let mut incarnation = Incarnation::default();
-        connection::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
+        sys::getrandom(&mut incarnation.0).map_err(StartError::Random)?;
         let ledger_dir = match (&config.ledger_dir, &config.host) {
             (Some(dir), Some(host)) => Some(dir.with_extension(host)),
             (dir, _) => dir.clone(),
@@ -212,6 +223,8 @@ impl Node {
                 Weak::<Node>::clone(node),
             )),
             pool: Arc::new(Pool::new(config.memory)),
+            files: Room::new("open files", files, apart),
+            places: Room::new("connections", places, apart),
             storage,
             stats: NodeStats::default(),
             job_series: JobSeries::default(),
@@ -219,6 +232,7 @@ impl Node {
             peers: Peers::new(config.id, config.share_threshold),
             lends: AtomicBool::new(false),
             standby: Mutex::default(),
+            told: Mutex::default(),
             host_boot: HostBoot(config.host.as_deref().map_or_else(boot_id, named_boot)),
             incarnation,
             ledgers,
@@ -252,7 +266,8 @@ impl Node {
     /// Serves one connected socket in a thread of its own.
     pub fn serve(self: &Arc<Node>, socket: OwnedFd) {
         let link = Arc::new(Link::new(socket, self.config.stall_timeout));
-        if self.connection_count.fetch_add(1, Relaxed) >= self.config.max_connections {
+        let before = self.connection_count.fetch_add(1, Relaxed);
+        if before >= self.places.most && !self.make_room(before) {
             self.connection_count.fetch_sub(1, Relaxed);
             self.stats.refused.fetch_add(1, Relaxed);
             let why = "this I/O node has as many connections as it takes";
@@ -271,6 +286,16 @@ impl Node {
         if let Err(e) = spawned {
             tracing::warn!("cannot start a connection's thread: {e}");
         }
+    }
+
+    /// There are as many connections as can be: the oldest of those who have not shown who they are gives way to one
+    /// more. Whether there is one, and those before it are gone.
+    fn make_room(&self, now: usize) -> bool {
+        let all = self.connections();
+        let unknown = all.iter().filter(|c| c.session.get().is_none() && !c.is_cut());
+        let oldest = unknown.min_by_key(|c| c.heard.load(Relaxed));
+        let gives_way = oldest.filter(|_| now <= self.places.most + self.places.most / 8);
+        gives_way.inspect(|link| link.cut()).is_some()
     }
 
     fn closed(&self, link: &Arc<Link>) {
@@ -298,6 +323,11 @@ impl Node {
             for flow in self.jobs.drop_ended() {
                 let now = self.engine.now();
                 self.engine.with_queue(|queue| queue.forget(now, flow));
+            }
+            let admitted = self.jobs.admit();
+            if !admitted.is_empty() {
+                self.weigh(admitted);
+                self.share_out_again();
             }
             if !left.is_empty() || !lingered.is_empty() || self.unsettled() {
                 // Closing and writing may take their time, and others wait for a sign of life.
@@ -358,13 +388,16 @@ impl Node {
         for job in ended {
             tracing::debug!("the arbiter says that job {job} has ended");
         }
-        let weights = self.jobs.remap(jobs, complete, ended);
+        self.weigh(self.jobs.remap(jobs, complete, ended));
+        Ok(())
+    }
+
+    fn weigh(&self, weights: Vec<(FlowId, u32)>) {
         self.engine.with_queue(|queue| {
             for (flow, weight) in weights {
                 queue.set_weight(flow, weight.max(1));
             }
         });
-        Ok(())
     }
 
     /// The scheduler in force.
@@ -496,12 +529,13 @@ pub(crate) fn spawn(
     std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(f)
 }
 
-fn raise_descriptor_limit() {
+/// How many descriptors there can be, which is as many as this process is allowed.
+fn raise_descriptor_limit() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If it cannot be raised, opening fails later and says so.
     let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// For tests: the boot id of a host of this name.

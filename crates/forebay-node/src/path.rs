@@ -7,8 +7,9 @@ use crate::directories::Keeper;
 use crate::fail::{Failure, Outcome};
 use crate::kept;
 use crate::sys::FileHandle;
-use forebay_types::Protect;
+use forebay_types::{Identity, Protect};
 use forebay_wire::WireError;
+use forebay_wire::flags::OpenFlags;
 use forebay_wire::message::{Attr, ExportId, Path};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
@@ -246,10 +247,16 @@ pub(crate) fn nature_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
     if FileSystem::of(fd, attr.dev).births == Some(false) { Ok(attr) } else { attr_of(fd) }
 }
 
-/// Whether an open file is known to have lost its last name. Asks no server: it must not take long.
-pub(crate) fn is_unlinked(fd: BorrowedFd<'_>) -> bool {
+/// Whether an open file is known to have lost its last name, or to have a mode by which `who` could not open it like
+/// this once more. Asks no server: it must not take long.
+pub(crate) fn cannot_be_opened(fd: BorrowedFd<'_>, how: OpenFlags, who: Option<&Identity>) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(fd, c"", flags, StatxFlags::NLINK).is_ok_and(|s| s.stx_nlink == 0)
+    let mask = StatxFlags::NLINK | StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID;
+    let Ok(s) = rustix::fs::statx(fd, c"", flags, mask) else { return false };
+    let wanted = [(OpenFlags::READ, 0o4), (OpenFlags::WRITE, 0o2)];
+    let wanted = wanted.iter().filter(|(flag, _)| how.has(*flag)).fold(0, |all, (_, bit)| all | bit);
+    let barred = |who: &Identity| !who.may(wanted, s.stx_mode.into(), s.stx_uid, s.stx_gid);
+    s.stx_nlink == 0 || !how.has(OpenFlags::PATH) && who.is_some_and(barred)
 }
 
 /// The attributes of an entry of a directory.

@@ -5,16 +5,16 @@ use crate::fail::{Failure, Outcome};
 use crate::file::{LockFile, OpenFile};
 use crate::job::Job;
 use crate::link::Link;
-use crate::path;
+use crate::room::Room;
 use crate::stats::{Op, counting};
-use crate::sys;
+use crate::sys::{self, acting};
 use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
 use forebay_wire::hello::SessionId;
 use forebay_wire::message::LockRange;
 use forebay_wire::session::held::{Lifeline, Share};
 use forebay_wire::session::lease::Lease;
-use forebay_wire::session::presence::Presence;
+use forebay_wire::session::presence::{Presence, holds_on};
 use forebay_wire::session::replies::{Replies, RequestState};
 use forebay_wire::session::writes::{Turn, Writes};
 use rustix::io::Errno;
@@ -259,12 +259,13 @@ impl Session {
     }
 
     /// The descriptor for the process's locks on the file.
-    pub(crate) fn lock_file(&self, file: &OpenFile) -> Outcome<Arc<LockFile>> {
+    pub(crate) fn lock_file(&self, file: &OpenFile, room: &Arc<Room>) -> Outcome<Arc<LockFile>> {
         let key = (file.dev, file.ino);
         if let Some(found) = self.lock().locks.get(&key) {
             return Ok(Arc::clone(found));
         }
-        let new = Arc::new(LockFile::new(file)?);
+        let room = room.take(self.job.whom()).ok_or(Failure::NO_ROOM)?;
+        let new = Arc::new(LockFile::new(file, room)?);
         let mut s = self.lock();
         if s.gone {
             return Err(Failure::STALE);
@@ -333,10 +334,10 @@ impl Session {
     /// Whether a node that drains should wait for a client that says nothing: it holds what cannot be
     /// moved, or something of it is being carried out.
     pub(crate) fn holds_on(&self) -> bool {
+        let who = acting::identity(self.job.whom());
         let s = self.lock();
-        s.busy()
-            || s.locks.values().any(|l| !l.is_idle())
-            || s.files.all().any(|file| file.is_locked() || path::is_unlinked(file.fd()))
+        let locked = s.locks.values().any(|l| !l.is_idle());
+        holds_on(s.busy(), locked, s.files.all().map(|file| file.ties(who.as_deref())))
     }
 
     /// Gives up all it holds; `keep`: but for its files, while forked processes may adopt them.

@@ -30,6 +30,8 @@ impl Node {
 
     /// From now on these are the limits, and no others.
     pub(crate) fn share_out(self: &Arc<Node>, jobs: &[JobShare], peers: &[String]) {
+        let told = Some((jobs.to_vec(), peers.to_vec()));
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
         let shares: BTreeMap<FlowId, &JobShare> =
             jobs.iter().filter_map(|share| Some((self.jobs.expect(&share.job)?, share))).collect();
         let standby = jobs.iter().filter(|s| s.standby).map(|s| s.job.clone()).collect();
@@ -60,6 +62,15 @@ impl Node {
             }
         }
     }
+
+    /// A name of which the arbiter has spoken is another job's now.
+    pub(crate) fn share_out_again(self: &Arc<Node>) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((jobs, peers)) = told {
+            self.share_out(&jobs, &peers);
+        }
+    }
+
     /// What limited jobs may have here.
     pub(crate) fn shares(&self) -> Vec<JobShare> {
         let limits: Vec<_> = self.engine.with_queue(|queue| queue.limits().collect());

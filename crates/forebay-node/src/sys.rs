@@ -433,6 +433,12 @@ pub(crate) fn wait_for_termination() -> i32 {
     signal
 }
 
+/// Fills `out` with random numbers.
+pub(crate) fn getrandom(out: &mut [u8]) -> Result<(), Errno> {
+    let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
+    if n == out.len() { Ok(()) } else { Err(Errno::IO) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

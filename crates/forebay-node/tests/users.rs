@@ -2,69 +2,19 @@
 
 mod common;
 
+use common::users::*;
 use common::*;
-use forebay_control::node::{JobMapping, Term};
+use forebay_control::node::Term;
 use forebay_node::Node;
 use forebay_node::config::{ActAs, EmulatedServers, ExportConfig, JobConfig, NodeConfig};
 use forebay_node::control::Command;
 use forebay_sched::emulate::{ServerModel, StorageModel};
-use forebay_types::{Epoch, Identity, Nanos, Secret};
+use forebay_types::{Nanos, Secret};
 use forebay_wire::flags::OpenFlags;
-use forebay_wire::frame::Opcode;
+use forebay_wire::frame::{Opcode, flag};
 use forebay_wire::hello::JOB;
 use forebay_wire::message::{Meta, SetTime, Target, UMASK_SHIFT};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-
-const A: u32 = 7001;
-const B: u32 = 7002;
-const C: u32 = 7003;
-/// A group of A and C.
-const TEAM: u32 = 7100;
-const CREATE: OpenFlags = OpenFlags(RW.0 | OpenFlags::CREATE.0);
-
-/// A node of root with a job for each user, whose secret is its number; `None` where nobody is root.
-fn node(change: impl FnOnce(&mut NodeConfig)) -> Option<TestNode> {
-    if !rustix::process::geteuid().is_root() {
-        forebay_testkit::skipped("a node that acts as others", "only root can");
-        return None;
-    }
-    let job = |name: &str, uid: u32, groups: &[u32]| JobConfig {
-        name: name.into(),
-        secret: Secret::new([uid as u8; 32]),
-        weight: 1,
-        user: Some(Identity { uid, gid: uid, groups: groups.to_vec() }),
-    };
-    let node = TestNode::with(|c| {
-        c.act_as = ActAs::Unsaid;
-        c.jobs = vec![job("a", A, &[TEAM]), job("b", B, &[]), job("c", C, &[TEAM])];
-        change(c);
-    });
-    // The process's umask is the nodes', which have none.
-    std::fs::set_permissions(node.path(""), PermissionsExt::from_mode(0o755)).unwrap();
-    for (name, uid) in [("a", A), ("b", B), ("c", C)] {
-        directory(&node, name, uid, uid, 0o700);
-        std::fs::write(node.path(&format!("{name}/private")), name).unwrap();
-        chown(node.path(&format!("{name}/private")), Some(uid), Some(uid)).unwrap();
-    }
-    directory(&node, "open", 0, 0, 0o1777);
-    directory(&node, "team", A, TEAM, 0o2770);
-    Some(node)
-}
-
-fn directory(node: &TestNode, name: &str, uid: u32, gid: u32, mode: u32) {
-    std::fs::create_dir(node.path(name)).unwrap();
-    chown(node.path(name), Some(uid), Some(gid)).unwrap();
-    std::fs::set_permissions(node.path(name), PermissionsExt::from_mode(mode)).unwrap();
-}
-
-fn client(node: &TestNode, name: &str) -> Client {
-    let uid = match name {
-        "a" => A,
-        "b" => B,
-        _ => C,
-    };
-    Client::connect(node.address, &[uid as u8; 32], name, new_session()).unwrap()
-}
 
 fn owner(node: &TestNode, rel: &str) -> (u32, u32) {
     let m = std::fs::symlink_metadata(node.path(rel)).unwrap();
@@ -340,25 +290,6 @@ fn a_full_file_system_is_full_for_its_user() {
     assert_eq!(b.write(h, 0, b"x"), Ok(1));
 }
 
-/// As an arbiter tells of a job.
-fn told(job: &str, secret: u8, user: &str) -> JobMapping {
-    JobMapping {
-        job: job.into(),
-        secret: Secret::new([secret; 32]).to_hex(),
-        weight: 1,
-        epoch: Epoch(1),
-        nodes: vec!["tcp:127.0.0.1:1".into()],
-        user: Identity::from_numbers(user),
-    }
-}
-
-fn tell(node: &TestNode, jobs: Vec<JobMapping>, ended: &[&str]) {
-    let mut admin = Client::connect(node.address, &SECRET, "admin", new_session()).unwrap();
-    let ended = ended.iter().map(|e| (*e).to_owned()).collect();
-    let said = admin.control(&Command::Mapping { term: Term(1), complete: false, jobs, ended });
-    assert_eq!(said.error, None);
-}
-
 #[test]
 fn root_is_squashed_unless_allowed() {
     for allowed in [false, true] {
@@ -403,12 +334,19 @@ fn the_name_of_another_users_job_opens_none_of_its_files() {
     // The arbiter forgot it, and b has one of the same name.
     tell(&node, vec![], &["run"]);
     tell(&node, vec![told("run", 22, "7002:7002")], &[]);
-    let refused = Client::connect(node.address, &[22; 32], "run", new_session()).err();
-    assert!(refused.is_some(), "a's processes are still here");
+    let come = || Client::connect(node.address, &[22; 32], "run", new_session());
+    let refused = come().err().expect("a's processes are still here");
+    assert!(
+        refused.header.has(flag::MOVE) && refused.text().contains("another user's"),
+        "{}",
+        refused.text()
+    );
+    let stranger = Client::connect(node.address, &[23; 32], "run", new_session()).err().unwrap();
+    assert!(!stranger.header.has(flag::MOVE), "who knows neither secret hears nothing of it");
     assert_eq!(a.read(h, 0, 1).unwrap(), b"a");
     a.goodbye(false);
-    tell(&node, vec![told("run", 22, "7002:7002")], &[]);
-    let mut b = Client::connect(node.address, &[22; 32], "run", new_session()).unwrap();
+    eventually("it is b's without another word of the arbiter", || come().is_ok());
+    let mut b = come().unwrap();
     assert_eq!(b.read(h, 0, 1), Err(libc::EBADF));
     b.create("open/mine");
     assert_eq!(owner(&node, "open/mine"), (B, B));
@@ -433,7 +371,7 @@ fn a_user_begins_a_job_with_munge() {
     let first = credential(A, 1);
     let mut a = begin("run", 1, &first).unwrap();
     a.create("a/by-munge");
-    assert_eq!(owner(&node, "a/by-munge"), (A, A));
+    assert_eq!(owner(&node, "a/by-munge"), (A, 65_534), "this machine knows no group of theirs");
     // The job's other processes know its secret, and need no credential.
     let mut second = Client::connect(node.address, &[1; 32], "run", new_session()).unwrap();
     assert!(second.open("a/by-munge", RW).is_ok());

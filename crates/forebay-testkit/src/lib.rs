@@ -16,7 +16,7 @@ pub use etcd::Cluster;
 pub use forebay_embed::{ArbiterProcess, ArbiterSpec, NodeProcess, NodeSpec, Process, RunDir};
 pub use hosts::{Hosts, SHARED, SSH};
 pub use layer::{AT, ClientOptions, Layer, Talker, compile};
-pub use munge::{Munged, as_user};
+pub use munge::{Munged, as_user, as_user_in};
 pub use proxy::Proxy;
 pub use rustix::process::Signal;
 pub use site::Site;

@@ -57,7 +57,12 @@ impl Munged {
 
     /// A credential of user (and group) `uid` for root, as the tool `munge` makes it.
     pub fn credential(&self, uid: u32, payload: &[u8], more: &[&str]) -> String {
-        let mut munge = as_user(uid, "munge");
+        self.credential_in(uid, uid, payload, more)
+    }
+
+    /// The same, of a user with that group.
+    pub fn credential_in(&self, uid: u32, gid: u32, payload: &[u8], more: &[&str]) -> String {
+        let mut munge = as_user_in(uid, gid, "munge");
         munge.arg("--socket").arg(&self.socket).args(["--restrict-uid=0"]).args(more);
         let mut child = munge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("munge runs");
         child.stdin.take().expect("a pipe").write_all(payload).expect("the payload");
@@ -69,8 +74,13 @@ impl Munged {
 
 /// A command as another user, of whom nobody needs to know.
 pub fn as_user(uid: u32, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    as_user_in(uid, uid, program)
+}
+
+/// The same, with that group.
+pub fn as_user_in(uid: u32, gid: u32, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}")).args(["--clear-groups", "--"]);
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).args(["--clear-groups", "--"]);
     command.arg(program);
     command
 }

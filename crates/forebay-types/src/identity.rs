@@ -42,6 +42,17 @@ impl Identity {
         Identity { gid: squash(self.gid), groups: self.groups.into_iter().map(squash).collect(), ..self }
     }
 
+    /// Whether a file of this mode, user and group lets them do all of `wanted` (the bits of one class: 4 reads, 2
+    /// writes). What an access control list allows beyond its mode is not known here.
+    pub fn may(&self, wanted: u32, mode: u32, uid: u32, gid: u32) -> bool {
+        let class = match self.uid == uid {
+            true => mode >> 6,
+            false if self.gid == gid || self.groups.contains(&gid) => mode >> 3,
+            false => mode,
+        };
+        class & wanted == wanted
+    }
+
     /// `UID:GID` or `UID:GID:GROUP,GROUP`.
     pub fn from_numbers(text: &str) -> Option<Identity> {
         let mut parts = text.splitn(3, ':');
@@ -74,6 +85,13 @@ mod tests {
         {
             assert_eq!(Identity::from_numbers(wrong), None, "{wrong}");
         }
+        let who = Identity::from_numbers("7:8:9").unwrap();
+        let may = |mode, uid, gid| [4, 2, 6].map(|wanted| who.may(wanted, mode, uid, gid));
+        assert_eq!(may(0o100400, 7, 8), [true, false, false]);
+        assert_eq!(may(0o077, 7, 8), [false; 3], "one's own is judged as that");
+        assert_eq!(may(0o640, 1, 9), [true, false, false]);
+        assert_eq!(may(0o606, 1, 8), [false; 3]);
+        assert_eq!(may(0o606, 1, 1), [true; 3]);
         assert_eq!(Identity::from_numbers("0:0").unwrap().squashed(), Identity::nobody());
         let rooted = Identity::from_numbers("7:0:0,5").unwrap().squashed();
         assert_eq!(rooted, Identity { uid: 7, gid: NOBODY, groups: vec![NOBODY, 5] });

@@ -35,14 +35,15 @@ pub fn user(text: &str) -> Result<Identity, WhoError> {
     Ok(Identity { uid: entry.uid, gid: entry.gid, groups })
 }
 
-/// Who proved to run as `uid` and `gid`: with the groups this machine knows the user to have, none if it
-/// does not know the user.
+/// Who proved to run as `uid` and `gid`: with the groups this machine knows the user to have. A group that is none of
+/// those counts for nothing, wherever the user has it from; who is not known here has nobody's.
 pub fn proved(uid: u32, gid: u32) -> Result<Identity, WhoError> {
     let failed = |e: std::io::Error| WhoError::Lookup(uid.to_string(), e.to_string());
-    let groups = match sys::by_uid(uid).map_err(failed)? {
-        Some(entry) => sys::groups(&entry.name, gid).map_err(failed)?,
-        None => Vec::new(),
+    let Some(entry) = sys::by_uid(uid).map_err(failed)? else {
+        return Ok(Identity { uid, ..Identity::nobody() });
     };
+    let groups = sys::groups(&entry.name, entry.gid).map_err(failed)?;
+    let gid = if groups.contains(&gid) { gid } else { entry.gid };
     Ok(Identity { uid, gid, groups })
 }
 
@@ -72,6 +73,8 @@ mod tests {
             assert!(matches!(user(wrong), Err(WhoError::Unknown(_))), "{wrong:?}");
         }
         let stranger = proved(2_000_000_123, 77).unwrap();
-        assert_eq!((stranger.gid, stranger.groups.len()), (77, 0));
+        assert_eq!(stranger, Identity { uid: 2_000_000_123, ..Identity::nobody() });
+        assert_eq!(proved(0, 0).unwrap(), root);
+        assert_eq!(proved(0, 2_000_000_077).unwrap(), root, "a group that root is not in");
     }
 }

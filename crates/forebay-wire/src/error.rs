@@ -46,6 +46,9 @@ pub enum WireError {
     /// The arbiter has not told the node of the job, or not yet.
     #[error("this I/O node does not know the job: its arbiter has not told it (yet)")]
     UnknownJob,
+    /// The name is another user's job's, of which something is left.
+    #[error("another user's job of this name still has processes or open files on this I/O node")]
+    NameTaken,
     /// A frame that is not allowed in this state of the session.
     #[error("{0}")]
     Unexpected(&'static str),

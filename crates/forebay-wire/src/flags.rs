@@ -52,6 +52,9 @@ impl OpenFlags {
     /// The answer may say how long it stays true, and bring all that is in a small file.
     pub const SEEN: OpenFlags = OpenFlags(1 << 14);
 
+    /// Said of an open file: it can be opened nowhere else, so a node that drains waits for its close.
+    pub const STAYS: OpenFlags = OpenFlags(1 << 15);
+
     /// From the argument of `open(2)` on this machine. Flags that concern only the descriptor
     /// (close-on-exec, non-blocking…) are left out.
     pub fn from_linux(raw: i32) -> OpenFlags {

@@ -1,157 +1,19 @@
 //! Users who do not trust each other, at one arbiter and one I/O node of root: each proves with MUNGE who they are,
 //! has what is theirs, and nothing else.
 
+mod world;
+
 use forebay_control::claim::Claim;
-use forebay_embed::{Launcher, Log};
-use forebay_testkit::{ArbiterProcess, ArbiterSpec, Munged, NodeProcess, NodeSpec, Process, as_user, until};
+use forebay_testkit::{ArbiterSpec, Munged};
 use forebay_types::Secret;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
-const PATIENCE: Duration = Duration::from_secs(60);
-const A: u32 = 7001;
-const B: u32 = 7002;
-const ADMIN: u32 = 7009;
-
-struct World {
-    node: Option<NodeProcess>,
-    _arbiter: ArbiterProcess,
-    munged: Munged,
-    url: String,
-    launcher: Launcher,
-    dir: tempfile::TempDir,
-}
-
-fn open_to_all(path: &Path) {
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-}
-
-/// A node by TCP that exports `data`.
-fn node_spec(data: &Path, options: &[&str]) -> NodeSpec {
-    NodeSpec {
-        listen: Some("tcp:127.0.0.1:0".into()),
-        exports: vec![format!("{}=data", data.display())],
-        more: options.iter().map(|o| (*o).to_owned()).collect(),
-        ..NodeSpec::default()
-    }
-}
-
-fn said(out: &Output) -> String {
-    format!("{}\n{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
-}
-
-/// One HTTP request, bare: status and body.
-fn http(address: &str, method: &str, path: &str, body: &str, authorization: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n"
-    )
-    .unwrap();
-    write!(stream, "content-type: application/json\r\nauthorization: {authorization}\r\n\r\n{body}").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let status = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{text:?}"));
-    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-}
-
-impl World {
-    fn start(test: &str) -> Option<World> {
-        let dir = tempfile::tempdir().unwrap();
-        let munged = Munged::start(test, dir.path())?;
-        let at = |name: &str| dir.path().join(name);
-        let _ = std::fs::create_dir(at("data"));
-        open_to_all(&at("data"));
-        for (name, uid) in [("a", A), ("b", B), ("admin", ADMIN)] {
-            for path in [at("data").join(name), at(&format!("home-{uid}"))] {
-                std::fs::create_dir(&path).unwrap();
-                chown(&path, Some(uid), Some(uid)).unwrap();
-                std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
-            }
-        }
-        let launcher = Launcher::new(Path::new(FOREBAY), dir.path(), Log::Files).unwrap();
-        let launcher = launcher.with_env("FOREBAY_MUNGE_SOCKET", munged.socket());
-        let socket = munged.socket().display();
-        let settings =
-            format!("munge = true\nmunge-socket = \"{socket}\"\nadmins = [\"{ADMIN}\"]\nlease-ms = 2000\n");
-        let arbiter = ArbiterSpec { settings, ..ArbiterSpec::default() };
-        let arbiter =
-            launcher.arbiter(&arbiter).unwrap_or_else(|e| panic!("{e}: {}", launcher.log("arbiter")));
-        let url = arbiter.url().to_owned();
-        let mut world = World { node: None, _arbiter: arbiter, munged, url, launcher, dir };
-        world.node = Some(world.start_node(&["--identities", "arbiter", "--arbiter", &world.url]));
-        until(PATIENCE, "the node is known", || {
-            let (_, text) = world.ask(ADMIN, "GET", "/v1/nodes", "");
-            text.contains("\"admitted\"").then_some(())
-        });
-        Some(world)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn start_node(&self, options: &[&str]) -> NodeProcess {
-        let mut node = self.launcher.node(node_spec(&self.at("data"), options)).unwrap();
-        node.await_ready().unwrap_or_else(|e| panic!("{e}: {}", self.launcher.log("node0")));
-        node
-    }
-
-    /// Where the node listens, `tcp:HOST:PORT`.
-    fn node_address(&self) -> String {
-        self.node.as_ref().unwrap().addresses()[0].to_string()
-    }
-
-    fn address(&self) -> &str {
-        self.url.strip_prefix("http://").unwrap()
-    }
-
-    fn claim(&self, uid: u32, claim: &Claim, more: &[&str]) -> String {
-        format!("Munge {}", self.munged.credential(uid, &claim.to_bytes(), more))
-    }
-
-    /// A request of a user.
-    fn ask(&self, uid: u32, method: &str, path: &str, body: &str) -> (u16, String) {
-        let secret = Secret::new([uid as u8; 32]);
-        let claim = Claim::new(method, path, body.as_bytes(), Some(secret));
-        http(self.address(), method, path, body, &self.claim(uid, &claim, &[]))
-    }
-
-    /// `forebay …` as a user.
-    fn forebay(&self, uid: u32, arguments: &[&str]) -> Command {
-        let mut command = as_user(uid, FOREBAY);
-        command.args(arguments).env_remove("FOREBAY_SECRET_FILE").env("FOREBAY_ARBITER", &self.url);
-        command.env("FOREBAY_MUNGE_SOCKET", self.munged.socket()).env("FOREBAY_ARBITER_USER", "root");
-        command.env("HOME", self.at(&format!("home-{uid}"))).current_dir("/").stdin(Stdio::null());
-        command
-    }
-
-    /// A program of a user, forwarded.
-    fn run(&self, uid: u32, job: &str, script: &str) -> Output {
-        let arguments = ["run", "--quiet", "--job", job, "--at", "/fwd=data", "--", "sh", "-c", script];
-        self.forebay(uid, &arguments).output().unwrap()
-    }
-
-    /// A job of a user that lasts until dropped.
-    fn lasting(&self, uid: u32, job: &str) -> Process {
-        let script =
-            format!("echo here > /fwd/{}/started; exec sleep 1000", if uid == A { "a" } else { "b" });
-        let arguments = ["run", "--quiet", "--job", job, "--at", "/fwd=data", "--", "sh", "-c", &script];
-        let process = Process::start(self.forebay(uid, &arguments).stdout(Stdio::null())).unwrap();
-        let mark = self.at("data").join(if uid == A { "a/started" } else { "b/started" });
-        until(PATIENCE, "the job runs", || mark.exists().then_some(()));
-        process
-    }
-}
+use world::*;
 
 #[test]
 fn a_users_program_has_what_is_theirs_and_nothing_else() {
@@ -160,7 +22,7 @@ fn a_users_program_has_what_is_theirs_and_nothing_else() {
     assert!(out.status.success(), "{}", said(&out));
     assert_eq!(String::from_utf8_lossy(&out.stdout), "secret\n7001\n");
     let made = std::fs::metadata(world.at("data/a/private")).unwrap();
-    assert_eq!((made.uid(), made.gid()), (A, A));
+    assert_eq!((made.uid(), made.gid()), (A, NOBODY), "this machine knows no group of theirs");
     for script in [
         "cat /fwd/a/private",
         "ls /fwd/a",

@@ -4,6 +4,7 @@ use super::{Call, DONE};
 use crate::engine::Turn;
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
+use crate::room::Taken;
 use crate::stats::Op;
 use crate::storage::Storage;
 use crate::{path, sys};
@@ -33,6 +34,7 @@ impl<'a> Call<'a> {
     ) -> Outcome<()> {
         self.session.set_here(flags.has(OpenFlags::SEEN));
         let checked = self.path(path)?;
+        let room = self.node.files.take(self.session.job.whom()).ok_or(Failure::NO_ROOM)?;
         let (raw, mode) = linux_flags(flags, mode);
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
             self.may_change()?;
@@ -46,7 +48,7 @@ impl<'a> Call<'a> {
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
-        self.opened(fd, attr, flags, checked.protect, out)
+        self.opened(fd, attr, flags, (checked.protect, room), out)
     }
 
     /// Enters a file that was opened.
@@ -55,7 +57,7 @@ impl<'a> Call<'a> {
         fd: OwnedFd,
         attr: Attr,
         asked: OpenFlags,
-        protect: Protect,
+        (protect, room): (Protect, Taken),
         out: &mut Vec<u8>,
     ) -> Outcome<()> {
         let flags = asked.without(OpenFlags::SEEN);
@@ -66,7 +68,7 @@ impl<'a> Call<'a> {
         let limits = &self.node.config;
         let identity = path::identity(fd.as_fd(), &attr);
         self.identity.set(identity);
-        let file = Arc::new(OpenFile::new(fd, &attr, identity, flags, protect));
+        let file = Arc::new(OpenFile::new(fd, &attr, identity, flags, protect, room));
         let entered = Arc::clone(&file);
         let handle = self.session.enter(entered, limits.max_handles_per_session, limits.max_handles)?;
         // Nobody hears of the handle if that fails.

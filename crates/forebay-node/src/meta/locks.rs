@@ -29,7 +29,7 @@ impl Owner {
 impl Call<'_> {
     fn owner(&self, file: Arc<OpenFile>, owner: LockOwner) -> Outcome<Owner> {
         Ok(match owner {
-            LockOwner::Process => Owner::Process(self.session.lock_file(&file)?),
+            LockOwner::Process => Owner::Process(self.session.lock_file(&file, &self.node.files)?),
             LockOwner::Handle => Owner::Handle(file),
         })
     }

@@ -126,6 +126,18 @@ pub(crate) fn act_as(whom: &Whom) -> Result<(), Errno> {
     })
 }
 
+/// Who `whom` is, if not somebody who may everything or nothing.
+pub(crate) fn identity(whom: &Whom) -> Option<Arc<Identity>> {
+    match whom {
+        Whom::User(user) => Some(Arc::clone(user)).filter(|user| user.uid != 0),
+        Whom::Node => {
+            let own = own().ok().filter(|own| own.uid != 0)?;
+            Some(Arc::new(Identity { uid: own.uid, gid: own.gid, groups: own.groups.clone() }))
+        }
+        Whom::Nobody => None,
+    }
+}
+
 /// Does something as the node itself, whomever this thread acts as; the next request says again as whom.
 pub(crate) fn as_node<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     act_as(&Whom::Node)?;

@@ -1,6 +1,8 @@
 //! A small blocking client and a node in a temporary directory, for the tests.
 #![allow(dead_code, unreachable_pub)] // every test uses its own part
 
+pub mod users;
+
 use forebay_node::config::{ActAs, ExportConfig, NodeConfig};
 use forebay_node::control::{Command, Reply};
 use forebay_node::{Node, Running};
@@ -192,6 +194,9 @@ impl Client {
         exports: &[&str],
     ) -> Result<Client, Response> {
         let greeting = receive(&mut stream).unwrap();
+        if greeting.status() != 0 {
+            return Err(greeting);
+        }
         let g: Greeting = decode(&greeting.body, "greeting").unwrap();
         let challenge = [session.0[0]; 16];
         let protect = g.protect;

@@ -57,7 +57,7 @@ pub enum Moved {
     Ask(usize),
     /// It stays where it is, from now on.
     Stays,
-    /// It is not to be had any more: removed or replaced, and the node that held it is gone.
+    /// It is not to be had any more: removed, replaced or closed to its user, and the node that held it is gone.
     Lost,
     /// It may not be opened.
     Refused(i32),
@@ -94,7 +94,9 @@ impl Moving {
     }
 
     fn without(errno: i32) -> Moved {
-        if has_no_name(errno) { Moved::Lost } else { Moved::Refused(errno) }
+        // An errno of `open` would say nothing true of a read or a write.
+        let barred = matches!(errno, libc::EACCES | libc::EPERM);
+        if has_no_name(errno) || barred { Moved::Lost } else { Moved::Refused(errno) }
     }
 }
 
@@ -174,7 +176,13 @@ mod tests {
         let left = Moved::There { close: true, linger: true, lock_lost: false };
         assert_eq!(say(at(false), Said::Opened), left, "a child may want it there");
         assert_eq!(say(at(true), gone), Moved::Lost, "its node does not know it");
-        assert_eq!(say(at(true), Said::Refused(libc::EACCES)), Moved::Refused(libc::EACCES));
+        assert_eq!(
+            say(at(false), Said::Refused(libc::EACCES)),
+            Moved::Stays,
+            "its user may not open it again"
+        );
+        assert_eq!(say(at(true), Said::Refused(libc::EACCES)), Moved::Lost);
+        assert_eq!(say(at(true), Said::Refused(libc::ENFILE)), Moved::Refused(libc::ENFILE), "that may pass");
         let theirs = FileAt { ours: false, ..at(false) };
         assert_eq!(say(theirs, gone), Moved::Lost, "its parent's, and that node is down");
         nodes.mark_down(0, NOW);

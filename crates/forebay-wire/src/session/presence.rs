@@ -1,6 +1,7 @@
 //! The node's side: when a client counts as gone, and when a node that drains may end. A client whose connections
 //! broke may come back, for answers that it has not got or with what it has yet to send.
 
+use super::place::Ties;
 use forebay_types::Nanos;
 
 /// A session whose last connection broke is given up after this, unless the node is told otherwise.
@@ -101,6 +102,12 @@ pub fn may_close(quiet_for: Nanos, unanswered: bool, holds_on: impl FnOnce() -> 
     quiet_for >= QUIET && !unanswered && !holds_on()
 }
 
+/// Whether a draining node waits for a client that says nothing: something of it is being carried out (`busy`), it
+/// holds locks, or files that it could not have elsewhere.
+pub fn holds_on(busy: bool, locks: bool, mut files: impl Iterator<Item = Ties>) -> bool {
+    busy || locks || files.any(|ties| ties.locked || ties.nameless)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +147,12 @@ mod tests {
             assert_eq!(drain.next(Nanos::from_secs(5), left), Step::End { settled: false });
         }
         assert!(may_close(QUIET, false, || false) && !may_close(QUIET, false, || true));
+        let free = Ties { shared: true, ..Ties::default() };
+        assert!(!holds_on(false, false, [free].into_iter()));
+        assert!(holds_on(true, false, [].into_iter()) && holds_on(false, true, [].into_iter()));
+        for tied in [Ties { locked: true, ..free }, Ties { nameless: true, ..free }] {
+            assert!(holds_on(false, false, [free, tied].into_iter()), "{tied:?}");
+        }
         assert!(!may_close(QUIET, true, || false) && !may_close(Nanos(1), false, || false));
     }
 }

@@ -3,7 +3,8 @@
 use crate::node::Opened;
 use crate::world::{Event, Lifeline, World};
 use forebay_types::Nanos;
-use forebay_wire::session::presence::{Drain, GRACE, Remaining, Step, may_close};
+use forebay_wire::session::place::Ties;
+use forebay_wire::session::presence::{self, Drain, GRACE, Remaining, Step, may_close};
 
 /// How often a node looks after its sessions, and after its drain.
 const TICK: Nanos = Nanos::from_millis(100);
@@ -36,8 +37,12 @@ impl World {
     /// Whether a draining node waits for a client that says nothing.
     fn holds_on(&self, p: usize, session: usize) -> bool {
         let held = &self.processes[p].sessions[session];
-        let bound = |(file, handle): &Opened| *file != self.file || self.flock == Some((p, *handle));
-        held.busy() || held.share.all().any(bound) || self.lock == Some((p, held.client))
+        let ties = |(file, handle): &Opened| {
+            let locked = self.flock == Some((p, *handle));
+            Ties { locked, nameless: *file != self.file, shared: false }
+        };
+        let locks = self.lock == Some((p, held.client));
+        presence::holds_on(held.busy(), locks, held.share.all().map(ties))
     }
 
     pub(crate) fn drain(&mut self, p: usize) {

@@ -28,7 +28,7 @@ Examples:
   forebay arbiter --secret-file secret --state /var/lib/forebay
   forebay arbiter --secret-file secret --policy mckp --curves curves.csv
   forebay arbiter --secret-file secret --listen 0.0.0.0:7410 \\
-      --ha etcd://a:2379,b:2379,c:2379
+      --ha etcds://a:2379,b:2379,c:2379
   forebay arbiter --config /etc/forebay/arbiter.toml
   forebay arbiter --example-config > arbiter.toml
 
