@@ -33,8 +33,12 @@ SPANK_PLUGIN(forebay, 1);
 #define ASKED "SLURM_FOREBAY"
 /* srun has found that it cannot be done. */
 #define FAILED "SLURM_FOREBAY_FAILED"
+/* What has been done for it: the name that the helper knows it by, a space, and what was asked for. */
+#define DONE "SLURM_FOREBAY_DONE"
 
 static char spec[LONGEST];
+/* What the job has asked for whose step this is, or that has submitted this one. */
+static char inherited[LONGEST];
 static char helper[LONGEST] = "/usr/libexec/forebay/forebay-slurm";
 /* What plugstack.conf says, as the helper's environment. */
 static char settings[5][LONGEST];
@@ -60,6 +64,11 @@ static int chosen(int value, const char *text, int remote)
 		}
 	if (!remote && text[0] != '/') {
 		slurm_error("forebay: --forebay=%s: a directory begins with /", text);
+		return -1;
+	}
+	/* What was inherited is said first, as if it were an option of this command. */
+	if (!remote && spec[0] && strcmp(spec, text) && strcmp(spec, inherited)) {
+		slurm_error("forebay: --forebay=%s and --forebay=%s: one of them would not be done; give one", spec, text);
 		return -1;
 	}
 	strcpy(spec, text);
@@ -104,6 +113,8 @@ int slurm_spank_init(spank_t sp, int argc, char *argv[])
 		if (k == 4)
 			patience = atoi(argv[i] + 5);
 	}
+	if (getenv(ASKED))
+		snprintf(inherited, sizeof(inherited), "%s", getenv(ASKED));
 	if (patience < 1 || patience > 3600)
 		patience = 60;
 	if (spank_option_register(sp, &option) != ESPANK_SUCCESS) {
@@ -123,8 +134,9 @@ static long now_ms(void)
 /* The child becomes the job's user for good, and the helper. */
 static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 {
-	static const char *const passed[] = {"HOME", "USER", "LOGNAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
-					     "SLURM_NNODES", "SLURM_NTASKS", "SLURM_JOB_NAME", "SLURM_JOB_USER",
+	/* SLURM_NODELIST: srun itself has no SLURM_JOB_NODELIST where it stands alone. */
+	static const char *const passed[] = {"HOME", "USER", "LOGNAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NUM_NODES",
+					     "SLURM_NNODES", "SLURM_NTASKS", "SLURM_TASKS_PER_NODE", "SLURM_JOB_NAME", "SLURM_JOB_USER",
 					     "SLURM_JOB_ACCOUNT", "SLURM_RESTART_COUNT", "SLURM_CONF", "FOREBAY_MUNGE_SOCKET",
 					     "FOREBAY_ARBITER_USER", "FOREBAY_CA"};
 	static char room[sizeof(passed) / sizeof(passed[0])][LONGEST];
@@ -140,9 +152,8 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 				continue;
 			snprintf(value, sizeof(value), "%s", own);
 		}
-		snprintf(room[n], LONGEST, "%s=%s", passed[i], value);
-		env[n] = room[n];
-		n++;
+		snprintf(room[i], LONGEST, "%s=%s", passed[i], value);
+		env[n++] = room[i];
 	}
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		if (settings[i][0])
@@ -171,7 +182,7 @@ static void become(spank_t sp, uid_t uid, gid_t gid, char *const argv[])
 	_exit(127);
 }
 
-/* Runs the helper; what it prints goes into the step's environment. 0 if it went well. */
+/* Runs the helper; what it prints goes into the step's environment. Its exit status, 0 if it went well. */
 static int call(spank_t sp, char *const argv[], int limit_s)
 {
 	int out[2], status = -1, taken = 0;
@@ -226,7 +237,7 @@ static int call(spank_t sp, char *const argv[], int limit_s)
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		return -1;
+		return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 	text[taken] = 0;
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
 		char *value = strchr(line, '=');
@@ -262,6 +273,38 @@ static int name(spank_t sp, char *to, size_t size, uint32_t *job, uint32_t *step
 	return 1;
 }
 
+/* A variable of the step, or of srun. */
+static void variable(spank_t sp, const char *name, char *to, size_t size)
+{
+	to[0] = 0;
+	if (spank_remote(sp)) {
+		if (spank_getenv(sp, name, to, size) != ESPANK_SUCCESS)
+			to[0] = 0;
+	} else if (getenv(name)) {
+		snprintf(to, size, "%s", getenv(name));
+	}
+}
+
+/* Whether the step has what it asks for, of its job: 1, or 0. -1: of the job, or of `forebay run`, it has something else. */
+static int had(spank_t sp, uint32_t job)
+{
+	static char config[LONGEST], done[LONGEST + 64];
+	char number[16];
+	variable(sp, "FOREBAY_CONFIG", config, sizeof(config));
+	variable(sp, DONE, done, sizeof(done));
+	if (!config[0])
+		return 0;
+	snprintf(number, sizeof(number), "%u", job);
+	char *argv[] = {helper, "had", number, spec, config, done, NULL};
+	int status = call(sp, argv, 20);
+	return status == 0 ? 1 : status == 1 ? 0 : -1;
+}
+
+static void say_undone(uint32_t job)
+{
+	slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
+}
+
 /* In srun, when the step is made and before its tasks are. */
 int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
 {
@@ -270,19 +313,24 @@ int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
 	(void)argc;
 	(void)argv;
 
-	/* A step of a job that is forwarded already has what it needs. */
-	if (!spec[0] || getenv("FOREBAY_CONFIG"))
+	if (!spec[0])
 		return 0;
 	is = name(sp, begun, sizeof(begun), &job, &step);
 	if (is <= 0) {
 		begun[0] = 0;
 		return is;
 	}
+	/* A step of a job that is forwarded already has what it needs. */
+	int has = had(sp, job);
+	if (has == 1) {
+		begun[0] = 0;
+		return 0;
+	}
 	snprintf(watched, sizeof(watched), "FOREBAY_SLURM_WATCH=%d", (int)getpid());
 	snprintf(owner, sizeof(owner), "SLURM_JOB_ID=%u", job);
 	char *call_argv[] = {helper, "start", begun, "0", spec, NULL};
-	if (call(sp, call_argv, patience + 10)) {
-		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
+	if (has < 0 || call(sp, call_argv, patience + 10)) {
+		say_undone(job);
 		begun[0] = 0;
 		setenv(FAILED, "1", 1);
 		return -1;
@@ -308,7 +356,8 @@ int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 		return is;
 	/* A step of a job that is forwarded has what it needs; a batch job that another one has submitted, only what was
 	 * that one's. */
-	if (step != SLURM_BATCH_SCRIPT && spank_getenv(sp, "FOREBAY_CONFIG", text, sizeof(text)) != ESPANK_ENV_NOEXIST)
+	int has = step == SLURM_BATCH_SCRIPT ? 0 : had(sp, job);
+	if (has == 1)
 		return 0;
 	batch_name(sp, batch, sizeof(batch), job);
 	if (step == SLURM_BATCH_SCRIPT) {
@@ -317,8 +366,8 @@ int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 		snprintf(watched, sizeof(watched), "FOREBAY_SLURM_WATCH=%d", (int)getpid());
 	}
 	char *call_argv[] = {helper, "start", key, step == SLURM_BATCH_SCRIPT ? "0" : "1", spec, batch, NULL};
-	if (spank_getenv(sp, FAILED, text, sizeof(text)) == ESPANK_SUCCESS || call(sp, call_argv, patience + 10)) {
-		slurm_error("forebay: job %u: --forebay=%s could not be done, so its tasks are not started", job, spec);
+	if (has < 0 || spank_getenv(sp, FAILED, text, sizeof(text)) == ESPANK_SUCCESS || call(sp, call_argv, patience + 10)) {
+		say_undone(job);
 		failed = 1;
 	}
 	return 0;

@@ -111,7 +111,7 @@ impl Client {
         }
         Ok(Client {
             secret,
-            session: SessionId(sys::random16()),
+            session: SessionId::of_run(sys::random16(), config.run),
             host,
             task,
             pool: Pool::new(),

@@ -90,6 +90,9 @@ pub struct Config {
     /// What tells the job's processes their ranks, if it is known.
     #[serde(default)]
     pub starter: Option<Starter>,
+    /// Which run of the job this is a client of; 0 where nobody tells them apart.
+    #[serde(default)]
+    pub run: u32,
     /// This client is none of the job's processes, whatever the environment says.
     #[serde(skip)]
     pub outside: bool,
@@ -149,6 +152,7 @@ impl Config {
             hosts: Vec::new(),
             fixed: BTreeMap::new(),
             starter: None,
+            run: 0,
             outside: false,
             host: None,
             origin: None,

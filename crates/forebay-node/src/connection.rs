@@ -131,7 +131,7 @@ impl Connection {
         let reach = Reach::new(&self.node.exports, &hello.exports, hello.protect, local)?;
         let _ = self.link.reach.set(reach);
         let version = hello.version;
-        let client = job.clients.arrive(hello.host, hello.rank, hello.pid);
+        let client = job.clients.arrive(hello.session.run(), hello.host, hello.rank, hello.pid);
         let who = Arrival {
             job,
             id: hello.session,

@@ -150,8 +150,8 @@ pub(crate) fn answer(node: &Arc<Node>, session: &Session, body: &[u8]) -> Reply 
     let mut reply = Reply::default();
     match command {
         Command::Ping => {}
-        Command::Clients => reply.clients = Some(session.job.clients.report()),
-        Command::Job => reply.job = Some(Box::new(node.report_of(&session.job))),
+        Command::Clients => reply.clients = Some(session.job.clients.report(Some(session.id.run()))),
+        Command::Job => reply.job = Some(Box::new(node.report_of(&session.job, session.id.run()))),
         Command::Stats => reply.stats = Some(Box::new(node.report())),
         Command::Intervals { after } => reply.intervals = Some(node.engine.intervals(after)),
         Command::Scheduler { set } => {

@@ -318,7 +318,7 @@ impl Jobs {
     }
 
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
-        self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, &j.clients))))
+        self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, j.clients.report(None)))))
     }
 
     /// By job, the compute nodes that have moved data.

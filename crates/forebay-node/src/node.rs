@@ -454,8 +454,8 @@ impl Node {
         }
     }
 
-    /// What was done for one job.
-    pub(crate) fn report_of(&self, job: &Job) -> JobStatistics {
+    /// What was done for one job, and by whom in one run of it.
+    pub(crate) fn report_of(&self, job: &Job, run: u32) -> JobStatistics {
         let flow = job.flow();
         let own = |i: Interval| Interval {
             load: Load::default(),
@@ -466,7 +466,7 @@ impl Node {
         JobStatistics {
             node: self.config.id.0,
             time: self.engine.now(),
-            flows: flow_reports([(&job.stats, &job.clients)]),
+            flows: flow_reports([(&job.stats, job.clients.report(Some(run)))]),
             intervals: intervals.filter(|i| !i.flows.is_empty()).collect(),
         }
     }

@@ -2,7 +2,6 @@
 //! the sizes of requests as they came and as they went to storage. Recording is a few relaxed atomic
 //! additions; reading gives a [`NodeStatistics`] that goes out as JSON.
 
-use crate::clients::Clients;
 use forebay_types::histogram::Counts;
 use forebay_types::{ClientReport, FlowId, Histogram, Nanos};
 use forebay_wire::message::Meta;
@@ -332,10 +331,9 @@ pub struct JobStatistics {
 }
 
 pub(crate) fn flow_reports<'a>(
-    flows: impl IntoIterator<Item = (&'a FlowStats, &'a Clients)>,
+    flows: impl IntoIterator<Item = (&'a FlowStats, Vec<ClientReport>)>,
 ) -> Vec<FlowReport> {
-    let report =
-        |(stats, clients): (&FlowStats, &Clients)| FlowReport { clients: clients.report(), ..stats.report() };
+    let report = |(stats, clients): (&FlowStats, _)| FlowReport { clients, ..stats.report() };
     let mut all: Vec<FlowReport> = flows.into_iter().map(report).collect();
     all.sort_by_key(|f| f.flow);
     all

@@ -19,6 +19,7 @@ use forebay_mount::Contract;
 use forebay_types::{Nanos, Protect};
 use std::ffi::OsString;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -322,7 +323,7 @@ impl Program {
             config.starter = self.plan.launch.starter;
             config.files = files;
             if several {
-                config.hosts.clone_from(&self.plan.hosts);
+                config.hosts = self.plan.known_hosts(self.several.share.is_some()).to_vec();
                 config.origin = Some(self.plan.here.clone());
             }
         })?;
@@ -349,16 +350,16 @@ impl Program {
     /// seen then.
     fn look_first(&self, layer: &Layer) -> Result<ClientsByNode> {
         let (library, config) = (layer.dir().join("libforebay.so"), layer.client_config());
-        let command = launch::preflight(&self.plan.launch, &self.plan.command, &library, &config);
+        let command = launch::preflight(&self.plan, &library, &config);
         let said = launch::said_within(&mut self.forwarded(layer, &command), LOOK);
         let said = said.with_context(|| format!("--strict: cannot run {}", command[0].display()))?;
-        if said.status.is_none() {
+        let Some(status) = said.status else {
             let (name, limit) = (self.plan.command[0].display(), LOOK.as_secs());
             bail!(
                 "--strict: {name} did not start a shell at every rank within {limit} s: {}",
                 said.err.trim()
             );
-        }
+        };
         let probed = launch::read_probe(&said.out);
         let (seen, failed) = launch::clients(layer.config(), &layer.config().nodes);
         if let Some(why) = failed.first() {
@@ -372,6 +373,12 @@ impl Program {
             let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
             bail!("--strict: the program was not started: {}", all.join("; "));
         }
+        if !status.success() {
+            let (name, why) = (self.plan.command[0].display(), said.err.trim());
+            bail!(
+                "--strict: the program was not started: {name} could not start a shell at every rank: {why}"
+            );
+        }
         Ok(seen)
     }
 
@@ -384,12 +391,16 @@ impl Program {
         let (mut seen, failed) = launch::clients(layer.config(), nodes);
         failed.iter().for_each(|why| (self.warn)(why));
         launch::since(&mut seen, before);
-        let library = layer.dir().join("libforebay.so");
-        let why = format!(
-            "no process there reached an I/O node: {} cannot be read there, or the I/O nodes are not reached \
-             from there (--strict looks before the program runs)",
-            library.display()
-        );
+        let why = match route::uncovered(plan) {
+            Some(forebay_program::Program { path, uncovered: Some(why), .. }) => {
+                format!("{} is {}", path.display(), why.reason())
+            }
+            _ => format!(
+                "no process there reached an I/O node: {} cannot be read there, or the I/O nodes are not reached \
+                 from there (--strict looks before the program runs)",
+                layer.dir().join("libforebay.so").display()
+            ),
+        };
         let account = launch::account(plan.ranks, &plan.hosts, &seen, &why);
         for missing in &account.missing {
             (self.warn)(&missing.to_string());
@@ -417,6 +428,8 @@ impl Program {
             deadline_ms: self.deadline.as_millis() as u64,
             fallback: self.fallback,
             protect: self.protect,
+            // The I/O nodes may have seen the job before: whoever comes now is told apart by this.
+            run: (RandomState::new().build_hasher().finish() as u32).max(1),
             ..Config::new(&grant.id, secret, Vec::new())
         };
         place(&mut config, grant)?;

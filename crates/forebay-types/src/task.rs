@@ -160,6 +160,33 @@ pub struct ClientReport {
     pub busy_ns: u64,
 }
 
+impl ClientReport {
+    /// What can be summed up.
+    fn sums(&mut self) -> [&mut u64; 6] {
+        [
+            &mut self.processes,
+            &mut self.requests,
+            &mut self.errors,
+            &mut self.read,
+            &mut self.written,
+            &mut self.busy_ns,
+        ]
+    }
+
+    /// Takes in what was known of the same one elsewhere, or at another time.
+    pub fn add(&mut self, other: &ClientReport) {
+        self.ranks = self.ranks.max(other.ranks);
+        let mut other = other.clone();
+        self.sums().into_iter().zip(other.sums()).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
+    }
+
+    /// Leaves what has been done since `old`.
+    pub fn subtract(&mut self, old: &ClientReport) {
+        let mut old = old.clone();
+        self.sums().into_iter().zip(old.sums()).for_each(|(sum, less)| *sum = sum.saturating_sub(*less));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,20 @@ use sha2::Sha256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);
 
+impl SessionId {
+    /// A session of a process of the job's `run`: the last four bytes name that.
+    pub fn of_run(random: [u8; 16], run: u32) -> SessionId {
+        let mut id = random;
+        id[12..].copy_from_slice(&run.to_le_bytes());
+        SessionId(id)
+    }
+
+    /// Which run of its job it belongs to: several may have the same name, one after the other.
+    pub fn run(&self) -> u32 {
+        u32::from_le_bytes(std::array::from_fn(|i| self.0[12 + i]))
+    }
+}
+
 /// One running kernel, and so one page cache: all node processes on it have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostBoot(pub [u8; 16]);

@@ -138,14 +138,35 @@ fn hosts_that_share_no_directory_join() {
     let Some(mut site) = Site::up("hosts_that_share_no_directory_join", &mpi.tools()) else { return };
     site.compile(mpi);
     site.serve();
-    let join = format!("{} join --secret-file /mnt/secret --", site::FOREBAY);
-    let command = format!("{} {join} /mnt/ranks /fwd 4", mpi.line());
     // Every host has a /tmp of its own.
-    let (out, report) = site.through_arbiter("--share /tmp --job joined", &command);
+    for host in ["c1", "c2", "c3"] {
+        site.hosts.ok(host, "install -m 600 /mnt/secret /tmp/secret");
+    }
+    let join = format!("{} join --secret-file /tmp/secret --", site::FOREBAY);
+    let command = format!("{} {join} /mnt/ranks /fwd 4", mpi.line());
+    for strict in ["", "--strict"] {
+        let (out, report) = site.through_arbiter(&format!("--share /tmp --job joined {strict}"), &command);
+        let text = said(&out);
+        assert!(out.status.success(), "{text}");
+        site.check_bytes(4);
+        all_forwarded(&report, &text);
+        assert_eq!(report["application"], "ranks", "{text}");
+    }
+    // The same job again, in which one host has another secret: what came in the runs before does not count.
+    site.hosts.ok("c2", "umask 077; openssl rand -hex 32 > /tmp/secret");
+    let small = "sh -c 'echo x > /fwd/again-$OMPI_COMM_WORLD_RANK; true'";
+    let command = format!("{} {join} {small}", mpi.line());
+    let (out, report) = site.through_arbiter("--share /tmp --job joined --deadline 5", &command);
     let text = said(&out);
-    assert!(out.status.success(), "{text}");
-    site.check_bytes(4);
-    all_forwarded(&report, &text);
+    assert!(
+        text.contains("4 of 6 forwarded") && text.contains("ranks 2-3 of host c2 not forwarded"),
+        "{text}"
+    );
+    let written = report["ranks"]["hosts"].as_array().unwrap().iter().map(|h| h["written"].as_u64().unwrap());
+    assert_eq!(written.sum::<u64>(), 8, "{text}");
+    let (out, _) = site.through_arbiter("--share /tmp --job joined --deadline 5 --strict", &command);
+    assert_eq!(out.status.code(), Some(125), "{}", said(&out));
+    assert!(said(&out).contains("ranks 2-3 of host c2 not forwarded"), "{}", said(&out));
     for host in ["c1", "c2", "c3"] {
         assert_eq!(site.hosts.ok(host, "ls -d /tmp/forebay-* 2> /dev/null || true"), "", "left on {host}");
     }
@@ -223,6 +244,16 @@ fn io_nodes_on_demand() {
     let served: u64 =
         (0..2).map(|n| report["io_nodes"][n]["stats"]["inline_requests"].as_u64().unwrap()).sum();
     assert!(served > 0, "their statistics came back: {text}");
+    // Of ranks that the library does not reach, it is said where they may be, and why.
+    std::fs::write(site.hosts.shared().join("static.c"), "int main(void) { return 0; }").unwrap();
+    site.hosts.ok("c1", "gcc -static -o /mnt/static /mnt/static.c");
+    let (out, _) =
+        site.run("--io-nodes 1 --io-hosts io1 --at /fwd=/mnt/data", &format!("{} /mnt/static", mpi.line()));
+    let text = said(&out);
+    assert!(
+        text.contains("ranks 0-5 of hosts c1, c2, c3 not forwarded: /mnt/static is statically linked"),
+        "{text}"
+    );
     for host in ["io1", "io2"] {
         let left = site.hosts.ok(host, "ps ax -o args | grep '[n]ode --id' || true");
         assert_eq!(left, "", "an I/O node is left on {host}");

@@ -46,15 +46,13 @@ fn nothing_left(site: &Site, of: &str) {
     }
 }
 
-#[test]
-fn sbatch_scancel_arrays_and_requeue() {
+/// A Slurm with the plugin, and an arbiter with two I/O nodes.
+fn with_plugin(test: &str) -> Option<Site> {
     let tools = ["sbatch", "srun", "slurmctld", "slurmd", "munged", "gcc", "make"];
-    let Some(mut site) = Site::up("sbatch_scancel_arrays_and_requeue", &tools) else { return };
+    let mut site = Site::up(test, &tools)?;
     if !Path::new("/usr/include/slurm/spank.h").exists() {
-        return forebay_testkit::skipped(
-            "sbatch --forebay",
-            "libslurm-dev is not installed (see scripts/test-packages)",
-        );
+        forebay_testkit::skipped(test, "libslurm-dev is not installed (see scripts/test-packages)");
+        return None;
     }
     let shared = site.hosts.shared();
     let object = shared.join("forebay.so");
@@ -70,6 +68,13 @@ fn sbatch_scancel_arrays_and_requeue() {
     std::fs::write(shared.join("slurm/plugstack.conf"), plugin).unwrap();
     site.serve();
     site.slurm();
+    Some(site)
+}
+
+#[test]
+fn sbatch_scancel_arrays_and_requeue() {
+    let Some(site) = with_plugin("sbatch_scancel_arrays_and_requeue") else { return };
+    let shared = site.hosts.shared();
     let data = site.data();
     let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap_or_default();
 
@@ -227,6 +232,77 @@ fn sbatch_scancel_arrays_and_requeue() {
     assert_eq!(left(), [""; 0]);
 }
 
+/// What a job is called, how many tasks it has, I/O nodes of its own, and options within and beside each other.
+#[test]
+fn names_tasks_and_options_within_options() {
+    let Some(site) = with_plugin("names_tasks_and_options_within_options") else { return };
+    let shared = site.hosts.shared();
+    let read = |name: &str| std::fs::read_to_string(site.data().join(name)).unwrap_or_default();
+    let output = |name: &str| std::fs::read_to_string(shared.join(name)).unwrap_or_default();
+
+    // Slurm takes any name.
+    let wait = "until [ -e /mnt/go ]; do sleep 0.1; done";
+    let (out, _) = site.shell(&format!(
+        "sbatch -J run/42 -N 3 --ntasks-per-node=2 --forebay=/fwd=data -o /mnt/out --wrap 'echo x > /fwd/named; {wait}'"
+    ));
+    assert!(out.status.success(), "{}", said(&out));
+    until(PATIENCE, "it runs", || (read("named") == "x\n").then_some(()));
+    let job = site.jobs("https://10.77.0.6:7410").and_then(|mut all| all.pop()).expect("the job is known");
+    assert_eq!((&job["app"], &job["processes"]), (&"run_42".into(), &6.into()), "{job:#}");
+    assert_eq!(job["hosts"], serde_json::json!(["c1", "c2", "c3"]), "{job:#}");
+    std::fs::write(shared.join("go"), "").unwrap();
+    nothing_left(&site, "a job with a slash in its name");
+    for (n, name) in ["-x".to_owned(), "ä".repeat(300)].iter().enumerate() {
+        let line = format!(
+            "sbatch --wait --job-name='{name}' --forebay=/fwd=data -o /mnt/out --wrap 'echo x > /fwd/name-{n}'"
+        );
+        let (out, _) = site.shell(&line);
+        assert!(out.status.success() && read(&format!("name-{n}")) == "x\n", "{name}: {}", said(&out));
+    }
+
+    // I/O nodes on hosts of the job.
+    let task = "sh -c 'echo x > /own/srun-$SLURM_PROCID'";
+    let (out, _) = site.shell(&format!("srun -N 3 -n 3 --forebay=/own=/mnt/data,io-nodes=2 {task}"));
+    assert!(out.status.success() && (0..3).all(|r| read(&format!("srun-{r}")) == "x\n"), "{}", said(&out));
+    nothing_left(&site, "a step with I/O nodes of its own");
+    let script = "#!/bin/sh\nsrun -n 3 sh -c 'echo x > /own/batch-$SLURM_PROCID'\n";
+    std::fs::write(shared.join("own.sh"), script).unwrap();
+    let (out, _) =
+        site.shell("sbatch --wait -N 3 -n 3 --forebay=/own=/mnt/data,io-nodes=2 -o /mnt/out /mnt/own.sh");
+    let wrote = (0..3).all(|r| read(&format!("batch-{r}")) == "x\n");
+    assert!(out.status.success() && wrote, "{}\n{}", said(&out), output("out"));
+    nothing_left(&site, "a job with I/O nodes of its own");
+
+    // A step of a forwarded job that asks for the same has it; for something else, it does not run.
+    let script = "#!/bin/sh\nsrun -n 1 --forebay=/fwd=data sh -c 'echo x > /fwd/same'\n\
+                  srun -n 1 --forebay=/other=data touch /mnt/ran\necho ended $?\n";
+    std::fs::write(shared.join("two.sh"), script).unwrap();
+    let (out, _) = site.shell("sbatch --wait -n 1 --forebay=/fwd=data -o /mnt/out /mnt/two.sh");
+    let text = output("out");
+    assert!(out.status.success(), "{}\n{text}", said(&out));
+    assert_eq!(read("same"), "x\n", "{text}");
+    assert!(text.contains("forwarded with /fwd=data, and a step of it cannot have /other=data"), "{text}");
+    assert!(!shared.join("ran").exists() && !text.contains("ended 0"), "{text}");
+    nothing_left(&site, "a step with another option");
+    // What the environment has of a job that is gone does not count.
+    let stale = "FOREBAY_CONFIG=/gone/config srun -n 1 --forebay=/fwd=data sh -c 'echo x > /fwd/stale'";
+    let (out, _) = site.shell(stale);
+    assert!(out.status.success() && read("stale") == "x\n", "{}", said(&out));
+    // In an allocation a step's own takes the place of the allocation's, which nothing has been begun for.
+    let (out, _) = site.shell(
+        "salloc -N 1 --forebay=/fwd=data srun -n 1 --forebay=/other=data sh -c 'echo x > /other/alloc'",
+    );
+    assert!(out.status.success() && read("alloc") == "x\n", "{}", said(&out));
+    let (out, _) = site.shell("srun -n 1 --forebay=/fwd=data --forebay=/other=data touch /mnt/ran");
+    assert!(!out.status.success() && !shared.join("ran").exists(), "{}", said(&out));
+    assert!(said(&out).contains("one of them would not be done"), "{}", said(&out));
+    let run = format!("{FOREBAY} run --quiet --share /mnt/home/.forebay --at /own=/mnt/data --");
+    let (out, _) = site.shell(&format!("{run} srun -n 1 --forebay=/fwd=data touch /mnt/ran"));
+    assert!(!out.status.success() && !shared.join("ran").exists(), "{}", said(&out));
+    assert!(said(&out).contains("this is run by `forebay run`"), "{}", said(&out));
+    nothing_left(&site, "steps that did not run");
+}
+
 /// TaskProlog and Epilog in place of the plugin.
 #[test]
 fn without_spank() {
@@ -264,6 +340,14 @@ fn without_spank() {
     assert!(out.status.success(), "{}", said(&out));
     assert!((0..4).all(|r| read(&format!("step-{r}")) == "x\n"), "{}", said(&out));
     nothing_left(&site, "a step");
+    // A step that asks for something else than its job has.
+    let other = "#!/bin/sh\nFOREBAY_SLURM=/other=data srun -n 1 touch /mnt/ran\necho ended $?\n";
+    std::fs::write(shared.join("other.sh"), other).unwrap();
+    let (out, _) = site.shell(&format!("{} sbatch --wait -o /mnt/out /mnt/other.sh", job("data")));
+    let output = std::fs::read_to_string(shared.join("out")).unwrap_or_default();
+    assert!(out.status.success() && !shared.join("ran").exists(), "{}\n{output}", said(&out));
+    assert!(output.contains("cannot have /other=data instead") && !output.contains("ended 0"), "{output}");
+    nothing_left(&site, "a step with another option");
     // What cannot be done is said by every task, and none runs.
     let (out, _) = site.shell(&format!("{} srun -N 2 -n 4 touch /mnt/ran", job("nothing")));
     assert!(!out.status.success() && !shared.join("ran").exists(), "{}", said(&out));

@@ -137,7 +137,9 @@ pub fn account(
     let absent: Vec<u32> = (0..ranks.unwrap_or(0)).filter(|r| !by_rank.contains_key(r)).collect();
     let mut missing = Vec::new();
     if !absent.is_empty() {
-        let unseen = hosts.iter().filter(|h| !rows.iter().any(|r| same_host(h, &r.host)));
+        // What was seen of a host may have been the launcher alone.
+        let ranked = |h: &&String| rows.iter().any(|r| same_host(h, &r.host) && !r.ranks.is_empty());
+        let unseen = hosts.iter().filter(|h| !ranked(h));
         missing.push(Missing { hosts: unseen.cloned().collect(), ranks: absent, why: why.to_owned() });
     }
     let per_rank = spread(by_rank.iter().map(|(rank, (host, s))| (*s, format!("rank {rank} on {host}"))));
@@ -201,6 +203,10 @@ mod tests {
         let a = account(None, &hosts, &seen, "the library is not there");
         let said: Vec<String> = a.missing.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["ranks 4-5 of host c3 not forwarded: the library is not there"]);
+        // Of static ranks nobody comes but what starts them.
+        let launcher = vec![("io1".to_owned(), vec![ClientReport { ranks: 0, ..client("c1", None, 1) }])];
+        let a = account(Some(2), &hosts[..2], &launcher, "static");
+        assert_eq!(a.missing[0].to_string(), "ranks 0-1 of hosts c1, c2 not forwarded: static");
         let none = account(Some(2), &[], &[], "nobody came");
         assert_eq!(none.missing[0].to_string(), "ranks 0-1 of an unknown host not forwarded: nobody came");
         assert_eq!(account(None, &[], &[], ""), Account::default());

@@ -31,7 +31,8 @@ impl BatchJob {
             account: first(&["SLURM_JOB_ACCOUNT", "PBS_ACCOUNT", "LSB_PROJECT_NAME"]),
             hosts: hosts.or_else(|| Some(hostlist::lines(&read(Path::new(&file?))?))).unwrap_or_default(),
             tasks: first(&["SLURM_NTASKS", "PBS_NP", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-                .and_then(|n| n.parse().ok()),
+                .and_then(|n| n.parse().ok())
+                .or_else(|| first(&["SLURM_TASKS_PER_NODE"]).and_then(|text| in_all(&text))),
         }
     }
 
@@ -44,6 +45,17 @@ impl BatchJob {
         };
         BatchJob::of(|name| std::env::var(name).ok(), read)
     }
+}
+
+/// `2(x3),1` is 7: by host, how many, and for how many hosts.
+fn in_all(text: &str) -> Option<u32> {
+    let of = |part: &str| match part.split_once("(x") {
+        Some((tasks, hosts)) => {
+            tasks.parse::<u32>().ok()?.checked_mul(hosts.strip_suffix(')')?.parse().ok()?)
+        }
+        None => part.parse().ok(),
+    };
+    text.split(',').try_fold(0_u32, |sum, part| sum.checked_add(of(part)?))
 }
 
 #[cfg(test)]
@@ -66,6 +78,10 @@ mod tests {
         let hosts = vec!["c1".to_owned(), "c2".to_owned()];
         let [id, account] = ["12", "engines"].map(|text| Some(text.to_owned()));
         assert_eq!(slurm, BatchJob { id, account, hosts: hosts.clone(), tasks: Some(4) });
+        // Without a number of tasks, as many as the hosts are given.
+        let tasks = |each| of(&[("SLURM_TASKS_PER_NODE", each)]).tasks;
+        assert_eq!(["2(x3),1", "1", "4(x2"].map(tasks), [Some(7), Some(1), None]);
+        assert_eq!(tasks("4000000000(x2)"), None);
         let array = of(&[("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")]);
         assert_eq!(array.id.as_deref(), Some("12_2"));
         let pbs = of(&[("PBS_JOBID", "7.server"), ("PBS_NODEFILE", "/nodes"), ("PBS_NP", "x")]);

@@ -93,19 +93,30 @@ impl Plan {
         launched.get(super::wrapper::behind(launched)..).unwrap_or_default()
     }
 
+    /// How many words of the command, from the program on, make a rank of the job of whatever comes behind them:
+    /// `forebay join`, and what sets something up for it. 0 without.
+    pub(super) fn joining(&self) -> usize {
+        let launched = self.command.get(self.launch.program..).unwrap_or_default();
+        super::wrapper::behind_join(launched)
+    }
+
     /// The program's name.
     pub fn app(&self) -> String {
         forebay_control::job::fitting(&crate::name(self.program()))
     }
 
-    /// The hosts of the job, as far as they are known: those of the program, or, where their processes come
-    /// through a directory that is shared with them (`share`), those of the batch job.
+    /// The hosts that are named: those of the program, or, where their processes come through a directory that is
+    /// shared with them (`share`), those of the batch job.
+    pub(crate) fn known_hosts(&self, share: bool) -> &[String] {
+        if self.hosts.is_empty() && share { &self.batch.hosts } else { &self.hosts }
+    }
+
+    /// The hosts of the job, as far as they are known.
     fn job_hosts(&self, share: bool) -> Vec<String> {
-        match () {
-            () if !self.hosts.is_empty() => self.hosts.clone(),
-            () if share && !self.batch.hosts.is_empty() => self.batch.hosts.clone(),
-            () if self.is_away() => Vec::new(),
-            () => vec![self.here.clone()],
+        match self.known_hosts(share) {
+            [] if self.is_away() => Vec::new(),
+            [] => vec![self.here.clone()],
+            known => known.to_vec(),
         }
     }
 
@@ -118,6 +129,7 @@ impl Plan {
             hosts.clear();
         }
         // Not what the environment says: limits are set for users.
+        let tasks = self.batch.tasks.filter(|_| share);
         let uid = rustix::process::getuid().as_raw();
         JobRequest {
             app: self.app(),
@@ -125,7 +137,7 @@ impl Plan {
             account: self.batch.account.clone().unwrap_or_default(),
             compute_nodes,
             hosts,
-            processes: self.ranks.unwrap_or(1).max(1),
+            processes: self.ranks.or(tasks).unwrap_or(1).max(1),
             ..JobRequest::default()
         }
     }
@@ -165,7 +177,7 @@ impl Plan {
             Ok((host, at))
         });
         let io_hosts = io_hosts.collect::<Result<Vec<_>>>()?;
-        let others = self.hosts.iter().filter(|h| !same_host(h, &self.here));
+        let others = self.known_hosts(true).iter().filter(|h| !same_host(h, &self.here));
         let towards = others.filter_map(|h| address_of(h).ok()).next();
         let here = towards.and_then(facing).or_else(|| address_of(&self.here).ok());
         let here = here.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
@@ -188,14 +200,16 @@ impl Plan {
     fn place(&mut self, io_hosts: &IoHosts, nodes: usize) -> Result<Vec<String>> {
         let all = if self.batch.hosts.is_empty() { &self.hosts } else { &self.batch.hosts };
         let even = |of: &[String]| (0..nodes).map(|i| of[i * of.len() / nodes].clone()).collect::<Vec<_>>();
+        // Of what is no launcher, the batch job's.
+        let beside = if self.hosts.is_empty() { &self.batch.hosts } else { &self.hosts };
         match io_hosts {
             IoHosts::List(list) => Ok((0..nodes).map(|i| list[i % list.len()].clone()).collect()),
-            IoHosts::Shared if self.hosts.is_empty() => {
+            IoHosts::Shared if beside.is_empty() => {
                 bail!(
                     "--io-hosts shared: the program's hosts are not known: name them to its launcher, or here"
                 )
             }
-            IoHosts::Shared => Ok(even(&self.hosts)),
+            IoHosts::Shared => Ok(even(beside)),
             IoHosts::Dedicated => {
                 let used = |h: &&String| self.launch.hosts.iter().any(|l| same_host(l, h));
                 let free: Vec<String> = all.iter().filter(|h| !used(h)).cloned().collect();
@@ -287,6 +301,8 @@ mod tests {
         p.hosts.clear();
         p.launch.starter = None;
         assert_eq!((p.request(false).hosts.join(" "), p.request(true).hosts.len()), ("c1".into(), 3));
+        (p.ranks, p.batch.tasks) = (None, Some(6));
+        assert_eq!((p.request(false).processes, p.request(true).processes), (1, 6));
         p.launch.starter = Some(Starter::Slurm);
         assert!(p.request(false).hosts.is_empty());
         p.hosts = (0..=MOST_HOSTS).map(|n| format!("c{n}")).collect();
@@ -314,6 +330,12 @@ mod tests {
     fn io_nodes_beside_the_program() {
         let mut p = plan("srun ./app", Starter::Slurm, &["c1", "c2", "c3", "c4"]);
         assert_eq!(p.place(&IoHosts::Shared, 2).unwrap(), ["c1", "c3"]);
+        // No launcher, whose hosts are those of the batch job; and nobody knows.
+        (p.hosts, p.launch.starter) = (Vec::new(), None);
+        assert_eq!(p.place(&IoHosts::Shared, 2).unwrap(), ["c1", "c3"]);
+        let batch = std::mem::take(&mut p.batch);
+        assert!(p.place(&IoHosts::Shared, 2).is_err());
+        p.batch = batch;
         let list = "io[1-2]".parse::<IoHosts>().unwrap();
         assert_eq!(p.place(&list, 3).unwrap(), ["io1", "io2", "io1"]);
         assert!("io[".parse::<IoHosts>().is_err());

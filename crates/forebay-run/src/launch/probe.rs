@@ -2,8 +2,8 @@
 //! is and what it finds there; and asking the I/O nodes whom they have seen.
 
 use super::account::Missing;
-use super::command::Launch;
 use super::earlier::subtract;
+use super::plan::Plan;
 use forebay_client::{Address, Client, Config};
 use forebay_embed::NodeOutcome;
 use forebay_types::{ClientReport, JobBlame, Nanos, Starter};
@@ -39,8 +39,10 @@ pub struct Probed {
     pub started: Vec<Started>,
 }
 
-/// The command that looks, in place of `command`: a shell at every rank.
-pub fn preflight(launch: &Launch, command: &[OsString], library: &Path, config: &Path) -> Vec<OsString> {
+/// The command that looks, in place of the plan's own: a shell at every rank. Where each rank joins the job by itself,
+/// so do the shells, and look at what they have been given.
+pub fn preflight(plan: &Plan, library: &Path, config: &Path) -> Vec<OsString> {
+    let (launch, joining) = (&plan.launch, plan.joining());
     let rank = match launch.starter {
         Some(Starter::OpenMpi) => "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}",
         Some(Starter::Hydra) => "${PMI_RANK:-0}",
@@ -48,12 +50,17 @@ pub fn preflight(launch: &Launch, command: &[OsString], library: &Path, config: 
         None => "0",
     };
     let quoted = |p: &Path| format!("'{}'", p.to_string_lossy().replace('\'', "'\\''"));
+    let (library, config) = match joining {
+        0 => (quoted(library), quoted(config)),
+        _ => ("\"${LD_PRELOAD%%:*}\"".to_owned(), "\"$FOREBAY_CONFIG\"".to_owned()),
+    };
     let script = format!(
-        "l=no; c=no; [ -r {} ] && l=yes; [ -r {} ] && c=yes; echo {MARK} \"$(uname -n)\" {rank} $l $c",
-        quoted(library),
-        quoted(config)
+        "l=no; c=no; [ -r {library} ] && l=yes; [ -r {config} ] && c=yes; echo {MARK} \"$(uname -n)\" {rank} $l $c"
     );
-    launch.with_program(command, &["/bin/sh".into(), "-c".into(), script.into()])
+    let joined =
+        plan.command.get(launch.program..).and_then(|words| words.get(..joining)).unwrap_or_default();
+    let shell: [OsString; 3] = ["/bin/sh".into(), "-c".into(), script.into()];
+    launch.with_program(&plan.command, &[joined, &shell].concat())
 }
 
 /// What the shells said.
@@ -147,8 +154,7 @@ pub fn since(seen: &mut ClientsByNode, before: &ClientsByNode) {
         let old = before.iter().find(|(n, _)| n == node).map_or(&[][..], |(_, clients)| clients);
         for client in clients.iter_mut() {
             let same = old.iter().find(|o| (&o.host, o.rank) == (&client.host, client.rank));
-            let processes = same.map_or(0, |o| o.processes);
-            client.processes = client.processes.saturating_sub(processes);
+            same.into_iter().for_each(|same| client.subtract(same));
         }
         clients.retain(|c| c.processes > 0);
     }
@@ -202,6 +208,7 @@ fn ask(config: &Config, node: &Address, command: &[u8]) -> Result<Answer, String
 
 #[cfg(test)]
 mod tests {
+    use super::super::{BatchJob, Launch};
     use super::*;
 
     #[test]
@@ -213,6 +220,44 @@ mod tests {
         let began = |n| began_there(&before, &node(n), Nanos(77)).0;
         assert_eq!([began(1), began(2), began(3)], [5, 77, 77]);
         assert_eq!(began_there(&[], &node(1), Nanos(77)), Nanos::ZERO);
+    }
+
+    #[test]
+    fn ranks_that_join_look_as_they_would_run() {
+        let script = |line: &str| {
+            let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let plan = Plan {
+                launch: Launch::read(&command, Some(Starter::OpenMpi)),
+                command,
+                batch: BatchJob::default(),
+                hosts: Vec::new(),
+                ranks: None,
+                here: "c1".into(),
+            };
+            let words = preflight(&plan, Path::new("/l.so"), Path::new("/c"));
+            words.iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let plain = script("mpirun -n 2 env A=1 ./app");
+        assert!(plain.starts_with("mpirun -n 2 /bin/sh -c l=no; c=no; [ -r '/l.so' ]"), "{plain}");
+        let joined = script("mpirun -n 2 env A=1 forebay join --secret-file /s -- ./app");
+        let begin = "mpirun -n 2 env A=1 forebay join --secret-file /s -- /bin/sh -c l=no; c=no; [ -r \"${LD_PRELOAD%%:*}\" ]";
+        assert!(joined.starts_with(begin), "{joined}");
+    }
+
+    #[test]
+    fn a_look_itself_is_not_counted() {
+        let client = |rank, processes, written| ClientReport {
+            host: "c1".into(),
+            rank: Some(rank),
+            processes,
+            written,
+            requests: processes,
+            ..ClientReport::default()
+        };
+        let before = vec![("n".to_owned(), vec![client(0, 1, 5), client(1, 1, 5)])];
+        let mut seen = vec![("n".to_owned(), vec![client(0, 3, 25), client(1, 1, 5)])];
+        since(&mut seen, &before);
+        assert_eq!(seen[0].1, [client(0, 2, 20)]);
     }
 
     #[test]

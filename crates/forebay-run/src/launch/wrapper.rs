@@ -6,6 +6,8 @@ use std::ffi::OsString;
 /// How one is written before the command that it becomes.
 struct Wrapper {
     name: &'static str,
+    /// The word that must come next.
+    verb: Option<&'static str>,
     /// Its options that have a value in a word of its own: letters, and long ones.
     letters: &'static str,
     long: &'static [&'static str],
@@ -16,7 +18,7 @@ struct Wrapper {
 }
 
 const fn wrapper(name: &'static str, letters: &'static str, long: &'static [&'static str]) -> Wrapper {
-    Wrapper { name, letters, long, words: 0, assigns: false }
+    Wrapper { name, verb: None, letters, long, words: 0, assigns: false }
 }
 
 const WRAPPERS: &[Wrapper] = &[
@@ -30,6 +32,7 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper("ionice", "cn", &["class", "classdata"]),
     wrapper("numactl", "iwmpCN", &["interleave", "membind", "preferred", "cpunodebind", "physcpubind"]),
     wrapper("time", "fo", &["format", "output"]),
+    Wrapper { verb: Some("join"), ..wrapper("forebay", "", &["secret-file"]) },
 ];
 
 /// How many wrappers within each other are looked through.
@@ -37,22 +40,31 @@ const DEEPEST: usize = 8;
 
 /// Where in `command` the program stands that runs in the end. What is not understood is taken for the program.
 pub(super) fn behind(command: &[OsString]) -> usize {
-    let mut at = 0;
-    for _ in 0..DEEPEST {
-        match command.get(at..).and_then(skip) {
-            Some(words) => at += words,
-            None => break,
-        }
-    }
-    at
+    wrapped(command).last().map_or(0, |(_, end)| end)
 }
 
-/// How many words the wrapper has that `command` begins with.
-fn skip(command: &[OsString]) -> Option<usize> {
+/// Where the command stands that `forebay join` runs; 0 if that is not among what the program is wrapped in.
+pub(super) fn behind_join(command: &[OsString]) -> usize {
+    wrapped(command).find(|(wrapper, _)| wrapper.verb.is_some()).map_or(0, |(_, end)| end)
+}
+
+/// The wrappers that a command begins with, and where each ends.
+fn wrapped(command: &[OsString]) -> impl Iterator<Item = (&'static Wrapper, usize)> {
+    let mut at = 0;
+    let next = move || {
+        let (wrapper, words) = skip(command.get(at..)?)?;
+        at += words;
+        Some((wrapper, at))
+    };
+    std::iter::from_fn(next).take(DEEPEST)
+}
+
+/// The wrapper that `command` begins with, and how many words it has.
+fn skip(command: &[OsString]) -> Option<(&'static Wrapper, usize)> {
     let name = crate::name(command);
-    let wrapper = WRAPPERS.iter().find(|w| w.name == name)?;
     let word = |at: usize| command.get(at).and_then(|w| w.to_str());
-    let mut at = 1;
+    let wrapper = WRAPPERS.iter().find(|w| w.name == name && w.verb.is_none_or(|v| word(1) == Some(v)))?;
+    let mut at = 1 + usize::from(wrapper.verb.is_some());
     while let Some(option) = word(at)?.strip_prefix('-').filter(|o| !o.is_empty()) {
         at += match option.strip_prefix('-') {
             Some("") => {
@@ -75,7 +87,7 @@ fn skip(command: &[OsString]) -> Option<usize> {
     while wrapper.assigns && word(at)?.contains('=') {
         at += 1;
     }
-    (at < command.len()).then_some(at)
+    (at < command.len()).then_some((wrapper, at))
 }
 
 #[cfg(test)]
@@ -100,6 +112,9 @@ mod tests {
             ("timeout --signal=TERM 10 ./app", "./app"),
             ("numactl --cpunodebind=0 -m 0 ./app", "./app"),
             ("taskset -c 0-3 ./app", "./app"),
+            ("env A=1 /opt/forebay join --secret-file /s -- nice ./app --x", "./app --x"),
+            ("forebay join --secret-file=/s ./app", "./app"),
+            ("forebay bench path", "forebay bench path"),
             // Not to be known, or nothing there.
             ("sh -c ./app", "sh -c ./app"),
             ("env -S ./app", "env -S ./app"),
@@ -109,6 +124,16 @@ mod tests {
             ("nice -n", "nice -n"),
         ] {
             assert_eq!(runs(line), program, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_joins_a_job() {
+        for (line, end) in
+            [("env A=1 forebay join --secret-file s -- nice ./app", 7), ("nice ./app", 0), ("env", 0)]
+        {
+            let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(behind_join(&command), end, "{line}");
         }
     }
 }
