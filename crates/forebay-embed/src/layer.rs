@@ -34,13 +34,33 @@ impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<At, String> {
-        let (dir, export) = text.split_once('=').unwrap_or((text, text));
+        let (dir, export) = parts(text);
+        let export = export.as_deref().unwrap_or(&dir);
         if dir.is_empty() || export.is_empty() {
             return Err(format!("`{text}`: write DIR, or DIR=EXPORT"));
         }
+        if text != dir && Path::new(text).is_dir() && !Path::new(export).is_dir() {
+            let named = text.replace('=', "\\=");
+            return Err(format!("`{text}`: for the directory of this name write `{named}`"));
+        }
         let absolute = |p: &str| std::path::absolute(p).map_err(|e| format!("`{p}`: {e}"));
-        Ok(At { dir: lexical(&absolute(dir)?), export: absolute(export)? })
+        Ok(At { dir: lexical(&absolute(&dir)?), export: absolute(export)? })
     }
+}
+
+/// The two parts of `DIR[=EXPORT]`. A `=` that belongs to a name is written `\=`.
+pub fn parts(text: &str) -> (String, Option<String>) {
+    let (mut dir, mut export) = (String::new(), None);
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let named = c == '\\' && rest.next_if_eq(&'=').is_some();
+        match (&mut export, c) {
+            (None, '=') => export = Some(String::new()),
+            (None, c) => dir.push(if named { '=' } else { c }),
+            (Some(export), c) => export.push(if named { '=' } else { c }),
+        }
+    }
+    (dir, export)
 }
 
 /// An absolute path without `..`, as the front ends take the names that programs use: one directory has one
@@ -373,4 +393,20 @@ fn placeholder() -> Option<OwnedFd> {
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&fd, all).ok()?;
     Some(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn names_may_have_an_equals_sign() {
+        let of = |dir: &str, export: Option<&str>| (dir.to_owned(), export.map(str::to_owned));
+        assert_eq!(parts("/a"), of("/a", None));
+        assert_eq!(parts("/a=b"), of("/a", Some("b")));
+        assert_eq!(parts(r"/a\=b"), of("/a=b", None));
+        assert_eq!(parts(r"/a\=b=c\=d=e"), of("/a=b", Some("c=d=e")));
+        assert_eq!(parts(r"/a\b\"), of(r"/a\b\", None));
+        assert_eq!(parts("="), of("", Some("")));
+    }
 }

@@ -139,6 +139,17 @@ pub fn can_write_beside(out: &Path, inputs: &[PathBuf]) -> Result<()> {
     }
 }
 
+/// Refuses a file that is named twice: its rows would count twice.
+pub fn no_twins(inputs: &[PathBuf]) -> Result<()> {
+    let file = |path: &PathBuf| path.metadata().ok().map(|m| (m.dev(), m.ino()));
+    for (n, input) in inputs.iter().enumerate() {
+        if let Some(twin) = inputs[..n].iter().find(|i| file(i).is_some() && file(i) == file(input)) {
+            bail!("{} and {} are one file: its rows would count twice", twin.display(), input.display());
+        }
+    }
+    Ok(())
+}
+
 /// Whether files can be written into a directory, which need not be there yet.
 pub fn can_write_below(dir: &Path) -> Result<()> {
     let missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();

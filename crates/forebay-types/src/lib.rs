@@ -19,6 +19,7 @@
 //! | [`input`] | files that people name, read up to a limit |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`options`] | options with a range |
+//! | [`switches`] | variables of the environment that switch something |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
 
@@ -40,6 +41,7 @@ mod ready;
 mod scheduler;
 mod secret;
 pub mod stats;
+pub mod switches;
 mod task;
 mod time;
 pub mod units;

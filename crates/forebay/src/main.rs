@@ -20,15 +20,23 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    // What was not run has no status of its own that could be this.
+    let failed = |code: i32| match std::env::args_os().nth(1) {
+        Some(command) if command == "run" => forebay_run::NOT_STARTED,
+        _ => u8::try_from(code).unwrap_or(2),
+    };
     output::guarded(|| match Cli::try_parse() {
-        Ok(cli) => cli.command.run(),
+        Ok(cli) => match forebay_types::switches::check(|name| std::env::var_os(name)) {
+            Ok(()) => cli.command.run(),
+            Err(why) => {
+                output::complain(&why);
+                Ok(failed(2).into())
+            }
+        },
         // Help and version go to standard output, which may be full or gone, too.
         Err(e) => Ok(match e.print() {
-            // What was not run has no status of its own that could be this.
-            Ok(()) if e.exit_code() != 0 && std::env::args_os().nth(1).is_some_and(|c| c == "run") => {
-                ExitCode::from(forebay_run::NOT_STARTED)
-            }
-            Ok(()) => ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2)),
+            Ok(()) if e.exit_code() == 0 => ExitCode::SUCCESS,
+            Ok(()) => failed(e.exit_code()).into(),
             Err(cause) => output::lost(&cause),
         }),
     })

@@ -397,3 +397,25 @@ fn what_can_only_be_a_mistake_is_refused_and_named() {
     let (status, says, _) = run(&allocate);
     assert!(status == Some(0) && says.contains("no count of its curve divides"), "{says}");
 }
+
+/// A word that switches nothing, a file that would count twice, a name with a `=`.
+#[test]
+fn what_would_silently_mean_something_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, named) = (text(dir.path()), dir.path().join("a=b"));
+    let out = forebay(&["run", "--at", &at, "--", "true"]).env("FOREBAY_SPIN", "of").output().unwrap();
+    let (status, _, says) = outcome(&out);
+    assert_eq!(
+        (status, says.as_str()),
+        (Some(125), "forebay: FOREBAY_SPIN=of: it takes on, off or always\n")
+    );
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/santosdumont.csv");
+    refused(&["analyze", data, data], 1, &["its rows would count twice"]);
+    refused(&["simulate", "queue", "--io-nodes", "0"], 2, &["1..=100000"]);
+    std::fs::create_dir(&named).unwrap();
+    refused(&["run", "--at", &text(&named), "--", "true"], 125, &["write `", r"a\=b`"]);
+    let (at, script) = (text(&named).replace('=', r"\="), format!("echo x > '{}/f'", text(&named)));
+    let (status, _, says) = run(&["run", "--quiet", "--at", &at, "--", "sh", "-c", &script]);
+    assert_eq!(status, Some(0), "{says}");
+    assert_eq!(std::fs::read_to_string(named.join("f")).unwrap(), "x\n");
+}

@@ -59,6 +59,7 @@ impl Analyze {
         {
             anyhow::bail!("--html and --curves name the same file, {}", html.display());
         }
+        forebay_lab::no_twins(&self.files)?;
         let mut measurements = Measurements::default();
         for path in &self.files {
             let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;

@@ -81,7 +81,7 @@ pub(crate) struct Run {
     #[arg(long)]
     strict: bool,
     /// Forward what is done below this directory. May be repeated; of directories within each other the
-    /// innermost counts.
+    /// innermost counts. A `=` that belongs to a name is written `\=`.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<Forward>,
     /// Use the I/O nodes of this arbiter instead of starting some; with several addresses, separated by
