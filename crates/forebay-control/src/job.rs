@@ -14,7 +14,7 @@ pub const LONGEST: usize = 255;
 /// Refuses what cannot be printed, or is too long.
 pub fn printable(name: &str) -> Result<(), String> {
     if name.len() > LONGEST {
-        return Err(format!("longer than {LONGEST} bytes"));
+        return Err(format!("is longer than {LONGEST} bytes"));
     }
     if name.chars().any(char::is_control) {
         return Err("has control characters".to_owned());

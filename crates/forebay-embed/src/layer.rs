@@ -357,6 +357,8 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
         let export = std::fs::canonicalize(&a.export)
             .and_then(|p| std::fs::read_dir(&p).map(|_| p))
             .map_err(|source| EmbedError::Export { path: a.export.clone(), source })?;
+        forebay_types::kernel::says_sizes(&export)
+            .map_err(|why| EmbedError::Argument(format!("{}: {why}", a.export.display())))?;
         let name = export
             .to_str()
             .ok_or_else(|| EmbedError::Argument(format!("{}: the name is not UTF-8", export.display())))?

@@ -4,7 +4,7 @@ mod arbiter;
 mod cmd;
 mod output;
 
-use clap::Parser;
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser};
 use std::process::ExitCode;
 
 /// I/O forwarding on demand: an unmodified program's I/O goes through I/O nodes.
@@ -19,13 +19,27 @@ struct Cli {
     command: cmd::Command,
 }
 
+/// The command line. A negative number is an option's value, which may be out of its range, and no option.
+fn parsed() -> Result<Cli, clap::Error> {
+    fn numbers(command: Command) -> Command {
+        let number = |arg: Arg| {
+            let valued = !arg.is_positional() && arg.get_action().takes_values();
+            arg.allow_negative_numbers(valued)
+        };
+        command.mut_args(number).mut_subcommands(numbers)
+    }
+    let mut command = numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}
+
 fn main() -> ExitCode {
     // What was not run has no status of its own that could be this.
     let failed = |code: i32| match std::env::args_os().nth(1) {
         Some(command) if command == "run" => forebay_run::NOT_STARTED,
         _ => u8::try_from(code).unwrap_or(2),
     };
-    output::guarded(|| match Cli::try_parse() {
+    output::guarded(|| match parsed() {
         Ok(cli) => match forebay_types::switches::check(|name| std::env::var_os(name)) {
             Ok(()) => cli.command.run(),
             Err(why) => {

@@ -4,8 +4,6 @@ use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::curves;
 use forebay_types::input;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -52,7 +50,7 @@ pub(crate) struct Analyze {
 impl Analyze {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         for out in self.html.iter().chain(&self.curves) {
-            forebay_lab::can_write_beside(out, &self.files)?;
+            forebay_lab::can_write(out, &self.files)?;
         }
         if let (Some(html), Some(curves)) = (&self.html, &self.curves)
             && html == curves
@@ -71,15 +69,14 @@ impl Analyze {
             let names: Vec<_> =
                 self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
             let page = html(&report, &format!("I/O nodes: {}", names.join(", ")));
-            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            forebay_lab::put(path, page)?;
         }
         let mut quality = None;
         if let Some(path) = &self.curves {
             let curves = curves::of(&report)?;
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            curves
-                .to_csv(BufWriter::new(file))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let mut table = Vec::new();
+            curves.to_csv(&mut table)?;
+            forebay_lab::put(path, table)?;
             quality = curves.leave_one_out();
         }
         if self.json {
