@@ -8,6 +8,7 @@ use crate::rundir::{RunDir, can_preload};
 use crate::{EmbedError, write_config};
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
+use forebay_types::options::parts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -46,21 +47,6 @@ impl FromStr for At {
         let absolute = |p: &str| std::path::absolute(p).map_err(|e| format!("`{p}`: {e}"));
         Ok(At { dir: lexical(&absolute(&dir)?), export: absolute(export)? })
     }
-}
-
-/// The two parts of `DIR[=EXPORT]`. A `=` that belongs to a name is written `\=`.
-pub fn parts(text: &str) -> (String, Option<String>) {
-    let (mut dir, mut export) = (String::new(), None);
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        let named = c == '\\' && rest.next_if_eq(&'=').is_some();
-        match (&mut export, c) {
-            (None, '=') => export = Some(String::new()),
-            (None, c) => dir.push(if named { '=' } else { c }),
-            (Some(export), c) => export.push(if named { '=' } else { c }),
-        }
-    }
-    (dir, export)
 }
 
 /// An absolute path without `..`, as the front ends take the names that programs use: one directory has one
@@ -185,7 +171,7 @@ impl Layer {
         let spec = |id: u32, at: Option<IpAddr>| NodeSpec {
             id,
             listen: at.map(|at| format!("tcp:{}", SocketAddr::new(at, 0))),
-            exports: exports.iter().map(|e| e.export.clone()).collect(),
+            exports: exports.iter().map(|e| e.export.replace('=', "\\=")).collect(),
             more: more.clone(),
         };
         let start = |id: u32| match &config.across {
@@ -395,20 +381,4 @@ fn placeholder() -> Option<OwnedFd> {
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&fd, all).ok()?;
     Some(fd)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parts;
-
-    #[test]
-    fn names_may_have_an_equals_sign() {
-        let of = |dir: &str, export: Option<&str>| (dir.to_owned(), export.map(str::to_owned));
-        assert_eq!(parts("/a"), of("/a", None));
-        assert_eq!(parts("/a=b"), of("/a", Some("b")));
-        assert_eq!(parts(r"/a\=b"), of("/a=b", None));
-        assert_eq!(parts(r"/a\=b=c\=d=e"), of("/a=b", Some("c=d=e")));
-        assert_eq!(parts(r"/a\b\"), of(r"/a\b\", None));
-        assert_eq!(parts("="), of("", Some("")));
-    }
 }

@@ -29,7 +29,7 @@ pub use interrupt::{
     tidy_when_interrupted,
 };
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
-pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport, parts};
+pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::{ACCELERATOR, ACCELERATOR_FILE, PRELOAD};
 pub use process::Process;

@@ -37,9 +37,10 @@ impl ExportConfig {
 impl FromStr for ExportConfig {
     type Err = String;
 
-    /// `DIR` or `DIR=NAME`.
+    /// `DIR` or `DIR=NAME`; a `=` that belongs to a name is written `\=`.
     fn from_str(text: &str) -> Result<ExportConfig, String> {
-        let (path, name) = text.split_once('=').unwrap_or((text, text));
+        let (path, name) = forebay_types::options::parts(text);
+        let name = name.unwrap_or_else(|| path.clone());
         if path.is_empty() || name.is_empty() {
             return Err(format!("`{text}` is no export: write DIR or DIR=NAME"));
         }

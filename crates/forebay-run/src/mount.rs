@@ -70,7 +70,7 @@ impl Served {
     /// `at`: each `DIR[=EXPORT]`.
     pub fn by(by: &By<'_>, at: &[String], job: Option<&str>, deadline: Duration) -> Result<Served> {
         let export = |text: &String| {
-            let (dir, export) = forebay_embed::parts(text);
+            let (dir, export) = forebay_types::options::parts(text);
             ExportMap { export: export.unwrap_or_else(|| dir.clone()), dir: dir.into(), local: None }
         };
         let mount = |config: Config| Config {

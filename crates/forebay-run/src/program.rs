@@ -52,7 +52,7 @@ impl FromStr for Forward {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Forward, String> {
-        Ok(Forward { at: text.parse()?, name: forebay_embed::parts(text).1 })
+        Ok(Forward { at: text.parse()?, name: forebay_types::options::parts(text).1 })
     }
 }
 
