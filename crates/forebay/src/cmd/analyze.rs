@@ -91,14 +91,7 @@ impl Analyze {
             println!("\ncurves: {} ({} patterns)", path.display(), report.scenarios);
         }
         if let Some(q) = quality {
-            println!(
-                "  a pattern estimated from the others: error {:.1} % in the median, {:.1} % or less for nine of ten;\n  \
-                 the number of I/O nodes it suggests is the best for {:.1} % and gives {:.1} % of the best bandwidth",
-                q.median_error * 100.0,
-                q.p90_error * 100.0,
-                q.right_choice * 100.0,
-                q.share_of_best * 100.0
-            );
+            println!("{q}");
         }
         Ok(ExitCode::SUCCESS)
     }
