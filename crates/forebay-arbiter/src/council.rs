@@ -114,8 +114,8 @@ pub struct Tuner {
     model: Model,
     rule: RewardRule,
     names: Vec<String>,
-    /// Connected nodes, and how often they report.
-    nodes: BTreeMap<NodeId, Nanos>,
+    /// Connected nodes: how often they report, and what they last said they use.
+    nodes: BTreeMap<NodeId, (Nanos, SchedulerSpec)>,
     /// The longest of their intervals.
     interval: Nanos,
     /// Nodes whose report of this round counts.
@@ -169,9 +169,9 @@ impl Tuner {
         interval: Nanos,
         current: &SchedulerSpec,
     ) -> Option<SchedulerConfig> {
+        self.nodes.insert(node, (interval, current.clone()));
         // What this arbiter does not know is something else than what it wants.
         let current = SchedulerConfig::try_from(current).ok();
-        self.nodes.insert(node, interval);
         self.interval = self.interval.max(interval);
         if !std::mem::replace(&mut self.settled, true)
             && let Some(arm) = current.as_ref().and_then(|c| self.council.arms().find(c))
@@ -185,7 +185,7 @@ impl Tuner {
     pub fn left(&mut self, node: NodeId) {
         self.nodes.remove(&node);
         self.reported.remove(&node);
-        self.interval = self.nodes.values().copied().max().unwrap_or(Nanos::ZERO);
+        self.interval = self.nodes.values().map(|(interval, _)| *interval).max().unwrap_or(Nanos::ZERO);
     }
 
     fn correction(&self, current: Option<&SchedulerConfig>) -> Option<SchedulerConfig> {
@@ -206,6 +206,9 @@ impl Tuner {
         report: &NodeReport,
         may_explore: bool,
     ) -> Option<SchedulerConfig> {
+        if let (Some(node), Some(scheduler)) = (self.nodes.get_mut(&node), &report.scheduler) {
+            node.1.clone_from(scheduler);
+        }
         if self.mode == Mode::Off {
             return None;
         }
@@ -308,7 +311,14 @@ impl Tuner {
 
     /// What is shown.
     pub fn view(&self) -> CouncilView {
+        let mut in_force: Vec<SchedulerSpec> = Vec::new();
+        for (_, scheduler) in self.nodes.values() {
+            if !in_force.contains(scheduler) {
+                in_force.push(scheduler.clone());
+            }
+        }
         CouncilView {
+            in_force,
             mode: match self.mode {
                 Mode::Off => "off",
                 Mode::Shadow => "shadow",

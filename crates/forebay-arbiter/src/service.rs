@@ -509,8 +509,8 @@ impl Worker<'_> {
 
 fn log(change: &health::Change) {
     let (node, state, reason) = (change.node, change.diagnosis.state, &change.diagnosis.reason);
-    // That a node is in use again is good news; that it is not is worth a line in every log.
-    if state.usable() {
+    // That a node is in use again is good news, and that it is drained was asked for; that it is lost or slow is worth a line in every log.
+    if state.usable() || state == health::State::Drained {
         tracing::info!("I/O node {node} is {state}: {reason}");
     } else {
         tracing::warn!("I/O node {node} is {state}: {reason}");

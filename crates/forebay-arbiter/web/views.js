@@ -252,7 +252,7 @@ export const views = {
       const c = state.council;
       if (!c || shown === c) return;
       shown = c;
-      body.replaceChildren(el("dl", {}, ...[["mode", c.mode], ["in force", scheduler(c.standing)], ["rounds", c.round], ["reported since", `${c.reported} I/O nodes`], ["detector", c.model]].flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))])));
+      body.replaceChildren(el("dl", {}, ...[["mode", c.mode], ["in force", (c.in_force ?? []).map(scheduler).join(", ") || "–"], [c.mode === "on" ? "wanted" : "if it were on", scheduler(c.standing)], ["rounds", c.round], ["reported since", `${c.reported} I/O nodes`], ["detector", c.model]].flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))])));
       ul.replaceChildren(...[...c.decisions].reverse().slice(0, 100).map((d) => el("li", {}, el("time", {}, new Date(d.unix_ms).toLocaleTimeString([], { hour12: false })), el("b", {}, scheduler(d.scheduler)), d.changed ? el("span", { class: "warn" }, " changed") : "", d.explores ? el("span", { class: "soft" }, " (trial)") : "", el("div", { class: "soft" }, d.why))), ...(c.decisions.length ? [] : [el("li", { class: "empty" }, "no round yet")]));
     } };
   },

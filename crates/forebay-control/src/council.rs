@@ -18,8 +18,11 @@ pub const MODEL_PATH: &str = "/v1/model";
 pub struct CouncilView {
     /// `off`, `shadow` or `on`.
     pub mode: String,
-    /// What all I/O nodes are to use.
+    /// What all I/O nodes are to use; unless the mode is `on`, what they would be to use.
     pub standing: SchedulerSpec,
+    /// What the connected I/O nodes say they use, each scheduler once.
+    #[serde(default)]
+    pub in_force: Vec<SchedulerSpec>,
     /// Decisions so far.
     pub round: u64,
     /// I/O nodes that have reported since the last one.

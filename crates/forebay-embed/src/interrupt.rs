@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long to try to remove what processes that are ending may still write to.
 const REMOVAL: Duration = Duration::from_millis(500);
 
+/// A second signal so soon is the first one: `timeout` and terminals tell a process, and its group, too.
+const SAME_REQUEST: Duration = Duration::from_millis(250);
+
 /// How long anything else may take.
 const LAST_LIMIT: Duration = Duration::from_millis(300);
 
@@ -77,7 +80,12 @@ pub fn interrupted_status() -> u8 {
 pub fn stop_when_interrupted(limit: Duration) -> io::Result<&'static AtomicBool> {
     let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
+        let mut first = None;
         for signal in signals.forever() {
+            if first.is_some_and(|first: Instant| first.elapsed() < SAME_REQUEST) {
+                continue;
+            }
+            first.get_or_insert_with(Instant::now);
             BY.store(signal, Ordering::Relaxed);
             if STOP.swap(true, Ordering::Relaxed) {
                 tidy_and_exit(128 + signal);

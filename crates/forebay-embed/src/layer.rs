@@ -8,6 +8,7 @@ use crate::rundir::{RunDir, can_preload};
 use crate::{EmbedError, write_config};
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
+use forebay_types::options::parts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,12 +35,17 @@ impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<At, String> {
-        let (dir, export) = text.split_once('=').unwrap_or((text, text));
+        let (dir, export) = parts(text);
+        let export = export.as_deref().unwrap_or(&dir);
         if dir.is_empty() || export.is_empty() {
             return Err(format!("`{text}`: write DIR, or DIR=EXPORT"));
         }
+        if text != dir && Path::new(text).is_dir() && !Path::new(export).is_dir() {
+            let named = text.replace('=', "\\=");
+            return Err(format!("`{text}`: for the directory of this name write `{named}`"));
+        }
         let absolute = |p: &str| std::path::absolute(p).map_err(|e| format!("`{p}`: {e}"));
-        Ok(At { dir: lexical(&absolute(dir)?), export: absolute(export)? })
+        Ok(At { dir: lexical(&absolute(&dir)?), export: absolute(export)? })
     }
 }
 
@@ -165,7 +171,7 @@ impl Layer {
         let spec = |id: u32, at: Option<IpAddr>| NodeSpec {
             id,
             listen: at.map(|at| format!("tcp:{}", SocketAddr::new(at, 0))),
-            exports: exports.iter().map(|e| e.export.clone()).collect(),
+            exports: exports.iter().map(|e| e.export.replace('=', "\\=")).collect(),
             more: more.clone(),
         };
         let start = |id: u32| match &config.across {
@@ -337,6 +343,8 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
         let export = std::fs::canonicalize(&a.export)
             .and_then(|p| std::fs::read_dir(&p).map(|_| p))
             .map_err(|source| EmbedError::Export { path: a.export.clone(), source })?;
+        forebay_types::kernel::says_sizes(&export)
+            .map_err(|why| EmbedError::Argument(format!("{}: {why}", a.export.display())))?;
         let name = export
             .to_str()
             .ok_or_else(|| EmbedError::Argument(format!("{}: the name is not UTF-8", export.display())))?

@@ -58,6 +58,12 @@ impl RunDir {
         RunDir::create(&memory())
     }
 
+    /// One for the temporary files (`TMPDIR`) of programs that this one starts, and may have to kill before they have
+    /// removed them.
+    pub fn for_others() -> Result<RunDir, EmbedError> {
+        RunDir::create(&std::env::temp_dir())
+    }
+
     /// One that another program made and left to this one.
     pub fn adopt(path: PathBuf) -> RunDir {
         started().directories.insert(path.clone());

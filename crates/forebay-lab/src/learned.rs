@@ -12,11 +12,18 @@ use std::path::Path;
 /// The latest decisions and why they were made.
 pub fn decisions(view: &CouncilView) -> String {
     let mut out = String::new();
-    say!(out, "council {}: {} in force; detector: {}\n", view.mode, view.standing, view.model);
+    let in_force: Vec<String> = view.in_force.iter().map(ToString::to_string).collect();
+    let wants = match &view.in_force[..] {
+        [all] if *all == view.standing => String::new(),
+        _ if view.mode == "on" => format!(", {} wanted", view.standing),
+        _ => format!(", {} if it were on", view.standing),
+    };
+    let in_force = if in_force.is_empty() { "nothing".to_owned() } else { in_force.join(", ") };
+    say!(out, "council {}: {in_force} in force{wants}; detector: {}\n", view.mode, view.model);
     for d in &view.decisions {
         say!(out, "{}", d.why);
     }
-    if view.decisions.is_empty() {
+    if view.round == 0 {
         say!(out, "it has not decided anything yet");
     }
     out

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use forebay_plot::table;
+use forebay_types::output;
 use std::fmt::{self, Write as _};
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -111,18 +111,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Whether a file can be written, found out before the work of which it tells; what is in it stays.
-pub fn can_write(path: &Path) -> Result<()> {
-    let failed = || format!("cannot write {}", path.display());
-    if File::create_new(path).is_ok() {
-        return std::fs::remove_file(path).with_context(failed);
-    }
-    File::options().write(true).open(path).map(drop).with_context(failed)
+/// Whether a file can be written, found out before the work of which it tells; what is in it stays. It is none of those
+/// that are read.
+pub fn can_write(path: &Path, inputs: &[PathBuf]) -> Result<()> {
+    output::beside(path, inputs)?;
+    output::try_it(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file; why not, with its name.
-pub(crate) fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+/// Writes a file, whole or not at all; why not, with its name.
+pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    output::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Makes a directory and those above it; why not, with its name.
@@ -130,20 +128,23 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Refuses to write where one of the files is that are read.
-pub fn can_write_beside(out: &Path, inputs: &[PathBuf]) -> Result<()> {
-    let file = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
-    match inputs.iter().find(|i| file(out).is_some() && file(i) == file(out)) {
-        Some(input) => bail!("{} is read: give another file to write to", input.display()),
-        None => Ok(()),
+/// Refuses a file that is named twice: its rows would count twice.
+pub fn no_twins(inputs: &[PathBuf]) -> Result<()> {
+    let file = |path: &PathBuf| path.metadata().ok().map(|m| (m.dev(), m.ino()));
+    for (n, input) in inputs.iter().enumerate() {
+        if let Some(twin) = inputs[..n].iter().find(|i| file(i).is_some() && file(i) == file(input)) {
+            bail!("{} and {} are one file: its rows would count twice", twin.display(), input.display());
+        }
     }
+    Ok(())
 }
 
 /// Whether files can be written into a directory, which need not be there yet.
 pub fn can_write_below(dir: &Path) -> Result<()> {
     let missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();
     let made: Vec<&Path> = dir.ancestors().take_while(missing).collect();
-    let tried = make(dir).and_then(|()| can_write(&dir.join(format!(".forebay-{}", std::process::id()))));
+    let tried =
+        make(dir).and_then(|()| can_write(&dir.join(format!(".forebay-{}", std::process::id())), &[]));
     // Until there is something to be written.
     made.iter().for_each(|d| drop(std::fs::remove_dir(d)));
     tried

@@ -37,9 +37,10 @@ impl ExportConfig {
 impl FromStr for ExportConfig {
     type Err = String;
 
-    /// `DIR` or `DIR=NAME`.
+    /// `DIR` or `DIR=NAME`; a `=` that belongs to a name is written `\=`.
     fn from_str(text: &str) -> Result<ExportConfig, String> {
-        let (path, name) = text.split_once('=').unwrap_or((text, text));
+        let (path, name) = forebay_types::options::parts(text);
+        let name = name.unwrap_or_else(|| path.clone());
         if path.is_empty() || name.is_empty() {
             return Err(format!("`{text}` is no export: write DIR or DIR=NAME"));
         }
@@ -63,6 +64,8 @@ pub struct JobConfig {
 /// Everything an I/O node is told.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
+    /// The files from which all this was read: nothing is written there.
+    pub read_from: Vec<PathBuf>,
     /// Its number among the I/O nodes.
     pub id: NodeId,
     /// Where it listens.
@@ -147,6 +150,7 @@ pub struct NodeConfig {
 impl Default for NodeConfig {
     fn default() -> NodeConfig {
         NodeConfig {
+            read_from: Vec::new(),
             id: NodeId(0),
             listen: Vec::new(),
             exports: Vec::new(),
@@ -348,10 +352,22 @@ impl NodeConfig {
     pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
         let fail = |reason: String| ConfigError::File { file: path.display().to_string(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
-        NodeConfig::from_toml(&text, path.parent().unwrap_or(Path::new("."))).map_err(|e| match e {
+        let read = NodeConfig::from_toml(&text, path.parent().unwrap_or(Path::new(".")));
+        let mut config = read.map_err(|e| match e {
             Problem::Here(reason) => fail(reason),
             Problem::There(e) => e.into(),
-        })
+        })?;
+        config.read_from.push(path.to_owned());
+        Ok(config)
+    }
+
+    /// Reads a secret, and remembers from where.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read_secret(&mut self, path: &Path) -> Result<Secret, SecretError> {
+        self.read_from.push(path.to_owned());
+        Secret::read(path)
     }
 
     fn from_toml(text: &str, base: &Path) -> Result<NodeConfig, Problem> {
@@ -370,13 +386,13 @@ impl NodeConfig {
             c.exports.push(text.parse().map_err(Problem::Here)?);
         }
         if let Some(path) = file.secret_file {
-            c.secret = Some(Secret::read(&base.join(path)).map_err(Problem::There)?);
+            c.secret = Some(c.read_secret(&base.join(path)).map_err(Problem::There)?);
         }
         match file.job {
             Some(Jobs::Name(name)) => c.job = Some(name),
             Some(Jobs::Tables(tables)) => {
                 for t in tables {
-                    let secret = Secret::read(&base.join(t.secret_file)).map_err(Problem::There)?;
+                    let secret = c.read_secret(&base.join(t.secret_file)).map_err(Problem::There)?;
                     let user = t.user.as_deref().map(forebay_who::user).transpose();
                     let user = user.map_err(|e| Problem::Here(format!("job {}: {e}", t.name)))?;
                     c.jobs.push(JobConfig { name: t.name, secret, weight: t.weight, user });

@@ -173,6 +173,7 @@ impl Node {
         let mut exports = Vec::new();
         for e in &config.exports {
             let fail = |reason: String| StartError::Export { path: e.path.clone(), reason };
+            forebay_types::kernel::says_sizes(&e.path).map_err(fail)?;
             let protect = config.protect.max(e.protect);
             let export = Export::open(e.name.clone(), &e.path, protect).map_err(|errno| {
                 fail(match errno {

@@ -29,6 +29,8 @@ const FUSE: i64 = 0x6573_5546;
 pub(crate) struct Export {
     pub(crate) name: String,
     pub(crate) root: OwnedFd,
+    /// Its file system's device number.
+    dev: u64,
     /// How what is below it is protected at least when it goes to another host.
     pub(crate) protect: Protect,
 }
@@ -40,7 +42,8 @@ impl Export {
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         // The kernel must have openat2, or nothing here would be safe.
         openat2(root.as_fd(), b"", flags, Mode::empty(), BENEATH)?;
-        Ok(Export { name, root, protect })
+        let dev = attr_of(root.as_fd())?.dev;
+        Ok(Export { name, root, dev, protect })
     }
 
     /// Whether each part of a path may be a question to the servers of its file system. The kernel's own file systems
@@ -116,6 +119,7 @@ impl Parent<'_> {
 pub(crate) struct Checked<'a> {
     root: BorrowedFd<'a>,
     rel: &'a [u8],
+    dev: u64,
     /// How it is protected at least.
     pub(crate) protect: Protect,
     /// Who keeps its directory, if anybody does.
@@ -128,7 +132,8 @@ pub(crate) fn check<'a>(export: Option<&'a Export>, path: &Path<'a>) -> Outcome<
         if e == libc::EXDEV { Failure::ESCAPES } else { Failure::from(Errno::from_raw_os_error(e)) }
     })?;
     let export = export.ok_or(Failure::new(Errno::NOENT, "this node has no export that was named so"))?;
-    Ok(Checked { root: export.root.as_fd(), rel: path.rel, protect: export.protect, keeper: None })
+    let (root, rel, dev, protect) = (export.root.as_fd(), path.rel, export.dev, export.protect);
+    Ok(Checked { root, rel, dev, protect, keeper: None })
 }
 
 /// Whether `name` is one component that stands for an entry of its directory.
@@ -179,6 +184,14 @@ impl<'a> Checked<'a> {
         }
         openat2(self.root, self.rel, flags, mode, BENEATH)
             .map_err(|e| if e == Errno::XDEV { Failure::ESCAPES } else { e.into() })
+    }
+
+    /// Whether an open file says that it has no bytes though it may: it is of the kernel's, mounted within the export.
+    pub(crate) fn hides_bytes(&self, fd: BorrowedFd<'_>, attr: &Attr) -> bool {
+        attr.size == 0
+            && attr.dev != self.dev
+            && attr.mode & libc::S_IFMT == libc::S_IFREG
+            && forebay_types::kernel::made_when_read(fd).is_some()
     }
 
     /// A descriptor that stands for the file, without opening it.

@@ -24,7 +24,7 @@ pub struct Running {
     node: Arc<Node>,
     addresses: Vec<Address>,
     metrics: Option<SocketAddr>,
-    sockets: Vec<PathBuf>,
+    sockets: Vec<Socket>,
     listeners: Vec<OwnedFd>,
     acceptors: Vec<std::thread::JoinHandle<()>>,
     announcer: Option<std::thread::JoinHandle<()>>,
@@ -69,10 +69,10 @@ impl Node {
                 }
                 Address::Unix(path) => {
                     let listener = bind_unix(path).map_err(fail)?;
+                    running.sockets.push(Socket(path.clone()));
                     rustix::net::listen(&listener, 4096).map_err(|e| fail(e.into()))?;
                     running.addresses.push(address.clone());
                     running.listeners.push(listener.try_clone().map_err(fail)?.into());
-                    running.sockets.push(path.clone());
                     acceptors.push(Box::new(move || n.accept(&listener, || Ok(listener.accept()?.0.into()))));
                 }
             }
@@ -199,9 +199,7 @@ impl Running {
         for acceptor in self.acceptors {
             let _ = acceptor.join();
         }
-        for socket in &self.sockets {
-            let _ = std::fs::remove_file(socket);
-        }
+        drop(self.sockets);
         for link in node.connections().iter() {
             link.cut();
         }
@@ -219,11 +217,24 @@ impl Running {
     }
 }
 
-/// Listens on a path, in place of a socket that a node left there when it was killed.
+/// A socket among the files, which goes with this: also where the node does not start.
+struct Socket(PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Listens on a path, in place of a socket that a node left there when it was killed. Anything else that is there is
+/// somebody's.
 fn bind_unix(path: &std::path::Path) -> std::io::Result<UnixListener> {
     let bound = UnixListener::bind(path);
     let taken = matches!(&bound, Err(e) if e.kind() == std::io::ErrorKind::AddrInUse);
     let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+    if taken && !sys::is_socket(path) {
+        return Err(std::io::Error::other("there is a file of that name, which is no socket"));
+    }
     if taken && UnixStream::connect(path).is_err_and(refused) {
         std::fs::remove_file(path)?;
         return UnixListener::bind(path);

@@ -424,6 +424,12 @@ pub(crate) fn own_descriptor(fd: i32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether a path is that of a socket itself.
+pub(crate) fn is_socket(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    path.symlink_metadata().is_ok_and(|m| m.file_type().is_socket())
+}
+
 /// Waits until SIGTERM or SIGINT comes, and says which.
 pub(crate) fn wait_for_termination() -> i32 {
     let set = termination();
@@ -437,6 +443,13 @@ pub(crate) fn wait_for_termination() -> i32 {
 pub(crate) fn getrandom(out: &mut [u8]) -> Result<(), Errno> {
     let n = rustix::rand::getrandom(&mut *out, rustix::rand::GetRandomFlags::empty())?;
     if n == out.len() { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// Those that have come, and nobody has waited for, count no more.
+pub(crate) fn forget_termination() {
+    let (set, at_once) = (termination(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the pointers are to valid locals; what else is known of the signal is not asked for.
+    while unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const at_once) } > 0 {}
 }
 
 #[cfg(test)]

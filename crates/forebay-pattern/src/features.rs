@@ -69,6 +69,15 @@ impl Feature {
     pub const THESIS: [Feature; 5] =
         [Feature::Files, Feature::SizeMin, Feature::SizeMean, Feature::SizeMax, Feature::OffsetDistance];
 
+    /// A set by the name that people give it: `thesis`, `all`, or else `scale-free`.
+    pub fn called(set: &str) -> &'static [Feature] {
+        match set {
+            "thesis" => &Feature::THESIS,
+            "all" => &Feature::ALL,
+            _ => &Feature::SCALE_FREE,
+        }
+    }
+
     /// This feature of `m`; always finite.
     pub fn of(self, m: &FlowMetrics) -> f64 {
         let jumps = m.judged.saturating_sub(m.sequential);

@@ -48,6 +48,15 @@ impl Trainer {
     /// All of them.
     pub const ALL: [Trainer; 3] = [Trainer::Tree, Trainer::Forest, Trainer::Net];
 
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trainer::Tree => "tree",
+            Trainer::Forest => "forest",
+            Trainer::Net => "net",
+        }
+    }
+
     /// Trains on `rows`, looking at `features`; `progress` is told the share done, 0 to 1. The same
     /// rows and seed give the same model.
     pub fn train(

@@ -24,6 +24,21 @@ pub struct LeaveOneOut {
     pub share_of_best: f64,
 }
 
+/// In a sentence, below what it is about.
+impl std::fmt::Display for LeaveOneOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "  a pattern estimated from the others: error {:.1} % in the median, {:.1} % or less for nine of ten;\n  \
+             the number of I/O nodes it suggests is the best for {:.1} % and gives {:.1} % of the best bandwidth",
+            self.median_error * 100.0,
+            self.p90_error * 100.0,
+            self.right_choice * 100.0,
+            self.share_of_best * 100.0
+        )
+    }
+}
+
 impl CurveTable {
     /// The bandwidth that `facts` would have with each number of I/O nodes, MB/s: a mean of the
     /// logarithms of the nearest curves, the nearer the weightier. Empty if there are no curves.

@@ -36,7 +36,7 @@ pub use known::known_to;
 pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;
-pub use route::{Via, WITHIN, inside};
+pub use route::{Via, inside, not_within};
 pub use signals::Signals;
 pub use survivors::{rest, stand_by};
 pub use sys::output_was_closed;

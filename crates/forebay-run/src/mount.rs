@@ -70,8 +70,8 @@ impl Served {
     /// `at`: each `DIR[=EXPORT]`.
     pub fn by(by: &By<'_>, at: &[String], job: Option<&str>, deadline: Duration) -> Result<Served> {
         let export = |text: &String| {
-            let (dir, export) = text.split_once('=').unwrap_or((text, text));
-            ExportMap { dir: dir.into(), export: export.into(), local: None }
+            let (dir, export) = forebay_types::options::parts(text);
+            ExportMap { export: export.unwrap_or_else(|| dir.clone()), dir: dir.into(), local: None }
         };
         let mount = |config: Config| Config {
             exports: at.iter().map(export).collect(),

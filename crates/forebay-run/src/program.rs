@@ -53,8 +53,7 @@ impl FromStr for Forward {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Forward, String> {
-        let name = text.split_once('=').map(|(_, name)| name.to_owned());
-        Ok(Forward { at: text.parse()?, name })
+        Ok(Forward { at: text.parse()?, name: forebay_types::options::parts(text).1 })
     }
 }
 

@@ -2,6 +2,7 @@
 //! and written when it has ended.
 
 use anyhow::{Context, Result, bail};
+use forebay_types::output;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,11 +19,13 @@ pub struct ReportFile {
 
 impl ReportFile {
     /// Opens the file that `option` names, or makes sure that it can be made; what is in it stays until there is
-    /// something to write.
-    pub fn open(option: &'static str, path: &Path) -> Result<ReportFile> {
+    /// something to write. It is none of those that are `read`.
+    pub fn open(option: &'static str, path: &Path, read: Option<&Path>) -> Result<ReportFile> {
+        output::beside(path, read).context(option)?;
         let before = path.metadata().is_ok();
         // What somebody has open (`/dev/stdout`) goes on where it is.
-        let file = File::options().append(is_open(path)).write(true).create(true).truncate(false).open(path);
+        let file =
+            File::options().append(output::is_open(path)).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("{option}: cannot write to {}", path.display()))?;
         if !before {
             // Of a link that leads to it, the link stays.
@@ -64,18 +67,11 @@ impl ReportFile {
 
     /// Replaces what is in it.
     pub fn write(self, bytes: &[u8]) -> std::io::Result<()> {
-        let mut file = match self.there {
-            Some(file) => file,
-            None => File::options().write(true).create(true).truncate(true).open(&self.path)?,
-        };
-        if !is_open(&self.path) && file.metadata()?.is_file() {
-            file.set_len(0)?;
+        match self.there {
+            Some(mut file) if output::is_open(&self.path) || !file.metadata()?.is_file() => {
+                file.write_all(bytes)
+            }
+            _ => output::write(&self.path, bytes),
         }
-        file.write_all(bytes)
     }
-}
-
-/// Whether a path names a descriptor rather than a file.
-fn is_open(path: &Path) -> bool {
-    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open))
 }

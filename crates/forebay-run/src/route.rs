@@ -138,7 +138,17 @@ impl Drop for Mounts {
 }
 
 /// Set for a program whose directories are mounted for it.
-pub const WITHIN: &str = "FOREBAY_WITHIN";
+const WITHIN: &str = "FOREBAY_WITHIN";
+
+/// Refuses a command that measures where what it does would go through I/O nodes that it knows nothing of.
+pub fn not_within() -> Result<()> {
+    if ["FOREBAY_CONFIG", WITHIN].iter().any(|name| std::env::var_os(name).is_some()) {
+        bail!(
+            "this is inside of `forebay run`, through whose I/O nodes everything would go: start this command by itself"
+        );
+    }
+    Ok(())
+}
 
 /// `on`: data goes past the mount; `always`: everything that can, from the first call on. For the program, where the
 /// accelerator finds its configuration.

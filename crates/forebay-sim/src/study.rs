@@ -170,6 +170,10 @@ fn check(table: &CurveTable, config: &StudyConfig) -> Result<(), StudyError> {
     if config.io_nodes.is_empty() || config.io_nodes.contains(&0) {
         return wrong("a study needs pools of at least one I/O node");
     }
+    if let Some(n) = (1..config.io_nodes.len()).find(|&n| config.io_nodes[..n].contains(&config.io_nodes[n]))
+    {
+        return wrong(&format!("--io-nodes names {} twice", config.io_nodes[n]));
+    }
     if config.io_nodes.iter().any(|&n| n > 100_000)
         || u64::from(config.sets) * config.io_nodes.len() as u64 > MOST_POOLS
     {

@@ -16,9 +16,11 @@
 //! | `task` | which process of a parallel program, and which I/O node is its own |
 //! | [`hostlist`] | lists of hosts as launchers write them |
 //! | `secret` | what a job's clients and its I/O nodes share |
-//! | [`input`] | files that people name, read up to a limit |
+//! | [`input`], [`output`] | files that people name: read up to a limit, written whole or not at all |
+//! | [`kernel`] | file systems whose files are made as they are read |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`options`] | options with a range |
+//! | [`switches`] | variables of the environment that switch something |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
 
@@ -32,14 +34,17 @@ pub mod hostlist;
 mod id;
 mod identity;
 pub mod input;
+pub mod kernel;
 mod metrics;
 pub mod options;
+pub mod output;
 mod protect;
 pub mod rates;
 mod ready;
 mod scheduler;
 mod secret;
 pub mod stats;
+pub mod switches;
 mod task;
 mod time;
 pub mod units;

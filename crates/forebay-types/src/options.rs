@@ -11,6 +11,21 @@ pub fn directory(text: &str) -> Result<std::path::PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err("it is no directory".to_owned()) }
 }
 
+/// The two parts of `DIR[=EXPORT]` or `DIR[=NAME]`. A `=` that belongs to a name is written `\=`.
+pub fn parts(text: &str) -> (String, Option<String>) {
+    let (mut dir, mut export) = (String::new(), None);
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let named = c == '\\' && rest.next_if_eq(&'=').is_some();
+        match (&mut export, c) {
+            (None, '=') => export = Some(String::new()),
+            (None, c) => dir.push(if named { '=' } else { c }),
+            (Some(export), c) => export.push(if named { '=' } else { c }),
+        }
+    }
+    (dir, export)
+}
+
 /// The longest time any option takes: a day.
 const DAY: f64 = 86_400.0;
 
@@ -99,5 +114,16 @@ mod tests {
             assert!(kib(bad).unwrap_err().contains("64K"), "{bad}");
         }
         assert!(repetitions("0").unwrap_err().contains("from 1 to 1000"));
+    }
+
+    #[test]
+    fn names_may_have_an_equals_sign() {
+        let of = |dir: &str, export: Option<&str>| (dir.to_owned(), export.map(str::to_owned));
+        assert_eq!(parts("/a"), of("/a", None));
+        assert_eq!(parts("/a=b"), of("/a", Some("b")));
+        assert_eq!(parts(r"/a\=b"), of("/a=b", None));
+        assert_eq!(parts(r"/a\=b=c\=d=e"), of("/a=b", Some("c=d=e")));
+        assert_eq!(parts(r"/a\b\"), of(r"/a\b\", None));
+        assert_eq!(parts("="), of("", Some("")));
     }
 }

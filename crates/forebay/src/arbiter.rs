@@ -47,10 +47,15 @@ impl SecretFile {
         self.secret_file.is_some()
     }
 
+    /// Where it is, if that was said.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let named = || std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from);
+        self.secret_file.clone().or_else(named)
+    }
+
     /// The secret, if one was given.
     pub(crate) fn find(&self) -> Result<Option<Secret>> {
-        let named = std::env::var_os("FOREBAY_SECRET_FILE").filter(|v| !v.is_empty()).map(PathBuf::from);
-        Ok(self.secret_file.clone().or(named).map(|path| Secret::read(&path)).transpose()?)
+        Ok(self.path().map(|path| Secret::read(&path)).transpose()?)
     }
 
     /// The same, for a command that also works without: only a file that was named on the command line has to be

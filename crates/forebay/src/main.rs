@@ -4,7 +4,7 @@ mod arbiter;
 mod cmd;
 mod output;
 
-use clap::Parser;
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser};
 use std::process::ExitCode;
 
 /// I/O forwarding on demand: an unmodified program's I/O goes through I/O nodes.
@@ -19,16 +19,38 @@ struct Cli {
     command: cmd::Command,
 }
 
+/// The command line. A negative number is an option's value, which may be out of its range, and no option.
+fn parsed() -> Result<Cli, clap::Error> {
+    fn numbers(command: Command) -> Command {
+        let number = |arg: Arg| {
+            let valued = !arg.is_positional() && arg.get_action().takes_values();
+            arg.allow_negative_numbers(valued)
+        };
+        command.mut_args(number).mut_subcommands(numbers)
+    }
+    let mut command = numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}
+
 fn main() -> ExitCode {
-    output::guarded(|| match Cli::try_parse() {
-        Ok(cli) => cli.command.run(),
+    // What was not run has no status of its own that could be this.
+    let failed = |code: i32| match std::env::args_os().nth(1) {
+        Some(command) if command == "run" => forebay_run::NOT_STARTED,
+        _ => u8::try_from(code).unwrap_or(2),
+    };
+    output::guarded(|| match parsed() {
+        Ok(cli) => match forebay_types::switches::check(|name| std::env::var_os(name)) {
+            Ok(()) => cli.command.run(),
+            Err(why) => {
+                output::complain(&why);
+                Ok(failed(2).into())
+            }
+        },
         // Help and version go to standard output, which may be full or gone, too.
         Err(e) => Ok(match e.print() {
-            // What was not run has no status of its own that could be this.
-            Ok(()) if e.exit_code() != 0 && std::env::args_os().nth(1).is_some_and(|c| c == "run") => {
-                ExitCode::from(forebay_run::NOT_STARTED)
-            }
-            Ok(()) => ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2)),
+            Ok(()) if e.exit_code() == 0 => ExitCode::SUCCESS,
+            Ok(()) => failed(e.exit_code()).into(),
             Err(cause) => output::lost(&cause),
         }),
     })

@@ -86,6 +86,12 @@ fn benches() {
 }
 
 #[test]
+fn benches_with_runs_and_their_mounts() {
+    interrupt(&["bench", "path", "--front-ends"], 3, Signal::TERM);
+    interrupt(&["bench", "path", "--front-ends", "--only", "start-up"], 2, Signal::INT);
+}
+
+#[test]
 fn benches_with_shells() {
     interrupt(&["bench", "everyday", "--quick"], 2, Signal::TERM);
 }

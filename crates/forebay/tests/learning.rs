@@ -97,6 +97,17 @@ fn a_shadow_leaves_nodes_alone() {
     let node = site.node();
     until("reports", || site.council().is_some_and(|c| c.round > 5));
     assert_eq!(site.scheduler(&node), "fifo".parse::<forebay_sched::SchedulerConfig>().unwrap().to_string());
+    let says = |args: &[&str]| String::from_utf8(site.learned(args).stdout).unwrap();
+    let first = says(&["decisions"]);
+    let told = |text: &str| {
+        let line = text.lines().next().unwrap_or_default().to_owned();
+        line.starts_with("council shadow: fifo:")
+            && line.contains(" in force, twins:")
+            && line.contains("window=2ms if it were on; detector: ")
+    };
+    assert!(told(&first), "{first}");
+    let none = says(&["decisions", "-n", "0"]);
+    assert!(told(&none) && !none.contains("not decided"), "{none}");
 }
 
 /// What a council learned about one situation.

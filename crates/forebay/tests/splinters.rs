@@ -397,3 +397,80 @@ fn what_can_only_be_a_mistake_is_refused_and_named() {
     let (status, says, _) = run(&allocate);
     assert!(status == Some(0) && says.contains("no count of its curve divides"), "{says}");
 }
+
+/// A word that switches nothing, a file that would count twice, a name with a `=`.
+#[test]
+fn what_would_silently_mean_something_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, named) = (text(dir.path()), dir.path().join("a=b"));
+    let out = forebay(&["run", "--at", &at, "--", "true"]).env("FOREBAY_SPIN", "of").output().unwrap();
+    let (status, _, says) = outcome(&out);
+    assert_eq!(
+        (status, says.as_str()),
+        (Some(125), "forebay: FOREBAY_SPIN=of: it takes on, off or always\n")
+    );
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/santosdumont.csv");
+    refused(&["analyze", data, data], 1, &["its rows would count twice"]);
+    refused(&["simulate", "queue", "--io-nodes", "0"], 2, &["1..=100000"]);
+    std::fs::create_dir(&named).unwrap();
+    refused(&["run", "--at", &text(&named), "--", "true"], 125, &["write `", r"a\=b`"]);
+    let (at, script) = (text(&named).replace('=', r"\="), format!("echo x > '{}/f'", text(&named)));
+    let (status, _, says) = run(&["run", "--quiet", "--at", &at, "--", "sh", "-c", &script]);
+    assert_eq!(status, Some(0), "{says}");
+    assert_eq!(std::fs::read_to_string(named.join("f")).unwrap(), "x\n");
+}
+
+#[test]
+fn what_is_hidden_is_not_offered() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (status, script, _) = run(&["completions", shell]);
+        assert_eq!(status, Some(0));
+        for hidden in ["run-rest", "mount-inside", "mount-watch", "torture-worker", "limit-server", "--break"]
+        {
+            assert!(!script.contains(hidden), "{shell}: {hidden}");
+        }
+        assert!(script.contains("simulate") && script.contains("front-ends"), "{shell}");
+    }
+}
+
+#[test]
+fn what_is_out_of_range_is_a_mistake_of_the_command_line() {
+    let (data, rewards) = (repository("data/marenostrum4.csv"), repository("data/twins_rewards.csv"));
+    for (args, says) in [
+        (&["simulate", "queue", "--share", "-1"][..], "a number from 0 to 1"),
+        (&["simulate", "requests", "--seed", "-1"], "invalid digit"),
+        (&["simulate", "month", "--days", "0"], "from 0.01 to 2000"),
+        (&["simulate", "policies", &data, "--sets", "0"], "1..=10000000"),
+        (&["learned", "replay", &rewards, "--epsilon", "2"], "a number from 0 to 1"),
+        (&["learned", "replay", &rewards, "--repetitions", "100001"], "1..=100000"),
+        (&["reproduce", "--list", "nosuch"], "cannot be used with"),
+        (&["explore", "x.toml", "--export", "y"], "--nodes"),
+    ] {
+        refused(args, 2, &[says]);
+    }
+    refused(&["run", "--at", "/tmp", "--deadline", "-1", "--", "true"], 125, &["0.1 to 86400 seconds"]);
+    refused(&["simulate", "policies", &data, "--io-nodes", "8,16,8"], 1, &["--io-nodes names 8 twice"]);
+}
+
+#[test]
+fn figures_that_nobody_measured_stay_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("b.csv");
+    let header = "scenario,compute_nodes,processes,layout,spatiality,request_kb,io_nodes,bandwidth_mbs";
+    std::fs::write(&table, format!("{header}\nx,1,1,0,0,32,0,1e308\nx,1,1,0,0,32,0,1e308\n")).unwrap();
+    let (status, says, why) = run(&["analyze", &text(&table)]);
+    assert_eq!(status, Some(0), "{why}");
+    assert!(says.starts_with("1 scenario, 2 measurements\n") && says.contains("*1.00e308 ["), "{says}");
+}
+
+#[test]
+fn help_is_broken_into_lines_once() {
+    for command in ["run", "join", "mount", "node", "arbiter", "jobs", "nodes", "limit", "blame", "explore"] {
+        let (_, help, _) = run(&[command, "--help"]);
+        // What was broken by hand stands below the options; one word there is what did not fit.
+        let below = help.split("Print version").last().unwrap();
+        let alone: Vec<&str> = below.lines().filter(|l| l.split_whitespace().count() == 1).collect();
+        let broken: Vec<_> = alone.iter().filter(|l| l.starts_with(' ') && !l.contains('-')).collect();
+        assert!(broken.is_empty(), "{command}: {broken:?}");
+    }
+}

@@ -181,6 +181,13 @@ fn within_a_run_it_is_refused() {
 }
 
 #[test]
+fn a_scheduler_that_is_none_is_found_before_any_run() {
+    let study = Study::new(&format!("scheduler = \"bogus\"\n{}", writes("inner", "64 KiB")));
+    refused(&study.args(&[]), 1, &["scenario inner: its scheduler", "bogus"]);
+    assert!(!study.dir.path().join("out").exists());
+}
+
+#[test]
 fn files_that_are_there_stay() {
     let read = |path: &str| {
         format!(

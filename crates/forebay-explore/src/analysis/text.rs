@@ -11,7 +11,9 @@ const CELL: usize = 20;
 pub fn text(report: &StudyReport) -> String {
     let mut out = String::new();
     let counts: Vec<u32> = report.best.max.keys().copied().collect();
-    let _ = writeln!(out, "{} scenarios, {} measurements\n", report.scenarios, report.rows);
+    let many = |n: usize, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+    let of = [many(report.scenarios, "scenario"), many(report.rows, "measurement")];
+    let _ = writeln!(out, "{}\n", of.join(", "));
 
     let width = report.verdicts.iter().map(|v| v.scenario.chars().count()).max().unwrap_or(8).clamp(8, 40);
     let _ = write!(
@@ -138,7 +140,9 @@ fn row(out: &mut String, name: &str, tally: &BTreeMap<u32, usize>, counts: &[u32
 
 /// Four characters or so.
 fn short(v: f64) -> String {
-    if v >= 100.0 {
+    if v >= 1e12 {
+        format!("{v:.2e}")
+    } else if v >= 100.0 {
         format!("{v:.0}")
     } else if v >= 10.0 {
         format!("{v:.1}")

@@ -62,9 +62,9 @@ const MOST: f64 = 1.03;
 impl Against {
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<AgainstRow>> {
-        let (new, dir) = (program()?, RunDir::create(&self.path.dir)?);
+        let (new, dir, temporary) = (program()?, RunDir::create(&self.path.dir)?, RunDir::for_others()?);
         let builds = [&self.old, &new];
-        let cases = self.path.cases();
+        let cases = self.path.cases(|_| true, &[])?;
         let repeat = self.path.repeat.max(1);
         progress.begin(cases.len() * repeat * 2);
         let mut rows = Vec::new();
@@ -75,7 +75,7 @@ impl Against {
                 for i in 0..2 {
                     let which = (i + round) % 2;
                     let figure = self
-                        .once(case, builds[which], &new, dir.path())
+                        .once(case, builds[which], &new, [dir.path(), temporary.path()])
                         .with_context(|| format!("{}: {}", builds[which].display(), case.what))?;
                     seen[which].push(figure);
                     progress.advance(1);
@@ -86,7 +86,7 @@ impl Against {
         Ok(rows)
     }
 
-    fn once(&self, case: &Case, build: &Path, worker: &Path, dir: &Path) -> Result<f64> {
+    fn once(&self, case: &Case, build: &Path, worker: &Path, [dir, temporary]: [&Path; 2]) -> Result<f64> {
         // Whom this process starts inherits where it may run.
         pin(None, &if case.pinned { vec![0] } else { all_cpus() })?;
         let transport = match self.path.transport {
@@ -95,6 +95,7 @@ impl Against {
         };
         let measured = measure(case, dir, |file| {
             let mut run = Command::new(build);
+            run.env("TMPDIR", temporary);
             run.args(["run", "--quiet", "--transport", transport, "--at"]).arg(dir).arg("--");
             let inner = case.worker(worker, file);
             run.arg(inner.get_program()).args(inner.get_args());

@@ -1,7 +1,7 @@
 //! The front ends against each other, interleaved in one run: the mount, the mount with its accelerator, and the preload
 //! library.
 
-use super::path::{Case, Kind, PathBench, all_cpus, cases, measure, pin};
+use super::path::{Case, Kind, PathBench, all_cpus, measure, pin};
 use super::{number, word};
 use crate::Progress;
 use crate::machine::program;
@@ -10,7 +10,7 @@ use forebay_embed::{Process, RunDir};
 use forebay_plot::say;
 use forebay_types::stats::median;
 use serde::Serialize;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -73,28 +73,42 @@ const WAYS: [(&str, &str); 3] = [("mount", "off"), ("mount", "on"), ("preload", 
 
 /// Start-up: no more than this, in milliseconds.
 const START_UP: f64 = 60.0;
+const START_UP_ROW: &str = "start-up of a run";
+
+/// What is run, where, and where it has its own files.
+struct Runs {
+    program: PathBuf,
+    dir: RunDir,
+    temporary: RunDir,
+}
 
 impl FrontEnds {
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<FrontRow>> {
-        let (program, dir) = (program()?, RunDir::create(&self.path.dir)?);
-        let cases: Vec<Case> = cases(self.path.quick).into_iter().filter(is_measured).collect();
+        let cases = self.path.cases(is_measured, &[START_UP_ROW])?;
+        let runs = Runs {
+            program: program()?,
+            dir: RunDir::create(&self.path.dir)?,
+            temporary: RunDir::for_others()?,
+        };
         let repeat = self.path.repeat.max(1);
         progress.begin((cases.len() + 1) * repeat * WAYS.len());
         let mut rows = Vec::new();
         for case in &cases {
             progress.doing(case.what);
             let seen = in_turns(repeat, progress, |way| {
-                once(case, &program, dir.path(), WAYS[way])
-                    .with_context(|| format!("{:?}: {}", WAYS[way], case.what))
+                once(case, &runs, WAYS[way]).with_context(|| format!("{:?}: {}", WAYS[way], case.what))
             })?;
             rows.push(row(case, &seen));
         }
+        if !self.path.wants(START_UP_ROW) {
+            return Ok(rows);
+        }
         progress.doing("start-up");
-        let seen = in_turns(repeat, progress, |way| start_up(&program, dir.path(), WAYS[way]))?;
+        let seen = in_turns(repeat, progress, |way| start_up(&runs, WAYS[way]))?;
         let [mount, accelerated, preload] = seen.each_ref().map(|times| median(times));
         rows.push(FrontRow {
-            what: "start-up of a run".into(),
+            what: START_UP_ROW.into(),
             unit: "ms",
             mount,
             accelerated,
@@ -130,18 +144,18 @@ fn in_turns(
     Ok(seen)
 }
 
-fn forebay_run(program: &Path, dir: &Path, (via, accelerator): (&str, &str)) -> Command {
+fn forebay_run(Runs { program, dir, temporary }: &Runs, (via, accelerator): (&str, &str)) -> Command {
     let mut run = Command::new(program);
-    run.args(["run", "--quiet", "--via", via, "--at"]).arg(dir).arg("--");
-    run.env("FOREBAY_ACCELERATOR", accelerator);
+    run.args(["run", "--quiet", "--via", via, "--at"]).arg(dir.path()).arg("--");
+    run.env("FOREBAY_ACCELERATOR", accelerator).env("TMPDIR", temporary.path());
     run
 }
 
-fn once(case: &Case, program: &Path, dir: &Path, way: (&str, &str)) -> Result<f64> {
+fn once(case: &Case, runs: &Runs, way: (&str, &str)) -> Result<f64> {
     pin(None, &all_cpus())?;
-    measure(case, dir, |file| {
-        let mut run = forebay_run(program, dir, way);
-        let inner = case.worker(program, file);
+    measure(case, runs.dir.path(), |file| {
+        let mut run = forebay_run(runs, way);
+        let inner = case.worker(&runs.program, file);
         run.arg(inner.get_program()).args(inner.get_args());
         if !matches!(case.kind, Kind::Rate(_)) {
             run.env("FOREBAY_STREAMS", "off");
@@ -150,9 +164,9 @@ fn once(case: &Case, program: &Path, dir: &Path, way: (&str, &str)) -> Result<f6
     })
 }
 
-fn start_up(program: &Path, dir: &Path, way: (&str, &str)) -> Result<f64> {
+fn start_up(runs: &Runs, way: (&str, &str)) -> Result<f64> {
     let began = Instant::now();
-    let status = forebay_run(program, dir, way).arg("/bin/true").stdin(Stdio::null()).status()?;
+    let status = Process::start(forebay_run(runs, way).arg("/bin/true").stdin(Stdio::null()))?.wait()?;
     if !status.success() {
         bail!("/bin/true through {way:?}: {status}");
     }

@@ -166,6 +166,11 @@ enum Way {
     Forebay,
 }
 
+/// The rows that are no [`Case`].
+const START_UP: &str = "start-up of /bin/true";
+const IDLE: &str = "I/O node, idle";
+const BUSY: &str = "I/O node, 1,000 connections";
+
 const WAYS: [Way; 3] = [Way::Direct, Way::Limit, Way::Forebay];
 
 /// A process of the bench that ends when this value does.
@@ -184,17 +189,25 @@ struct PathSetup {
 }
 
 impl PathBench {
-    /// What is to be measured.
-    pub(super) fn cases(&self) -> Vec<Case> {
-        let mut cases = cases(self.quick);
-        cases.retain(|case| case.what.contains(&self.only));
-        cases
+    /// Whether a row of this name is wanted.
+    pub(super) fn wants(&self, what: &str) -> bool {
+        what.contains(&self.only)
+    }
+
+    /// What is to be measured of what `can` be; there are `other` rows, too.
+    pub(super) fn cases(&self, can: impl Fn(&Case) -> bool, other: &[&str]) -> Result<Vec<Case>> {
+        let all: Vec<Case> = cases(self.quick).into_iter().filter(can).collect();
+        let names: Vec<&str> = all.iter().map(|case| case.what).chain(other.iter().copied()).collect();
+        if !names.iter().any(|name| self.wants(name)) {
+            bail!("--only {}: no row has this in its name. They are: {}", self.only, names.join("; "));
+        }
+        Ok(all.into_iter().filter(|case| self.wants(case.what)).collect())
     }
 
     /// Measures.
     pub fn run(&self, progress: &dyn Progress) -> Result<Vec<PathRow>> {
+        let cases = self.cases(|_| true, &[START_UP, IDLE, BUSY])?;
         let ground = PathSetup::new(&self.dir, self.transport, self.protect)?;
-        let cases = self.cases();
         let repeat = self.repeat.max(1);
         progress.begin(cases.len() * repeat * WAYS.len());
         let mut rows = Vec::new();
@@ -211,8 +224,12 @@ impl PathBench {
             }
             rows.push(row(case, &seen));
         }
-        rows.push(ground.start_up(if self.quick { 10 } else { 60 })?);
-        rows.extend(ground.memory()?);
+        if self.wants(START_UP) {
+            rows.push(ground.start_up(if self.quick { 10 } else { 60 })?);
+        }
+        if self.wants(IDLE) || self.wants(BUSY) {
+            rows.extend(ground.memory()?.into_iter().filter(|row| self.wants(&row.what)));
+        }
         Ok(rows)
     }
 }
@@ -288,7 +305,7 @@ impl PathSetup {
         let (direct, forebay) = (median(&without), median(&with));
         let cost = forebay - direct;
         Ok(PathRow {
-            what: "start-up of /bin/true".into(),
+            what: START_UP.into(),
             unit: "ms",
             direct,
             limit: f64::NAN,
@@ -326,7 +343,7 @@ impl PathSetup {
         for c in &clients {
             c.leave();
         }
-        Ok(vec![row("I/O node, idle", idle, 20.0), row("I/O node, 1,000 connections", busy, 150.0)])
+        Ok(vec![row(IDLE, idle, 20.0), row(BUSY, busy, 150.0)])
     }
 }
 

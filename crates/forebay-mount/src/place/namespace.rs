@@ -121,6 +121,8 @@ fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), Plac
         }
         let device = mount(dir, root)?;
         outside.hand_over(&device).map_err(step("cannot hand over the mount on", dir))?;
+        // Should the other side be gone, the mount ends with the last descriptor. Held here, nobody would ever answer.
+        drop(device);
         // Until it has asked, the kernel takes the mount's root for nobody's and lets no user write
         // there. If no I/O node answers, every call says so.
         let _ = std::fs::metadata(dir);

@@ -48,6 +48,12 @@ impl<'a> Call<'a> {
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
         }
+        if checked.hides_bytes(fd.as_fd(), &attr) {
+            return Err(Failure::new(
+                Errno::OPNOTSUPP,
+                "files that do not say how long they are are not forwarded",
+            ));
+        }
         self.opened(fd, attr, flags, (checked.protect, room), out)
     }
 

@@ -68,7 +68,9 @@ pub(super) fn find(path: &Path, model: &Arc<Mutex<Model>>) -> Result<Found> {
     for _ in 0..20 {
         match UnixStream::connect(path) {
             Ok(stream) => return Ok(Found::There(stream)),
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => drop(std::fs::remove_file(path)),
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused && sys::is_socket(path) => {
+                drop(std::fs::remove_file(path));
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }

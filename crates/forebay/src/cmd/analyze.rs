@@ -4,8 +4,6 @@ use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
 use forebay_explore::curves;
 use forebay_types::input;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -52,13 +50,14 @@ pub(crate) struct Analyze {
 impl Analyze {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         for out in self.html.iter().chain(&self.curves) {
-            forebay_lab::can_write_beside(out, &self.files)?;
+            forebay_lab::can_write(out, &self.files)?;
         }
         if let (Some(html), Some(curves)) = (&self.html, &self.curves)
             && html == curves
         {
             anyhow::bail!("--html and --curves name the same file, {}", html.display());
         }
+        forebay_lab::no_twins(&self.files)?;
         let mut measurements = Measurements::default();
         for path in &self.files {
             let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -70,15 +69,14 @@ impl Analyze {
             let names: Vec<_> =
                 self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
             let page = html(&report, &format!("I/O nodes: {}", names.join(", ")));
-            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            forebay_lab::put(path, page)?;
         }
         let mut quality = None;
         if let Some(path) = &self.curves {
             let curves = curves::of(&report)?;
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            curves
-                .to_csv(BufWriter::new(file))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let mut table = Vec::new();
+            curves.to_csv(&mut table)?;
+            forebay_lab::put(path, table)?;
             quality = curves.leave_one_out();
         }
         if self.json {
@@ -93,14 +91,7 @@ impl Analyze {
             println!("\ncurves: {} ({} patterns)", path.display(), report.scenarios);
         }
         if let Some(q) = quality {
-            println!(
-                "  a pattern estimated from the others: error {:.1} % in the median, {:.1} % or less for nine of ten;\n  \
-                 the number of I/O nodes it suggests is the best for {:.1} % and gives {:.1} % of the best bandwidth",
-                q.median_error * 100.0,
-                q.p90_error * 100.0,
-                q.right_choice * 100.0,
-                q.share_of_best * 100.0
-            );
+            println!("{q}");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -79,7 +79,7 @@ struct PathArgs {
     #[arg(long, conflicts_with = "against")]
     front_ends: bool,
     /// Where the files are; a memory file system.
-    #[arg(long, value_name = "DIR", default_value_os_t = PathBench::default().dir, value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", default_value_os_t = PathBench::default().dir, value_hint = ValueHint::DirPath, value_parser = args::directory)]
     dir: PathBuf,
     /// A tenth of the work: to see that it runs.
     #[arg(long)]
@@ -103,7 +103,7 @@ struct EverydayArgs {
     #[arg(long, value_name = "N", default_value_t = Everyday::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
     /// Where the files are.
-    #[arg(long, value_name = "DIR", default_value_os_t = Everyday::default().dir, value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", default_value_os_t = Everyday::default().dir, value_hint = ValueHint::DirPath, value_parser = args::directory)]
     dir: PathBuf,
     /// How the I/O node is reached.
     #[arg(long, value_enum, default_value_t = super::run::Over::Unix)]
@@ -122,7 +122,7 @@ struct EverydayArgs {
 #[derive(Args)]
 struct PlainArgs {
     /// Where the files are.
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm", value_hint = ValueHint::DirPath, value_parser = args::directory)]
     dir: PathBuf,
     /// Some of the work: to see that it runs.
     #[arg(long)]
@@ -198,6 +198,7 @@ impl Bench {
 
 impl PathArgs {
     fn run(self) -> Result<()> {
+        forebay_run::not_within()?;
         let transport: Transport = self.transport.into();
         let repeat =
             self.repeat.unwrap_or(if self.against.is_some() { 15 } else { PathBench::default().repeat });

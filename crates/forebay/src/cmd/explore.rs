@@ -11,6 +11,7 @@ use forebay_explore::run::{
     Ending, MEETING_PATIENCE, Request, Results, Standing, TOKEN_VARIABLE, Watch, drive, work,
 };
 use forebay_explore::scenario::{self, MAX_REPETITIONS};
+use forebay_sched::SchedulerConfig;
 use forebay_types::input;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::net::SocketAddr;
@@ -87,13 +88,13 @@ pub(crate) struct Explore {
     secret: SecretFile,
 
     /// The name under which --nodes export the directory. Default: the directory's path.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "nodes")]
     export: Option<String>,
 
     /// How clients reach the I/O nodes: through the client library, or as plain POSIX programs under
     /// the preloaded library.
-    #[arg(long, value_enum, default_value_t = ViaArg::Client)]
-    via: ViaArg,
+    #[arg(long, default_value = "client", value_parser = ["client", "preload"])]
+    via: String,
 
     /// Seed of the random order of runs.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -136,18 +137,12 @@ impl FromDarshan {
         match &self.output {
             None => print!("{text}"),
             Some(path) => {
-                forebay_lab::can_write_beside(path, &[self.log])?;
-                std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
+                forebay_lab::can_write(path, &[self.log])?;
+                forebay_lab::put(path, text)?
             }
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum ViaArg {
-    Client,
-    Preload,
 }
 
 /// One client process of a run; started by `forebay explore`.
@@ -177,11 +172,7 @@ impl Explore {
         if let Some(Other::FromDarshan(c)) = self.other {
             return c.run();
         }
-        if ["FOREBAY_CONFIG", forebay_run::WITHIN].iter().any(|name| std::env::var_os(name).is_some()) {
-            anyhow::bail!(
-                "this is inside of `forebay run`, through whose I/O nodes everything would go: start `forebay explore` by itself"
-            );
-        }
+        forebay_run::not_within()?;
         let rank = Rank::detect(|name| std::env::var(name).ok());
         let results = || -> anyhow::Result<PathBuf> {
             let made = std::fs::create_dir_all(&self.out).and_then(|()| self.out.canonicalize());
@@ -194,6 +185,10 @@ impl Explore {
         let mut scenarios = Vec::new();
         for file in &self.files {
             scenarios.extend(scenario::load(file)?);
+        }
+        for scenario in &scenarios {
+            let spec = scenario.scheduler.as_deref().map(str::parse::<SchedulerConfig>).transpose();
+            spec.with_context(|| format!("scenario {}: its scheduler", scenario.name))?;
         }
         let out = results()?;
 
@@ -209,10 +204,7 @@ impl Explore {
             clean: self.clean,
             processes: self.processes,
             standing: self.standing()?,
-            preload: match self.via {
-                ViaArg::Client => None,
-                ViaArg::Preload => Some(forebay_embed::PRELOAD),
-            },
+            preload: (self.via == "preload").then_some(forebay_embed::PRELOAD),
             seed: self.seed,
             rank,
             stop,
@@ -256,8 +248,7 @@ impl Explore {
         let page = self.out.join("report.html");
         let names: Vec<_> =
             self.files.iter().filter_map(|f| f.file_stem()).map(|s| s.to_string_lossy()).collect();
-        std::fs::write(&page, html(&report, &format!("I/O nodes: {}", names.join(", "))))
-            .with_context(|| format!("cannot write {}", page.display()))?;
+        forebay_lab::put(&page, html(&report, &format!("I/O nodes: {}", names.join(", "))))?;
         print!("{}", text(&report));
         println!("\nresults: {}\nreport:  {}", self.out.join("results.csv").display(), page.display());
         Ok(())

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[command(after_long_help = "\
 Examples:
   forebay jobs --why
-  forebay jobs pin lammps-17 0,2 --secret-file secret    on these I/O nodes, whatever the policy says
+  forebay jobs pin lammps-17 0,2 --secret-file secret    on these I/O nodes, whatever the policy
   forebay jobs pin lammps-17 --secret-file secret        left to the policy again")]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Jobs {

@@ -51,10 +51,13 @@ pub(super) fn carry_out(experiment: &dyn Experiment, out: Option<&Path>) -> Resu
     if let Some(out) = out {
         forebay_lab::can_write_below(out)?;
     }
+    forebay_run::not_within()?;
     let found = watched(|progress| experiment.run(progress))?;
+    // What is promised is kept before anything is said: whoever listens may be gone.
+    let written = out.map(|out| found.write(out)).transpose()?;
     print!("{found}");
-    if let Some(out) = out {
-        println!("\nwritten: {}", found.write(out)?);
+    if let Some(written) = written {
+        println!("\nwritten: {written}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -114,6 +114,9 @@ impl LearnedArgs {
             }
             None => {}
         }
+        if let Some(svg) = &self.svg {
+            forebay_lab::can_write(svg, self.file.as_slice())?;
+        }
         let learned = match &self.file {
             Some(path) => learned::read(path)?,
             None => {
@@ -122,8 +125,7 @@ impl LearnedArgs {
             }
         };
         if let Some(svg) = &self.svg {
-            std::fs::write(svg, learned::heat_map(&learned))
-                .with_context(|| format!("cannot write {}", svg.display()))?;
+            forebay_lab::put(svg, learned::heat_map(&learned))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&learned)?);

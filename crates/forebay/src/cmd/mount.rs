@@ -34,15 +34,15 @@ Examples:
 
 Contracts:
   strict          what one process has written, all processes on all hosts see; nothing is kept
-  close-to-open   the kernel keeps pages, and attributes for a second; a file is looked at anew when it
-                  is opened. What another host writes to a file that is open here may be seen late.
-                  Writes are never held back.
-  exclusive       for a directory that nobody else changes meanwhile: the kernel keeps what is written,
-                  too, until a file is closed or synced; an error may be told then. Names and
-                  attributes are believed for a second.
-  immutable       for software and input data: names, missing names and contents are fetched once and
-                  kept. Nothing can be written (EROFS); what was changed elsewhere is refused (ESTALE)
-                  and told, never mixed.")]
+  close-to-open   the kernel keeps pages, and attributes for a second; a file is looked at anew
+                  when it is opened. What another host writes to a file that is open here may be
+                  seen late. Writes are never held back.
+  exclusive       for a directory that nobody else changes meanwhile: the kernel keeps what is
+                  written, too, until a file is closed or synced; an error may be told then.
+                  Names and attributes are believed for a second.
+  immutable       for software and input data: names, missing names and contents are fetched
+                  once and kept. Nothing can be written (EROFS); what was changed elsewhere is
+                  refused (ESTALE) and told, never mixed.")]
 pub(crate) struct Mount {
     /// Mount here what the I/O nodes export as EXPORT (by default the directory of the same name).
     /// May be repeated.

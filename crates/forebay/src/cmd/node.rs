@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use forebay_node::config::{ActAs, ExportConfig, NodeConfig, Protection, metrics_at};
 use forebay_node::daemon::{self, DaemonOutputs};
 use forebay_sched::SchedulerConfig;
-use forebay_types::{Address, NodeId, Secret};
+use forebay_types::{Address, NodeId};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -165,7 +165,7 @@ impl NodeArgs {
             c.export(&self.export);
         }
         if let Some(path) = &self.secret_file {
-            c.secret = Some(Secret::read(path)?);
+            c.secret = Some(c.read_secret(path)?);
         }
         if let Some(whom) = self.act_as.as_ref().or(self.identities.as_ref()) {
             c.act_as = whom.clone();

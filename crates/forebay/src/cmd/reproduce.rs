@@ -43,7 +43,7 @@ pub(crate) struct Reproduce {
     offline: bool,
 
     /// List the claims, with the last verdict on each: that in `--out`, or of the published run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "ids")]
     list: bool,
 
     /// Print JSON instead of a table
@@ -88,6 +88,9 @@ impl Reproduce {
         let index = Index::built_in()?;
         if self.list {
             return self.list(&index);
+        }
+        if !self.offline {
+            forebay_run::not_within()?;
         }
         let ids = if self.all { &[] } else { &self.ids[..] };
         let entries = Choice { ids, offline: self.offline }.of(&index)?;

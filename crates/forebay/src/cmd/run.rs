@@ -15,7 +15,7 @@ use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals,
 use forebay_sched::SchedulerConfig;
 use forebay_types::Protect;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ pub(crate) struct Run {
     #[arg(long)]
     strict: bool,
     /// Forward what is done below this directory. May be repeated; of directories within each other the
-    /// innermost counts.
+    /// innermost counts. A `=` that belongs to a name is written `\=`.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<Forward>,
     /// Use the I/O nodes of this arbiter instead of starting some; with several addresses, separated by
@@ -221,9 +221,12 @@ impl Run {
     }
 
     fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
-        let file = |option, path: Option<&Path>| path.map(|p| ReportFile::open(option, p)).transpose();
-        let report_file = file("--report", self.report.as_deref())?;
-        let darshan = file("--darshan", self.darshan.as_deref())?;
+        let read = self.secret.path();
+        let file = |option, path: &Option<PathBuf>| {
+            path.as_ref().map(|p| ReportFile::open(option, p, read.as_deref())).transpose()
+        };
+        let report_file = file("--report", &self.report)?;
+        let darshan = file("--darshan", &self.darshan)?;
         if let (Some(report), Some(darshan)) = (&report_file, &darshan) {
             report.differs_from(darshan)?;
         }

@@ -45,6 +45,7 @@ pub(crate) struct Torture {
 
 impl Torture {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        forebay_run::not_within()?;
         let Torture { seconds, full, seed, keep } = self;
         keep.as_deref().map_or(Ok(()), can_write_below)?;
         let report = watched(|progress| Lab { seconds, full, seed, keep }.run(progress))?;

@@ -2,10 +2,8 @@
 
 use super::args;
 use super::lab::watched;
-use anyhow::Context;
 use forebay_lab::train::{self, Course, Plan, Source};
 use forebay_pattern::Feature;
-use forebay_pattern::train::Trainer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,8 +57,8 @@ pub(crate) struct Train {
     out: Option<PathBuf>,
 
     /// Which detector to write.
-    #[arg(long, value_enum, default_value = "tree")]
-    kind: KindArg,
+    #[arg(long, default_value = "tree", value_parser = ["tree", "forest", "net"])]
+    kind: String,
 
     /// Request sizes to train on, a plain number in KiB; rows of other sizes validate.
     #[arg(long, value_name = "KIB,...", value_delimiter = ',', default_value = "32,256", value_parser = args::kib)]
@@ -73,8 +71,8 @@ pub(crate) struct Train {
 
     /// What the detectors look at: what does not depend on request size and process count, the five
     /// metrics of the thesis (which do), or both.
-    #[arg(long, value_enum, default_value = "scale-free")]
-    features: FeaturesArg,
+    #[arg(long, default_value = "scale-free", value_parser = ["scale-free", "thesis", "all"])]
+    features: String,
 
     /// Seed of everything random; the same seed and data give the same models.
     #[arg(long, default_value_t = 1)]
@@ -85,47 +83,30 @@ pub(crate) struct Train {
     json: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum KindArg {
-    Tree,
-    Forest,
-    Net,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum FeaturesArg {
-    ScaleFree,
-    Thesis,
-    All,
-}
-
 impl Train {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let source = self.source();
         let measured = matches!(source, Source::Runs { .. });
+        if measured {
+            forebay_run::not_within()?;
+        }
         let kept = self.save_data.clone().or_else(|| measured.then(|| "metrics.csv.gz".into()));
         let course = Course {
             sizes: self.train_kib.iter().map(|k| k.saturating_mul(1024)).collect(),
             processes: self.train_processes.iter().copied().collect(),
-            features: match self.features {
-                FeaturesArg::ScaleFree => Feature::SCALE_FREE.to_vec(),
-                FeaturesArg::All => Feature::ALL.to_vec(),
-                FeaturesArg::Thesis => Feature::THESIS.to_vec(),
-            },
+            features: Feature::called(&self.features).to_vec(),
             seed: self.seed,
         };
         for path in kept.iter().chain(&self.out) {
-            forebay_lab::can_write_beside(path, &self.files)?;
-            forebay_lab::can_write(path)?;
+            forebay_lab::can_write(path, &self.files)?;
         }
         let report = watched(|progress| {
             let (rows, from) = source.rows(self.seed, progress)?;
             if let Some(path) = &kept {
-                train::write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
+                train::write(path, &rows)?;
             }
             course.run(rows, from, progress, |trainer, model| match &self.out {
-                Some(path) if trainer == self.kind.trainer() => std::fs::write(path, model.to_json())
-                    .with_context(|| format!("cannot write {}", path.display())),
+                Some(path) if trainer.name() == self.kind => forebay_lab::put(path, model.to_json()),
                 _ => Ok(()),
             })
         })?;
@@ -150,16 +131,6 @@ impl Train {
             Source::Runs { plan, at: self.at.clone().unwrap_or_else(forebay_embed::memory) }
         } else {
             Source::Files(self.files.clone())
-        }
-    }
-}
-
-impl KindArg {
-    fn trainer(self) -> Trainer {
-        match self {
-            KindArg::Tree => Trainer::Tree,
-            KindArg::Forest => Trainer::Forest,
-            KindArg::Net => Trainer::Net,
         }
     }
 }

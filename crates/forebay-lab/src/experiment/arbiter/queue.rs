@@ -7,7 +7,7 @@ use crate::machine::program;
 use anyhow::{Context, Result, bail};
 use forebay_control::client::Client as Api;
 use forebay_control::view::MappingView;
-use forebay_embed::{Layer, Process};
+use forebay_embed::{Layer, Process, RunDir};
 use forebay_policy::{CurveTable, PolicyKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -159,6 +159,7 @@ pub(super) fn run(
     )?;
     let arbiter = process.api()?;
     let mut q = Queue {
+        temporary: RunDir::for_others()?,
         url,
         secret,
         data: &data,
@@ -194,6 +195,7 @@ pub(super) fn run(
 }
 
 struct Queue<'a> {
+    temporary: RunDir,
     url: String,
     secret: PathBuf,
     data: &'a Path,
@@ -226,6 +228,7 @@ impl Queue<'_> {
         let kind = &KINDS[QUEUE[index]];
         let report = self.data.with_file_name(format!("report{index}.json"));
         let mut command = Command::new(program()?);
+        command.env("TMPDIR", self.temporary.path());
         command.args(["run", "--quiet", "--arbiter", &self.url, "--job", &name(index), "--app", kind.name]);
         command.args(["--pattern", &kind.pattern(), "--compute-nodes", &kind.compute_nodes.to_string()]);
         command.args(["--processes", &kind.processes.to_string(), "--at", &format!("{SEEN}=data")]);

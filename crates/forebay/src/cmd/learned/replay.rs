@@ -1,5 +1,6 @@
 //! What bandits would have made of recorded rewards.
 
+use crate::cmd::args;
 use anyhow::Context;
 use forebay_lab::learned::outcomes;
 use forebay_tune::policy::Ucb1;
@@ -29,15 +30,15 @@ pub(super) struct Replay {
     default: Option<String>,
 
     /// Observations of each scenario.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(30..1_000_000))]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(30..=1_000_000))]
     observations: u32,
 
     /// How often everything is played; figures are means.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..100_000))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repetitions: u32,
 
     /// ε of ε-greedy.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, value_parser = args::share)]
     epsilon: f64,
 
     /// Seed of everything random.
@@ -54,7 +55,6 @@ impl Replay {
         let file = input::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
         let rewards =
             Rewards::read_csv(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
-        anyhow::ensure!((0.0..=1.0).contains(&self.epsilon), "--epsilon must be between 0 and 1");
         let default = self.default.as_deref().map_or(Ok(0), |name| rewards.arm(name))?;
         let play = Play {
             policy: BanditConfig::Ucb1(Ucb1::default()),

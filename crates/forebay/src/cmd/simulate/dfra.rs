@@ -46,7 +46,7 @@ impl Replay {
 
 /// What this thread has used of a processor: on a busy machine, waiting for one is no part of a
 /// decision.
-fn cpu_time() -> Nanos {
+pub(super) fn cpu_time() -> Nanos {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }

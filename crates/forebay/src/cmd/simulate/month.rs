@@ -1,5 +1,6 @@
 //! `forebay simulate month`: months of jobs on a large machine.
 
+use crate::cmd::args;
 use clap::Args;
 use forebay_policy::dfra::DfraConfig;
 use forebay_sim::fluid::behaviour::Population;
@@ -19,7 +20,7 @@ use std::time::Instant;
 #[derive(Args)]
 pub(crate) struct Simulated {
     /// How long
-    #[arg(long, value_name = "DAYS", default_value_t = 30.0)]
+    #[arg(long, value_name = "DAYS", default_value_t = 30.0, value_parser = args::number(0.01..=2000.0))]
     days: f64,
 
     /// Which jobs are drawn
@@ -33,7 +34,6 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        anyhow::ensure!((0.01..=2000.0).contains(&self.days), "--days must be between 0.01 and 2000");
         let began = Instant::now();
         let jobs = Population::default().draw(self.days, self.seed);
         let machine = LargeMachine::taihulight();

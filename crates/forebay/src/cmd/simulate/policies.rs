@@ -27,7 +27,7 @@ pub(crate) struct Policies {
     curves: PathBuf,
 
     /// Sets to draw
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sets: u32,
 
     /// Jobs in a set
@@ -71,7 +71,7 @@ impl Policies {
         let curves = CurveTable::from_csv(BufReader::new(file))
             .with_context(|| format!("{name}: not a table of curves"))?;
         if let Some(path) = &self.plot {
-            forebay_lab::can_write_beside(path, std::slice::from_ref(&self.curves))?;
+            forebay_lab::can_write(path, std::slice::from_ref(&self.curves))?;
         }
         let fair = FairConfig { share: self.share, ..FairConfig::default() };
         let config = StudyConfig {
@@ -97,8 +97,7 @@ impl Policies {
             ));
         }
         if let Some(path) = &self.plot {
-            std::fs::write(path, charts::study(&study))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            forebay_lab::put(path, charts::study(&study))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&study)?);

@@ -24,7 +24,7 @@ pub(crate) struct Queue {
     file: Option<PathBuf>,
 
     /// I/O nodes, instead of the file's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     io_nodes: Option<u32>,
 
     /// FAIR: no job below this part of what STATIC would give it
@@ -51,7 +51,7 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.plot {
-            forebay_lab::can_write_beside(path, self.file.as_slice())?;
+            forebay_lab::can_write(path, self.file.as_slice())?;
         }
         let mut file = match &self.file {
             Some(path) => {
@@ -73,7 +73,7 @@ impl Queue {
         let (fixed, mckp, fair) = (of(PolicyKind::Static)?, of(PolicyKind::Mckp)?, of(PolicyKind::Fair)?);
         if let Some(path) = &self.plot {
             let svg = charts::queue(&file, &[fixed, mckp, fair]);
-            std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+            forebay_lab::put(path, svg)?;
         }
         if self.json {
             let summary = json!({

@@ -1,5 +1,6 @@
 //! `forebay simulate requests`: every request through simulated I/O nodes.
 
+use super::dfra::cpu_time;
 use crate::cmd::args;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -8,7 +9,6 @@ use forebay_sim::models;
 use forebay_sim::scenarios::{Broken, Streams};
 use forebay_sim::text;
 use forebay_types::{OpKind, Pattern};
-use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 
 /// Every request through simulated I/O nodes and data servers
@@ -89,9 +89,9 @@ impl Requests {
                 io_nodes: if direct { 0 } else { self.io_nodes },
                 ..Streams::paper(self.pattern, op)
             };
-            let before = processor();
+            let before = cpu_time();
             let outcome = streams.run(&model, &scheduler, self.seed, Broken::default());
-            let speed = outcome.requests as f64 / (processor() - before).max(1e-9);
+            let speed = outcome.requests as f64 / cpu_time().since(before).as_secs_f64().max(1e-9);
             rows.push((name.clone(), outcome, speed));
         }
         if self.json {
@@ -117,10 +117,4 @@ fn pattern(name: &str) -> Result<Pattern, String> {
     let known = || Pattern::ALL.into_iter().filter(|p| *p != Pattern::Unknown);
     let names = || known().map(Pattern::name).collect::<Vec<_>>().join(", ");
     known().find(|p| p.name() == name).ok_or_else(|| format!("the patterns are {}", names()))
-}
-
-/// Seconds of a processor that this thread has used: on a busy machine, waiting for one does not count.
-fn processor() -> f64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }

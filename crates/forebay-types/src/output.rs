@@ -1,0 +1,220 @@
+//! Files that people name to be written to: never one that is read, and whole or as they were.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Refuses to write where one of the files is that are read.
+///
+/// # Errors
+/// If it is, with a sentence for whoever named both.
+pub fn beside<P: AsRef<Path>>(out: &Path, inputs: impl IntoIterator<Item = P>) -> Result<()> {
+    let file = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    let Some(written) = file(out) else { return Ok(()) };
+    match inputs.into_iter().find(|input| file(input.as_ref()) == Some(written)) {
+        Some(input) => {
+            let input = input.as_ref().display();
+            Err(Error::other(format!("{input} is read: give another file to write to")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where a path leads.
+enum Place {
+    /// To a file; a symbolic link to it stays one.
+    File(PathBuf),
+    /// To nothing yet.
+    Nothing,
+    /// To something that is written to and not replaced: a device, a FIFO, what is already open, a link to nothing.
+    Stream,
+}
+
+fn place(path: &Path) -> Result<Place> {
+    if is_open(path) {
+        return Ok(Place::Stream);
+    }
+    match std::fs::canonicalize(path) {
+        Ok(real) if real.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(real) if real.is_file() => Ok(Place::File(real)),
+        Ok(_) => Ok(Place::Stream),
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        Err(_) if path.is_symlink() => Ok(Place::Stream),
+        Err(_) => Ok(Place::Nothing),
+    }
+}
+
+/// Whether a path names a descriptor rather than a file.
+pub fn is_open(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open))
+}
+
+/// A file beside `path` that is to become it.
+fn draft(path: &Path, mode: u32) -> Result<(PathBuf, File)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let new = path.with_file_name(format!(".forebay-{}-{count}", std::process::id()));
+        match File::options().write(true).create_new(true).mode(mode).open(&new) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && count < 10_000 => {}
+            made => return made.map(|file| (new, file)),
+        }
+    }
+}
+
+/// Whether a file can be written, found out before the work of which it tells; what is in it stays.
+///
+/// # Errors
+/// If not.
+pub fn try_it(path: &Path) -> Result<()> {
+    match place(path)? {
+        Place::File(real) => File::options().write(true).open(real).map(drop),
+        Place::Nothing => std::fs::remove_file(draft(path, 0o600)?.0),
+        Place::Stream => Ok(()),
+    }
+}
+
+/// Writes a file. Whoever reads it meanwhile finds the old one or the new one, and on a full disk the old one stays.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    put(path, bytes.as_ref(), None)
+}
+
+/// The same, for nobody else's eyes. A FIFO that nobody reads is not waited for.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    put(path, bytes, Some(0o600))
+}
+
+fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<()> {
+    match place(path)? {
+        Place::Nothing => {
+            let (new, file) = draft(path, mode.unwrap_or(0o666))?;
+            finish(&new, file, bytes, path)
+        }
+        Place::File(real) => {
+            // Who may not write to it may not replace it.
+            let mut there = File::options().write(true).open(&real)?;
+            let before = there.metadata()?;
+            // Links to it, its owner and a directory that takes no other file would not outlive a new one.
+            let new = match draft(&real, mode.unwrap_or(0o600)) {
+                Ok((new, file)) if before.nlink() == 1 && file.metadata()?.uid() == before.uid() => {
+                    (new, file)
+                }
+                Ok((new, _)) => return std::fs::remove_file(new).and_then(|()| in_place(&mut there, bytes)),
+                Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                    return in_place(&mut there, bytes);
+                }
+                Err(e) => return Err(e),
+            };
+            if mode.is_none() {
+                let _ = new.1.set_permissions(before.permissions());
+            }
+            finish(&new.0, new.1, bytes, &real)
+        }
+        Place::Stream => {
+            let mut stream = File::options();
+            if mode.is_some() {
+                stream.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+            }
+            stream
+                .append(is_open(path))
+                .write(true)
+                .create(path.is_symlink() && !path.exists())
+                .truncate(false);
+            stream.mode(mode.unwrap_or(0o666)).open(path)?.write_all(bytes)
+        }
+    }
+}
+
+fn finish(new: &Path, mut file: File, bytes: &[u8], path: &Path) -> Result<()> {
+    let done = file.write_all(bytes).and_then(|()| std::fs::rename(new, path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(new);
+    }
+    done
+}
+
+fn in_place(file: &mut File, bytes: &[u8]) -> Result<()> {
+    file.set_len(0)?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_private_is_for_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ready");
+        for text in ["first", "second"] {
+            write_private(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(mode(&path), 0o600);
+        }
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        write(&path, "third").unwrap();
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("third", 0o640));
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (file, link, fifo) = (at("file"), at("link"), at("fifo"));
+        std::fs::write(&file, "before").unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, b"by the link").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "by the link");
+        symlink("there", at("to")).unwrap();
+        write(&at("to"), "made").unwrap();
+        assert!(at("to").is_symlink());
+        assert_eq!(std::fs::read_to_string(at("there")).unwrap(), "made");
+        std::fs::hard_link(&file, at("twin")).unwrap();
+        write(&file, "both").unwrap();
+        assert_eq!(std::fs::read_to_string(at("twin")).unwrap(), "both");
+        let user = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, user, 0).unwrap();
+        let nobody = write_private(&fifo, b"to nobody").unwrap_err();
+        assert_eq!(nobody.raw_os_error(), Some(rustix::io::Errno::NXIO.raw_os_error()));
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let reader = File::options().read(true).custom_flags(nonblocking).open(&fifo).unwrap();
+        write(&fifo, b"to somebody").unwrap();
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "to somebody");
+        assert!(fifo.metadata().unwrap().file_type().is_fifo());
+        write(Path::new("/dev/null"), b"nothing").unwrap();
+        assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+        assert!(try_it(&at("none/stats")).is_err() && try_it(dir.path()).is_err());
+        assert!(write(dir.path(), "").is_err());
+    }
+
+    #[test]
+    fn what_is_read_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        beside(&file, [&file]).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        symlink(&file, &link).unwrap();
+        for out in [&file, &link] {
+            let says = beside(out, [&dir.path().join("none"), &file]).unwrap_err().to_string();
+            assert!(says.ends_with("file is read: give another file to write to"), "{says}");
+        }
+        beside(&dir.path().join("other"), [&file]).unwrap();
+        beside(Path::new("/dev/null"), ["/dev/null"]).unwrap();
+    }
+}
