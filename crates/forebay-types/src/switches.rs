@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 
 /// A variable, the words that it takes, and those words for a person.
-const SWITCHES: [(&str, fn(&str) -> bool, &str); 5] = [
+type Switch = (&'static str, fn(&str) -> bool, &'static str);
+
+const SWITCHES: [Switch; 5] = [
     ("FOREBAY_SPIN", |v| matches!(v, "on" | "off" | "0" | "always"), "on, off or always"),
     ("FOREBAY_STREAMS", |v| matches!(v, "on" | "off" | "reads"), "on, off or reads"),
     // A program of an accelerated run finds a path there.
