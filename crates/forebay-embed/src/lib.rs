@@ -32,7 +32,7 @@ pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProc
 pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::{ACCELERATOR, ACCELERATOR_FILE, PRELOAD};
-pub use process::Process;
+pub use process::{Process, stands_still};
 pub use rundir::{RunDir, can_preload, memory};
 pub use sys::{end_with_parent, own_network};
 pub use using::{User, using};

@@ -125,16 +125,7 @@ impl Process {
     }
 
     pub(crate) fn is_frozen(&self) -> io::Result<bool> {
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            // A thread may end while they are listed.
-            let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };
-            // The name in parentheses may hold anything; the state comes after it.
-            let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-            if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        stands_still(self.id())
     }
 
     /// Asks it to end, and makes it after `patience`. How it ended, if that was seen.
@@ -167,4 +158,18 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Whether all threads of a process are stopped.
+pub fn stands_still(pid: u32) -> io::Result<bool> {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end while they are listed.
+        let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };
+        // The name in parentheses may hold anything; the state comes after it.
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        if !matches!(state, Some('T' | 't' | 'Z' | 'X')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

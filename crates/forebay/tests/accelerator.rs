@@ -2,9 +2,10 @@
 //! programs that have the library and for those that have not; a descriptor is never taken for what it was; I/O nodes that
 //! die, freeze and drain are not noticed. (The scripts of `tests/programs` run with it in `programs.rs`.)
 
-use forebay_testkit::{Talker, compile, needs, program, seed, setting, skipped};
+use forebay_testkit::{Talker, compile, needs, program, seed, setting, skipped, until};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Whether a mount can be made here; says so if not.
 fn can_mount(test: &str) -> bool {
@@ -216,6 +217,9 @@ fn nodes_freeze_die_and_drain() {
     // Two are frozen, one after the other, and go on; one is killed, one drains; one is left.
     for node in &nodes[..2] {
         send(*node, "-STOP");
+        // What a thread of it has begun meanwhile, nobody could tell the end of.
+        let still = || forebay_embed::stands_still(*node).expect("our own node").then_some(());
+        until(Duration::from_secs(60), "the node stands still", still);
         round();
         send(*node, "-CONT");
         round();
