@@ -60,7 +60,7 @@ const WIDE: Kind =
 
 /// How the jobs of a pair meet.
 const WAYS: [&str; 4] = ["dfra", "shared", MERGING, "sfq-d-plus"];
-/// Shared, but with requests merged, which the paper's I/O nodes do not do: for the planted pairs.
+/// Shared, but with requests merged, which the paper says nothing of: for the planted pairs.
 const MERGING: &str = "merging";
 
 /// Pairs of jobs on one I/O node, under DFRA and under SFQ(D)+, on a live arbiter.
