@@ -25,9 +25,9 @@ const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
 /// carries out their file operations below the exported directories, as the user it runs as. It
 /// keeps no dirty data: when a write is answered, the file system has it.
 ///
-/// SIGTERM or SIGINT drains the node: it takes no more connections, finishes what it has accepted,
-/// tells its clients to go to another I/O node, and ends with status 0, at the latest after the
-/// drain time-out. A second signal ends it at once.
+/// SIGTERM or SIGINT drains the node: it tells its clients to go to another I/O node, listens on until
+/// what it has accepted is answered, and ends with status 0, at the latest after the drain time-out.
+/// A second signal, not within a quarter of a second, ends it at once.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
