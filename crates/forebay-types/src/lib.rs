@@ -1,5 +1,5 @@
 //! The words every Forebay crate shares. Plain values and what is said about them; what touches
-//! files here is [`Secret::read`] and [`input`].
+//! files here is [`Secret::read`], [`input`], [`output`] and [`kernel`].
 //!
 //! | module | words |
 //! |---|---|
