@@ -233,6 +233,8 @@ async fn register(
 struct LeaseParams {
     known: Option<u64>,
     wait_ms: Option<u64>,
+    #[serde(default)]
+    run: u32,
 }
 
 /// The lease is renewed at once; the answer waits, where that is wanted, until the job's mapping is no
@@ -247,10 +249,11 @@ async fn renew(
     let wait = Duration::from_millis(p.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
     let until = tokio::time::Instant::now() + wait;
     let (asked, only) = (id.clone(), caller.only());
-    let renew = move |core: &mut Core, now| core.owned(&asked, only).and_then(|()| core.renew(now, &asked));
+    let renew =
+        move |core: &mut Core, now| core.owned(&asked, only).and_then(|()| core.renew(now, &asked, p.run));
     let mut grant = shared.ask(renew).await??;
     if p.known == Some(grant.epoch.0) && shared.moved(&id, grant.epoch, until).await {
-        grant = shared.ask(move |core, now| core.renew(now, &id)).await??;
+        grant = shared.ask(move |core, now| core.renew(now, &id, p.run)).await??;
     }
     shared.settle(grant.nodes.clone()).await;
     Ok(Json(grant).into_response())
@@ -269,6 +272,8 @@ async fn pin(
 #[serde(deny_unknown_fields)]
 struct EndParams {
     failed: Option<bool>,
+    /// Only this run of it; the job with the last.
+    run: Option<u32>,
 }
 
 async fn end(
@@ -279,7 +284,12 @@ async fn end(
 ) -> Result<Response, Rejection> {
     let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
     let (only, complete) = (caller.only(), !p.failed.unwrap_or(false));
-    let end = move |core: &mut Core, now| core.owned(&id, only).and_then(|()| core.end(now, &id, complete));
+    let end = move |core: &mut Core, now| {
+        core.owned(&id, only).and_then(|()| match p.run {
+            Some(run) => core.end_run(now, &id, run, complete),
+            None => core.end(now, &id, complete),
+        })
+    };
     shared.ask(end).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

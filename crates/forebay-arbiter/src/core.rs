@@ -162,7 +162,12 @@ struct Node {
 #[derive(Clone, Debug)]
 struct Job {
     stored: StoredJob,
+    /// It lasts until then: as long as one of its runs, or as I/O nodes see its processes.
     lease_until: Nanos,
+    /// Until when each of its runs is taken for one that goes on.
+    leases: BTreeMap<u32, Nanos>,
+    /// One of its runs did not do all it was to do.
+    failed: bool,
     /// When its mapping last changed.
     moved: Nanos,
     reason: String,
@@ -247,6 +252,8 @@ impl Core {
         let job = |j: &StoredJob| Job {
             stored: j.clone(),
             lease_until: now + config.lease,
+            leases: j.runs.iter().map(|run| (*run, now + config.lease)).collect(),
+            failed: false,
             moved: now,
             reason: "as before the arbiter started".to_owned(),
             predicted: None,

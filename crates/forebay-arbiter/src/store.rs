@@ -42,6 +42,9 @@ pub struct StoredJob {
     /// Whose it is, where that was proved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Identity>,
+    /// The runs that make it up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<u32>,
 }
 
 /// An I/O node as it is kept: enough to know it again.

@@ -60,6 +60,7 @@ fn job(id: &str, epoch: u64) -> Change {
         direct: false,
         pinned: Vec::new(),
         owner: None,
+        runs: Vec::new(),
     }))
 }
 

@@ -45,18 +45,12 @@ fn flow(job: usize) -> FlowId {
 
 fn job(id: &str) -> JobRequest {
     JobRequest {
-        direct: false,
         id: id.into(),
         app: "app".into(),
         user: "me".into(),
-        account: String::new(),
-        hosts: Vec::new(),
         compute_nodes: 8,
         processes: 8,
-        weight: 1,
-        secret: None,
-        explore: true,
-        pattern: None,
+        ..JobRequest::default()
     }
 }
 
@@ -217,7 +211,7 @@ impl World {
                 self.with_core(|core, now| {
                     // Their launchers are there.
                     for id in &jobs {
-                        core.renew(now, id).unwrap();
+                        core.renew(now, id, 0).unwrap();
                     }
                     core.tick(now);
                 });

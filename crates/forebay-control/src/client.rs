@@ -130,22 +130,27 @@ impl Client {
         Ok(JobGrant { secret: Some(secret.to_hex()), ..grant })
     }
 
-    /// A job runs.
-    pub fn renew(&self, id: &str) -> Result<JobGrant, Unanswered> {
-        self.send("PUT", &format!("{}/lease", job_path(id)), None::<&()>)
+    /// That run of a job goes on.
+    pub fn renew(&self, id: &str, run: u32) -> Result<JobGrant, Unanswered> {
+        self.send("PUT", &format!("{}/lease?run={run}", job_path(id)), None::<&()>)
     }
 
-    /// A job runs: the answer comes when its mapping is no longer the `known` one, at the latest after
+    /// That run of a job goes on: the answer comes when its mapping is no longer the `known` one, at the latest after
     /// `wait`.
-    pub fn follow(&self, id: &str, known: Epoch, wait: Duration) -> Result<JobGrant, Unanswered> {
-        let path = format!("{}/lease?known={known}&wait_ms={}", job_path(id), wait.as_millis());
+    pub fn follow(&self, id: &str, run: u32, known: Epoch, wait: Duration) -> Result<JobGrant, Unanswered> {
+        let path = format!("{}/lease?run={run}&known={known}&wait_ms={}", job_path(id), wait.as_millis());
         read(&self.call_for(&ApiRequest { method: "PUT", path: &path, body: None, secret: None }, wait)?)
     }
 
-    /// A job has ended. One that failed says nothing of what the next run will do.
-    pub fn end(&self, id: &str, failed: bool) -> Result<(), Unanswered> {
-        let how = if failed { "?failed=true" } else { "" };
-        self.send("DELETE", &format!("{}{how}", job_path(id)), None::<&()>)
+    /// A job is to end, whoever runs it.
+    pub fn end(&self, id: &str) -> Result<(), Unanswered> {
+        self.send("DELETE", &job_path(id), None::<&()>)
+    }
+
+    /// That run of a job has ended, and with the last of them the job. One that failed says nothing of what the
+    /// next will do.
+    pub fn end_run(&self, id: &str, run: u32, failed: bool) -> Result<(), Unanswered> {
+        self.send("DELETE", &format!("{}?run={run}&failed={failed}", job_path(id)), None::<&()>)
     }
 
     /// A job is to be on these I/O nodes; none leaves it to the policy again.

@@ -86,6 +86,10 @@ pub struct JobRequest {
     /// tables, where the user knows; else its history tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// Which of the runs that make up the job registers: it lasts until the last of them has ended. 0 where
+    /// nobody tells them apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub run: u32,
 }
 
 /// So many names of hosts may be told…
@@ -109,12 +113,17 @@ impl Default for JobRequest {
             explore: true,
             direct: false,
             pattern: None,
+            run: 0,
         }
     }
 }
 
 fn one() -> u32 {
     1
+}
+
+fn is_zero(run: &u32) -> bool {
+    *run == 0
 }
 
 fn yes() -> bool {

@@ -67,8 +67,7 @@ pub fn run(config: NodeConfig, told: &DaemonOutputs, ready: impl FnOnce(&Ready))
         node.begin_drain();
         std::thread::sleep(SAME_REQUEST);
         forget_termination();
-        wait_for_termination();
-        std::process::exit(130);
+        std::process::exit(128 + wait_for_termination());
     });
     waiting.map_err(StartError::Thread)?;
     if told.until_input_ends {

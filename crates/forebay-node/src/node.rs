@@ -164,11 +164,11 @@ impl Node {
         let identities = Identities::new(&config).map_err(StartError::Identity)?;
         rustix::process::umask(rustix::fs::Mode::empty());
         let descriptors = raise_descriptor_limit();
-        let (places, files) = room::divide(descriptors, config.max_connections);
+        let apart = identities.tell_apart();
+        let (places, files) = room::divide(descriptors, config.max_connections, apart);
         if places < config.max_connections {
             tracing::info!("at most {places} connections: the limit of open files is {descriptors}");
         }
-        let apart = identities.tell_apart();
         sys::ignore_file_size_signal();
         let mut exports = Vec::new();
         for e in &config.exports {

@@ -36,12 +36,18 @@ pub(crate) struct Taken {
     by: Option<u32>,
 }
 
+/// At most so many connections of one user need a descriptor for what is being done at the same time.
+const AT_ONCE: usize = 256;
+
 /// How many connections and open files there can be, within so many descriptors: of the connections no more than are
-/// `wanted`. Each needs one for itself, and one for what is being done.
-pub(crate) fn divide(descriptors: usize, wanted: usize) -> (usize, usize) {
-    let connections = wanted.min(descriptors / 4).max(1);
+/// `wanted`. Each needs one for itself, and, where users are to be kept `apart`, one for what is being done: nobody's
+/// requests fail because of another's. Where all are one user's, each may have a file open instead.
+pub(crate) fn divide(descriptors: usize, wanted: usize, apart: bool) -> (usize, usize) {
     let own = (descriptors / 8).clamp(*OWN.start(), *OWN.end());
-    (connections, descriptors.saturating_sub(own + 2 * connections).max(1))
+    let most = if apart { descriptors / 4 } else { descriptors.saturating_sub(own + AT_ONCE) / 2 };
+    let connections = wanted.min(most.max(descriptors / 4)).max(1);
+    let doing = if apart { connections } else { connections.min(AT_ONCE) };
+    (connections, descriptors.saturating_sub(own + connections + doing).max(1))
 }
 
 impl Room {
@@ -141,9 +147,14 @@ mod tests {
 
     #[test]
     fn connections_leave_room_for_files_and_the_other_way_round() {
-        assert_eq!(divide(1 << 20, 8192), (8192, (1 << 20) - 384 - 16384));
-        assert_eq!(divide(1024, 8192), (256, 384));
-        assert_eq!(divide(0, 8192), (1, 1));
-        assert_eq!(divide(usize::MAX, 10).0, 10);
+        assert_eq!(divide(1 << 20, 8192, true), (8192, (1 << 20) - 384 - 16384));
+        assert_eq!(divide(1024, 8192, true), (256, 384));
+        assert_eq!(divide(20_000, 10_500, true), (5000, 9616));
+        assert_eq!(divide(20_000, 10_500, false), (9680, 9680), "a file for each");
+        assert_eq!(divide(1024, 8192, false), (320, 320));
+        for apart in [false, true] {
+            assert_eq!(divide(0, 8192, apart), (1, 1));
+            assert_eq!(divide(usize::MAX, 10, apart).0, 10);
+        }
     }
 }

@@ -19,7 +19,6 @@ use forebay_mount::Contract;
 use forebay_types::{Nanos, Protect};
 use std::ffi::OsString;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -283,7 +282,7 @@ impl Program {
                 let request = JobRequest { direct: self.can_do_without(), ..*request };
                 let registered = Registered::new(arbiter, request, patience)?;
                 registered.grant.notes.iter().for_each(|note| (self.warn)(note));
-                let config = self.client_config(&registered.grant)?;
+                let config = self.client_config(&registered)?;
                 try_exports(&config, self.warn)?;
                 let mut layer = Layer::attach(config, across.as_ref().map(|a| a.share.as_path()))?;
                 self.tell_hosts(&mut layer, across.is_some())?;
@@ -413,7 +412,7 @@ impl Program {
         self.fallback == Fallback::Direct && self.at.iter().all(|f| same(f) && f.at.dir.is_dir())
     }
 
-    fn client_config(&self, grant: &JobGrant) -> Result<Config> {
+    fn client_config(&self, registered: &Registered) -> Result<Config> {
         let export = |f: &Forward| {
             let export = f.name.clone().unwrap_or_else(|| f.at.dir.display().to_string());
             // Where the export's path is there on this machine too, it is the same directory.
@@ -421,6 +420,7 @@ impl Program {
             let local = (local.is_absolute() && local.is_dir()).then(|| local.to_owned());
             ExportMap { dir: f.at.dir.clone(), export, local }
         };
+        let grant = &registered.grant;
         let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;
         let mut config = Config {
             exports: self.at.iter().map(export).collect(),
@@ -428,7 +428,7 @@ impl Program {
             fallback: self.fallback,
             protect: self.protect,
             // The I/O nodes may have seen the job before: whoever comes now is told apart by this.
-            run: (RandomState::new().build_hasher().finish() as u32).max(1),
+            run: registered.run(),
             ..Config::new(&grant.id, secret, Vec::new())
         };
         place(&mut config, grant)?;

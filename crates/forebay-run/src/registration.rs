@@ -8,6 +8,7 @@ use forebay_control::client::Client;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_control::status::Unanswered;
 use forebay_types::{Address, Epoch, Secret};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,7 @@ const MOST_PROBED: usize = 64;
 /// So many are remembered.
 const MOST_USED: usize = 1024;
 
-/// A registered job. Dropping it ends the job.
+/// A run of a registered job. Dropping it ends the run, and the job if there is no other.
 pub(crate) struct Registered {
     arbiter: Arc<Client>,
     /// What the arbiter said when it had I/O nodes for the job.
@@ -114,6 +115,11 @@ impl Registered {
         Arc::clone(&self.arbiter)
     }
 
+    /// Which run of the job this is.
+    pub(crate) fn run(&self) -> u32 {
+        self.request.run
+    }
+
     /// All I/O nodes that the job has had.
     pub(crate) fn used(&self) -> Vec<Address> {
         self.current.state.lock().unwrap_or_else(PoisonError::into_inner).used.clone()
@@ -133,6 +139,8 @@ impl Registered {
     pub(crate) fn new(arbiter: Client, mut request: JobRequest, patience: Duration) -> Result<Registered> {
         let arbiter = Arc::new(arbiter.with_patience(PATIENCE));
         let (until, named) = (Instant::now() + patience, !request.id.is_empty());
+        // Other runs of the same name are told apart by this.
+        request.run = (RandomState::new().build_hasher().finish() as u32).max(1);
         let first = loop {
             match arbiter.register(&request) {
                 Ok(grant) => break grant,
@@ -225,7 +233,7 @@ impl Drop for Registered {
         self.ended.store(true, Ordering::SeqCst);
         if !self.left {
             // If it cannot be told, the lease runs out.
-            let _ = self.arbiter.end(&self.grant.id, self.failed);
+            let _ = self.arbiter.end_run(&self.grant.id, self.request.run, self.failed);
         }
     }
 }
@@ -235,7 +243,7 @@ fn follow(arbiter: &Client, request: &JobRequest, lease: Duration, current: &Cur
     let wait = (lease / 3).max(Duration::from_millis(100));
     let mut known = Epoch::default();
     while !ended.load(Ordering::SeqCst) {
-        let followed = match arbiter.follow(&request.id, known, wait) {
+        let followed = match arbiter.follow(&request.id, request.run, known, wait) {
             Err(Unanswered::NotFound(_)) => renew(arbiter, request, ended),
             other => other,
         };
@@ -251,7 +259,7 @@ fn follow(arbiter: &Client, request: &JobRequest, lease: Duration, current: &Cur
 
 /// Renews the lease, or registers again with an arbiter that does not know the job.
 fn renew(arbiter: &Client, request: &JobRequest, ended: &AtomicBool) -> Result<JobGrant, Unanswered> {
-    match arbiter.renew(&request.id) {
+    match arbiter.renew(&request.id, request.run) {
         // After the end it is unknown because it has ended.
         Err(Unanswered::NotFound(_)) if !ended.load(Ordering::SeqCst) => arbiter.register(request),
         other => other,

@@ -184,6 +184,6 @@ fn a_job_is_told_from_earlier_ones_and_followed_when_it_moves() {
             client.leave();
         }
         assert_eq!(found(&site, url, &["moved", "--json"]).requests, all);
-        admin.end("moved", false).expect("it ends");
+        admin.end("moved").expect("it ends");
     }
 }

@@ -6,6 +6,7 @@ use forebay_control::view::NodeState;
 use forebay_testkit::{
     ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, skipped, until,
 };
+use forebay_types::NodeId;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -128,6 +129,34 @@ fn new_processes_find_nodes_that_restarted_elsewhere() {
         }
     }
     println!("new processes, the first three before any restart: {:?} ms", took(&site));
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+}
+
+/// The same as whoever runs the job sees it: nobody looks at what its processes are told.
+#[test]
+fn nodes_restart_one_by_one_on_new_ports_and_no_new_process_fails() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 3000\n"));
+    let mut nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
+    let mut run = run(&site, arbiter.url(), STEPS);
+    steps(&site, &mut run, 2);
+    for n in [0, 1, 0, 1] {
+        drop(nodes.remove(n));
+        nodes.insert(n, site.node(n, arbiter.url()));
+        let now = addresses(&nodes);
+        until(PATIENCE, "the job is not on the nodes that there are", || {
+            let jobs = site.mapping(arbiter.url())?.jobs;
+            let up = |j: &forebay_control::view::JobPlace| {
+                !j.addresses.is_empty() && j.addresses.iter().all(|a| now.contains(a))
+            };
+            (!jobs.is_empty() && jobs.iter().all(up)).then_some(())
+        });
+        // Once the arbiter knows, new processes do within 100 ms; a busy machine is given more.
+        std::thread::sleep(Duration::from_millis(500));
+        steps(&site, &mut run, 2);
+    }
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
 }
@@ -332,6 +361,41 @@ fn a_job_outlives_a_stopped_forebay_run() {
     steps(&site, &mut run, 2);
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
+    until(PATIENCE, "a job that has ended stays", || {
+        site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
+    });
+}
+
+/// Runs of one name are one job: the end of one, also of one that failed or was killed, is none of the others'.
+#[test]
+fn a_job_lasts_as_long_as_the_last_of_its_runs() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let nodes: Vec<NodeProcess> = (0..3).map(|n| site.node(n, arbiter.url())).collect();
+    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 3));
+    let mut long = run(&site, arbiter.url(), STEPS);
+    steps(&site, &mut long, 1);
+    let mut pin = Command::new(program());
+    pin.args(["jobs", "pin", "steps", "2", "--arbiter", arbiter.url()]);
+    assert!(pin.arg("--secret-file").arg(site.secret_file()).status().unwrap().success());
+    let own = addresses(&nodes[2..]);
+    until(PATIENCE, "new processes do not hear of it", || (configured(&site) == own).then_some(()));
+    // Whoever could say at once that the job goes on, cannot.
+    long.freeze().expect("it runs");
+    for (via, script, good) in
+        [("preload", "true", true), ("mount", "cat /seen/file", true), ("preload", "exit 3", false)]
+    {
+        let mut short = run_via(via, &site, arbiter.url(), script);
+        let status = short.wait_for(PATIENCE).expect("it is our child").expect("it ends");
+        assert_eq!(status.success(), good, "{via}, {script}: {status}");
+        let jobs = site.mapping(arbiter.url()).expect("the mapping").jobs;
+        let nodes = jobs.iter().find(|j| j.job == "steps").map(|j| j.nodes.clone());
+        assert_eq!(nodes, Some(vec![NodeId(2)]), "after {via}, {script}: {jobs:?}");
+    }
+    long.thaw().expect("it is stopped");
+    steps(&site, &mut long, 1);
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(long, &site);
     until(PATIENCE, "a job that has ended stays", || {
         site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
     });

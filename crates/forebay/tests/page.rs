@@ -210,7 +210,7 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
     });
     assert!(load.finish() > 0);
     let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
-    admin.end("past", false).expect("it ends");
+    admin.end("past").expect("it ends");
     page.view("history");
     page.shows("the job, with what it wrote", &format!("/[1-9].* [kMG]?B$/.test({} ?? '')", row("past")));
     page.eval("document.querySelector('.row.item').click()");

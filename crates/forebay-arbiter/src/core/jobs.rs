@@ -6,6 +6,10 @@ use forebay_control::job::{
     JobGrant, JobRequest, LONGEST, MOST_HOSTS, MOST_HOSTS_BYTES, check_name, printable,
 };
 use forebay_types::{Epoch, Identity, Nanos, NodeId};
+use std::collections::BTreeMap;
+
+/// So many runs may make up a job.
+const MOST_RUNS: usize = 1024;
 
 /// Why the arbiter says no.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +65,7 @@ impl Core {
                     request.id
                 )));
             }
-            let mut grant = self.renew(now, &request.id)?;
+            let mut grant = self.renew(now, &request.id, request.run)?;
             grant.secret = request.secret;
             return Ok(grant);
         }
@@ -89,7 +93,7 @@ impl Core {
             request.id = format!("{app}-{n}");
         }
         request.secret.get_or_insert_with(|| secret.to_owned());
-        let id = request.id.clone();
+        let (id, run, lease_until) = (request.id.clone(), request.run, now + self.config.lease);
         self.next_order += 1;
         let stored = StoredJob {
             request,
@@ -101,12 +105,15 @@ impl Core {
             direct: false,
             pinned: Vec::new(),
             owner,
+            runs: vec![run],
         };
         self.jobs.insert(
             id.clone(),
             Job {
                 stored,
-                lease_until: now + self.config.lease,
+                lease_until,
+                leases: BTreeMap::from([(run, lease_until)]),
+                failed: false,
                 moved: now,
                 reason: "no I/O node is admitted: it waits for one".to_owned(),
                 predicted: None,
@@ -121,12 +128,29 @@ impl Core {
         Ok(grant)
     }
 
-    /// A job is alive.
-    pub fn renew(&mut self, now: Nanos, id: &str) -> Result<JobGrant, Refusal> {
-        let lease = self.config.lease;
+    /// That run of a job is alive.
+    pub fn renew(&mut self, now: Nanos, id: &str, run: u32) -> Result<JobGrant, Refusal> {
+        let lease_until = now + self.config.lease;
         let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
-        job.lease_until = now + lease;
+        if !job.leases.contains_key(&run) {
+            job.leases.retain(|_, until| *until > now);
+            if job.leases.len() >= MOST_RUNS {
+                return Err(Refusal::Full(format!("{MOST_RUNS} runs make up job {id:?} already")));
+            }
+        }
+        job.leases.insert(run, lease_until);
+        job.lease_until = job.lease_until.max(lease_until);
+        self.keep_runs(id);
         self.grant(id)
+    }
+
+    /// Which runs make up a job is kept, where that has changed.
+    fn keep_runs(&mut self, id: &str) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if !job.leases.keys().eq(&job.stored.runs) {
+            job.stored.runs = job.leases.keys().copied().collect();
+            self.actions.push(Action::Persist(Change::Job(Box::new(job.stored.clone()))));
+        }
     }
 
     /// An admin wants a job on these I/O nodes, or (none) leaves it to the policy again.
@@ -147,6 +171,19 @@ impl Core {
         self.actions.push(Action::Persist(Change::Job(Box::new(job.stored.clone()))));
         self.decide(now, &format!("job {id} {cause}"));
         self.grant(id)
+    }
+
+    /// A run of a job has ended, and with the last of them the job; whether it did all it was to do.
+    pub fn end_run(&mut self, now: Nanos, id: &str, run: u32, complete: bool) -> Result<(), Refusal> {
+        let job = self.jobs.get_mut(id).ok_or_else(|| unknown(id))?;
+        job.leases.retain(|other, until| *other != run && *until > now);
+        job.failed |= !complete;
+        if job.leases.is_empty() {
+            let complete = !job.failed;
+            return self.end(now, id, complete);
+        }
+        self.keep_runs(id);
+        Ok(())
     }
 
     /// A job has ended; whether it did all it was to do. If so it predicts the next run.

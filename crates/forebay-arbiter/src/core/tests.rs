@@ -153,7 +153,7 @@ fn screening_moves_jobs_and_silence_ends_a_connection() {
     c.screen(secs(1), NodeId(0), None);
     for s in 1..8 {
         c.node_said(secs(s), NodeId(0), ConnectionId(0), report());
-        c.renew(secs(s), "a").unwrap();
+        c.renew(secs(s), "a", 0).unwrap();
         c.tick(secs(s));
     }
     assert_eq!(nodes_of(&c, "a"), [0], "node 1 has been silent");
@@ -279,8 +279,8 @@ fn measurements_correct_a_curve_and_move_a_running_job() {
                 );
             }
         }
-        c.renew(secs(s), "fast").unwrap();
-        c.renew(secs(s), "slow").unwrap();
+        c.renew(secs(s), "fast", 0).unwrap();
+        c.renew(secs(s), "slow", 0).unwrap();
         c.tick(secs(s));
     }
     // 4 and 1 would not divide 4 nodes better: with 3 left, "fast" still has 2, but "slow" gives up one
@@ -427,7 +427,7 @@ impl Model {
             }
             Step::Renew(j) => {
                 let id = format!("j{j}");
-                assert_eq!(self.core.renew(now, &id).is_ok(), self.leases.contains_key(&id));
+                assert_eq!(self.core.renew(now, &id, 0).is_ok(), self.leases.contains_key(&id));
                 self.leases.entry(id).and_modify(|l| *l = now + lease);
             }
             Step::End(j) => {

@@ -65,6 +65,8 @@ impl Against {
         let (new, dir, temporary) = (program()?, RunDir::create(&self.path.dir)?, RunDir::for_others()?);
         let builds = [&self.old, &new];
         let cases = self.path.cases(|_| true, &[])?;
+        // Before this process is bound to one.
+        all_cpus();
         let repeat = self.path.repeat.max(1);
         progress.begin(cases.len() * repeat * 2);
         let mut rows = Vec::new();

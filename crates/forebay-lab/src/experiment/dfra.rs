@@ -148,7 +148,7 @@ impl DfraTestbed {
         let api = self.api()?;
         let end = |job: Job| {
             let (requests, mean) = job.running.end()?;
-            api.end(&job.grant.id, false)?;
+            api.end(&job.grant.id)?;
             anyhow::Ok((requests, mean.as_secs_f64() * 1e3))
         };
         jobs.into_iter().map(end).collect()

@@ -181,7 +181,7 @@ fn a_silent_neighbour_disturbs_nobody() {
     let mut s = 21;
     while s < 90 {
         works(&mut c, s, "nobody", &small_files(), 0..0);
-        c.renew(secs(s), "first").unwrap();
+        c.renew(secs(s), "first", 0).unwrap();
         s += 2;
     }
     let near = begin(&mut c, 95, "near", "small", 6..7);
@@ -206,7 +206,7 @@ fn nobody_is_put_on_what_is_another_jobs_own() {
     begin(&mut c, 10, "default", "unknown", 7..8);
     let own = begin(&mut c, 11, "own", "one file", 7..8);
     assert_eq!(own.nodes, [NodeId(2)]);
-    let spare = c.renew(secs(11), "default").unwrap().spare;
+    let spare = c.renew(secs(11), "default", 0).unwrap().spare;
     assert!(!spare.contains(&hello(2).addresses[0]) && spare.len() == 4, "{spare:?}");
     // The default I/O nodes die, and then all but what is somebody's own.
     for n in [1, 0, 3, 4] {
@@ -222,8 +222,8 @@ fn nobody_is_put_on_what_is_another_jobs_own() {
             );
         }
         c.tick(secs(s));
-        c.renew(secs(s), "default").unwrap();
-        c.renew(secs(s), "own").unwrap();
+        c.renew(secs(s), "default", 0).unwrap();
+        c.renew(secs(s), "own", 0).unwrap();
     }
     assert_eq!(nodes_of(&c, "default"), [5], "one of the reserve stands in");
     assert_eq!(nodes_of(&c, "own"), [2]);

@@ -20,3 +20,42 @@ fn what_a_job_did_last_is_kept_though_it_has_ended() {
     assert_eq!((rows(2, "short"), rows(2, "nobody")), (1, 0));
     assert_eq!(rows(20, "short"), 0, "by then all has been said");
 }
+
+#[test]
+fn a_job_ends_with_the_last_of_its_runs() {
+    let mut kept = Kept::default();
+    let mut c = core(PolicyKind::One, &kept, 1, secs(0));
+    c.node_hello(secs(0), ConnectionId(0), hello(0)).unwrap();
+    let run = |run| JobRequest { run, secret: Some(SECRET.into()), ..request("j", None) };
+    c.register(secs(0), run(1), SECRET).unwrap();
+    c.register(secs(1), run(2), SECRET).unwrap();
+    c.end_run(secs(2), "j", 2, true).unwrap();
+    assert!(c.renew(secs(2), "j", 1).is_ok(), "the first goes on");
+    // Whichever ends first, and also at an arbiter that has only read of them.
+    c.register(secs(3), run(3), SECRET).unwrap();
+    let mut persist = |c: &mut Core| {
+        for action in c.actions() {
+            if let Action::Persist(change) = action {
+                kept.apply(&change);
+            }
+        }
+        kept.clone()
+    };
+    let mut c = core(PolicyKind::One, &persist(&mut c), 2, secs(4));
+    c.end_run(secs(4), "j", 1, true).unwrap();
+    assert!(c.job(secs(4), "j").is_some(), "the third goes on");
+    c.end_run(secs(5), "j", 3, true).unwrap();
+    assert!(c.job(secs(5), "j").is_none());
+    assert!(persist(&mut c).jobs.is_empty());
+    // One that says nothing any more keeps nobody; whoever ends the job ends it for all.
+    c.register(secs(6), run(4), SECRET).unwrap();
+    c.tick(secs(12));
+    c.register(secs(12), run(5), SECRET).unwrap();
+    c.tick(secs(25));
+    c.end_run(secs(25), "j", 5, true).unwrap();
+    assert!(c.job(secs(25), "j").is_none(), "the fourth is long silent");
+    c.register(secs(26), run(6), SECRET).unwrap();
+    c.register(secs(26), run(7), SECRET).unwrap();
+    c.end(secs(26), "j", true).unwrap();
+    assert!(c.job(secs(26), "j").is_none() && c.end_run(secs(26), "j", 6, true).is_err());
+}

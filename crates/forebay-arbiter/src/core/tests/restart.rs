@@ -103,7 +103,7 @@ fn a_drained_node_is_not_lost_to_the_next_arbiter_and_gets_no_job() {
             assert_eq!(nodes_of(&r.core, "new"), [1]);
         }
         r.report(s + 1, 1, 0);
-        r.core.renew(secs(s), "new").unwrap();
+        r.core.renew(secs(s), "new", 0).unwrap();
     }
     // Started again, it is a node like any other, also to the arbiter after that.
     r.hello(secs(17), 0);
@@ -143,7 +143,7 @@ fn a_job_that_was_moved_from_a_dead_node_stays_where_it_is() {
         r.hello(secs(6), 1);
         for s in 6..25 {
             r.core.tick(secs(s));
-            r.core.renew(secs(s), "h").unwrap();
+            r.core.renew(secs(s), "h", 0).unwrap();
             r.report(s, 1, 0);
             assert_eq!((nodes_of(&r.core, "h"), r.core.jobs["h"].stored.epoch), (vec![1], epoch), "{s} s");
         }
@@ -192,7 +192,7 @@ fn the_limit_of_a_job_that_was_moved_from_a_drained_node_stays_whole() {
     r.hello(secs(6), 1);
     for s in 6..20 {
         r.core.tick(secs(s));
-        r.core.renew(secs(s), "h").unwrap();
+        r.core.renew(secs(s), "h", 0).unwrap();
         r.report(s, 1, 2_000_000);
         assert_eq!(parts(&r), [(1, Some(2e6))], "{s} s");
     }
@@ -219,7 +219,7 @@ fn a_guarantee_holds_under_the_next_arbiter_from_its_first_word() {
     r.hello(secs(6), 0);
     for s in 6..30 {
         for job in ["g", "x", "y", "z"] {
-            r.core.renew(secs(s), job).unwrap();
+            r.core.renew(secs(s), job, 0).unwrap();
         }
         // Its first reports are of little; a job comes, and nodes hear of all jobs again once all had time to register.
         r.report(s, 0, if s < 9 { 1000 } else { 12_000_000 });
