@@ -141,6 +141,7 @@ impl File {
             ("node-grace-ms", self.node_grace_ms, 1, HOUR),
             ("start-grace-ms", self.start_grace_ms, 0, HOUR),
             ("review-ms", self.review_ms, 100, 24 * HOUR),
+            ("compute-nodes", self.compute_nodes.map(u64::from), 1, 1 << 24),
             ("max-jobs", number(self.max_jobs), 1, 10_000_000),
             ("max-nodes", number(self.max_nodes), 1, 1_000_000),
             ("max-connections", number(self.max_connections), 1, 1 << 20),

@@ -194,6 +194,8 @@ pub struct Core {
     next_order: u64,
     next_decision: u64,
     started: Nanos,
+    /// Who loses its connection is counted on until then at least.
+    patient: Nanos,
     decided: Nanos,
     /// [`Curves::news`] at the last decision.
     decided_news: u64,
@@ -277,6 +279,7 @@ impl Core {
             limits: Limits::restore(&kept.limits, &kept.learned),
             next_decision,
             started: now,
+            patient: now,
             decided: now,
             review: None,
             saved: now,
@@ -296,6 +299,24 @@ impl Core {
     /// What is to be done since the last call, in order.
     pub fn actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
+    }
+
+    /// The arbiter did not run from `from` until now: what nobody could tell it meanwhile is held against nobody. Leases
+    /// and silences count on as if that time had not been, and who has to connect again is counted on for as long as
+    /// after a restart.
+    pub fn stood_still(&mut self, from: Nanos, now: Nanos) {
+        let gap = now.since(from);
+        for node in self.nodes.values_mut() {
+            node.heard = node.heard + gap;
+            if node.connection.is_none() && node.awaited != Nanos::ZERO {
+                node.awaited = node.awaited + gap;
+            }
+        }
+        for job in self.jobs.values_mut() {
+            job.lease_until = job.lease_until + gap;
+            job.leases.values_mut().for_each(|until| *until = *until + gap);
+        }
+        self.patient = now + self.config.start_grace;
     }
 
     /// Time has passed. To be called a few times a second.

@@ -83,6 +83,9 @@ pub enum TuneError {
     /// The parameters.
     #[error("tune: {0}")]
     Parameters(#[from] CouncilError),
+    /// No interval would ever count.
+    #[error("tune: reward.least_busy is {0}: it can be 0 to 1, the share of an interval")]
+    LeastBusy(f64),
     /// What was learned.
     #[error(transparent)]
     Learned(#[from] KeptError),
@@ -95,6 +98,9 @@ impl TuneConfig {
     }
 
     fn council(&self) -> Result<Council, TuneError> {
+        if !(0.0..=1.0).contains(&self.reward.least_busy) {
+            return Err(TuneError::LeastBusy(self.reward.least_busy));
+        }
         let config = CouncilConfig {
             policy: self.policy,
             memory: self.memory,

@@ -49,6 +49,8 @@ const HANGS: Nanos = Nanos::from_secs(20);
 
 /// How often time passes for the core.
 const TICK: Duration = Duration::from_millis(50);
+/// Who waits a tick and finds that so much has passed did not run.
+const STOOD_STILL: Nanos = Nanos::from_secs(1);
 
 /// Why a question did not reach the core.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -388,12 +390,18 @@ impl Worker<'_> {
     fn run(mut self, from: &Receiver<Input>) -> Result<(), StoreError> {
         let mut ticked = Instant::now();
         loop {
-            self.shared.alive.store(self.shared.clock.now().0, Ordering::Relaxed);
+            let ran = self.shared.clock.now();
+            self.shared.alive.store(ran.0, Ordering::Relaxed);
             let first = match from.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
+            let now = self.shared.clock.now();
+            if now.since(ran) >= STOOD_STILL {
+                tracing::info!("the arbiter did not run for {:.1} s", now.since(ran).as_secs_f64());
+                self.core.stood_still(ran, now);
+            }
             let mut replies: Vec<Reply> = Vec::new();
             let mut stop = false;
             for input in first.into_iter().chain(from.try_iter().take(BATCH)) {

@@ -194,6 +194,10 @@ impl FileCounters {
         if before != 0 && before != code {
             slot.switches.fetch_add(1, Relaxed);
         }
+        if bytes == 0 {
+            // No size: 0 stands for a place that is free.
+            return;
+        }
         for (size, count) in slot.sizes.iter().zip(&slot.size_counts) {
             let known = size.compare_exchange(0, bytes, Relaxed, Relaxed).unwrap_or_else(|known| known);
             if known == bytes || known == 0 {
@@ -317,14 +321,23 @@ mod tests {
         files.add(b"/data/x", 0, Done::Closed, 2);
         files.add(b"/data/x", 0, Done::Synced { data_only: true }, 4);
         files.add(b"/data/x", 0, Done::Read { offset: 0, bytes: 2000 }, 7);
+        for _ in 0..9 {
+            files.add(b"/data/x", 1, Done::Read { offset: 100, bytes: 0 }, 1);
+        }
+        files.add(b"/data/x", 1, Done::Written { offset: 0, bytes: 8192 }, 1);
         let (all, lost) = FileCounters::totals(dir.path()).unwrap();
         assert_eq!((all.len(), lost), (2, 0));
+        assert_eq!(
+            all[1].sizes[..3],
+            [(100, 1), (8192, 1), (0, 0)],
+            "at the end of the file there is nothing"
+        );
         let w = &all[0].written;
         assert_eq!((w.count, w.bytes, w.most, w.consecutive, w.sequential), (3, 300, 399, 1, 2));
         assert_eq!((w.classes[0], w.nanos, all[0].opens, all[0].switches), (3, 34, 1, 1));
         assert_eq!((all[0].syncs, all[0].meta_nanos), ([0, 1], 7));
         assert!(all[0].closed.0 > 0 && all[0].closed.1 >= all[0].closed.0);
-        assert_eq!((all[0].read.classes[2], all[1].rank, all[1].written.count), (1, 1, 1));
+        assert_eq!((all[0].read.classes[2], all[1].rank, all[1].written.count), (1, 1, 2));
         assert_eq!(all[0].name, b"/data/x");
         assert_eq!(all[0].sizes[..2], [(100, 3), (2000, 1)]);
         // As many as are promised have a place, however they fall.

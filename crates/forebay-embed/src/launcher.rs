@@ -140,7 +140,8 @@ impl Launcher {
     fn node_args_anywhere(&self, node: &NodeSpec) -> Vec<String> {
         let text = |p: &Path| p.to_string_lossy().into_owned();
         let mut args: Vec<String> = vec!["node".into()];
-        let mut give = |key: &str, value: String| args.extend([key.to_owned(), value]);
+        // In one word: a value may begin like an option.
+        let mut give = |key: &str, value: String| args.push(format!("{key}={value}"));
         give("--id", node.id.to_string());
         let socket = || format!("unix:{}", self.dir.join(format!("node{}.sock", node.id)).display());
         give("--listen", node.listen.clone().unwrap_or_else(socket));

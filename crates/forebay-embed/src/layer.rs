@@ -166,7 +166,7 @@ impl Layer {
         told.to_json().map_err(|e| EmbedError::Argument(e.to_string()))?;
         let (run_dir, lease) = run_dir(config.across.as_ref().map(|a| a.share.as_path()))?;
         let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
-        let mut more = vec!["--job".into(), config.job.clone(), "--drain-timeout".into(), "1".into()];
+        let mut more = vec![format!("--job={}", config.job), "--drain-timeout".into(), "1".into()];
         more.extend(config.node_args.iter().cloned());
         let spec = |id: u32, at: Option<IpAddr>| NodeSpec {
             id,

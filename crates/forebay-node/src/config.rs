@@ -5,6 +5,7 @@ pub use crate::layout::LayoutSource;
 pub use crate::protection::Protection;
 use crate::protection::{self, Protections};
 pub use crate::storage::{EmulatedServers, forget};
+use forebay_control::job::check_name;
 use forebay_sched::SchedulerConfig;
 use forebay_sched::emulate::StorageModel;
 use forebay_types::{Address, AddressError, Identity, NodeId, Protect, Secret, SecretError};
@@ -288,6 +289,12 @@ pub fn metrics_at(text: &str) -> Result<SocketAddr, String> {
 /// An example of the file, with every setting at its default.
 pub const EXAMPLE: &str = include_str!("../example.toml");
 
+/// Refuses what no job can be called.
+fn named(job: &str) -> Result<(), String> {
+    let checked = if job.is_empty() { Err("is empty".to_owned()) } else { check_name(job) };
+    checked.map_err(|why| format!("a job cannot be called {job:?}: its name {why}"))
+}
+
 impl NodeConfig {
     /// Refuses settings that no node can work with, and says which are allowed.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -389,9 +396,16 @@ impl NodeConfig {
             c.secret = Some(c.read_secret(&base.join(path)).map_err(Problem::There)?);
         }
         match file.job {
-            Some(Jobs::Name(name)) => c.job = Some(name),
+            Some(Jobs::Name(name)) => {
+                named(&name).map_err(Problem::Here)?;
+                c.job = Some(name);
+            }
             Some(Jobs::Tables(tables)) => {
                 for t in tables {
+                    named(&t.name).map_err(Problem::Here)?;
+                    if c.jobs.iter().any(|j| j.name == t.name) {
+                        return Err(Problem::Here(format!("two jobs are called {:?}", t.name)));
+                    }
                     let secret = c.read_secret(&base.join(t.secret_file)).map_err(Problem::There)?;
                     let user = t.user.as_deref().map(forebay_who::user).transpose();
                     let user = user.map_err(|e| Problem::Here(format!("job {}: {e}", t.name)))?;

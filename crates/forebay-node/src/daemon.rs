@@ -81,7 +81,7 @@ pub fn run(config: NodeConfig, told: &DaemonOutputs, ready: impl FnOnce(&Ready))
     running.wait();
     let node = Arc::clone(running.node());
     running.drain();
-    if let Some(path) = &told.stats_file {
+    if let Some(path) = told.stats_file.as_ref().filter(|_| !crate::sys::orphaned()) {
         let json = serde_json::to_vec_pretty(&node.report()).map_err(io::Error::from);
         json.and_then(|json| output::write_private(path, &json))
             .map_err(DaemonError::tell(path.display()))?;

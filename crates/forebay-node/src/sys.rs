@@ -403,9 +403,18 @@ pub(crate) fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Whoever started this process, and ends it with itself.
+static PARENT: std::sync::OnceLock<Option<rustix::process::Pid>> = std::sync::OnceLock::new();
+
+/// Whether that one has ended: nobody is there any more for whom anything is to be brought to its end.
+pub(crate) fn orphaned() -> bool {
+    PARENT.get().is_some_and(|parent| rustix::process::getppid() != *parent)
+}
+
 /// Has the process ended by SIGTERM when the thread that started it ends.
 pub fn die_with_parent() -> std::io::Result<()> {
     let parent = rustix::process::getppid();
+    let _ = PARENT.set(parent);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     // It may have ended before it was asked for.
     if rustix::process::getppid() != parent {

@@ -123,7 +123,7 @@ impl Core {
             self.screening.disconnected(id, now);
             self.tuner.left(id);
             node.connection = None;
-            node.awaited = now + self.config.node_grace;
+            node.awaited = self.patient.max(now + self.config.node_grace);
             // A node that ends has said so; otherwise it may be back in a moment.
             if node.stored.leaving {
                 node.awaited = now;

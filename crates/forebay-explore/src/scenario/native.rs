@@ -35,7 +35,24 @@ const MAX_SCENARIOS: usize = 10_000;
 /// Keys of a matrix that belong to the scenario; those of [`JOB_KEYS`] to its jobs; all others to
 /// their phases.
 const SCENARIO_KEYS: [&str; 6] = ["name", "io_nodes", "scheduler", "repetitions", "dispatchers", "seed"];
-const JOB_KEYS: [&str; 2] = ["compute_nodes", "processes_per_node"];
+const JOB_KEYS: [&str; 3] = ["compute_nodes", "processes_per_node", "delay"];
+/// All that can stand at the top of a file.
+const TOP_KEYS: [&str; 14] = [
+    "name",
+    "description",
+    "io_nodes",
+    "repetitions",
+    "order",
+    "seed",
+    "scheduler",
+    "dispatchers",
+    "job",
+    "compute_nodes",
+    "processes_per_node",
+    "delay",
+    "phase",
+    "matrix",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -139,6 +156,12 @@ struct RawShare {
 /// The scenarios in `text`.
 pub fn parse(text: &str, stem: &str) -> Result<Vec<Scenario>, String> {
     let mut top: Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
+    if let Some(key) = top.keys().find(|key| !TOP_KEYS.contains(&key.as_str())) {
+        return Err(format!(
+            "unknown key `{key}`: at the top of the file there can be {}",
+            TOP_KEYS.join(", ")
+        ));
+    }
     let matrix = match top.remove("matrix") {
         None => Table::new(),
         Some(Value::Table(t)) => t,
@@ -208,7 +231,7 @@ fn culprit(value: &Value, differs: &dyn Fn(Option<Value>) -> bool) -> Option<Str
 /// A file with one job may leave `[[job]]` out and give its keys and phases at the top.
 fn hoist_single_job(top: &mut Table) -> Result<(), String> {
     let mut job = Table::new();
-    for key in ["compute_nodes", "processes_per_node", "phase"] {
+    for key in JOB_KEYS.into_iter().chain(["phase"]) {
         if let Some(v) = top.remove(key) {
             job.insert(key.into(), v);
         }

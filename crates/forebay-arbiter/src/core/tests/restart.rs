@@ -245,3 +245,33 @@ fn names_with_a_meaning_are_refused() {
         assert!(matches!(&e, Refusal::Invalid(said) if said.contains(why)), "{name}: {e}");
     }
 }
+
+/// Nobody could say anything to an arbiter that did not run: nodes have to connect again, and nobody is moved for it.
+#[test]
+fn an_arbiter_that_stood_still_moves_nobody() {
+    for paused in [3, 6, 60] {
+        let mut c = core(PolicyKind::Static, &Kept::default(), 1, secs(0));
+        for n in 0..3 {
+            c.node_hello(secs(0), ConnectionId(n.into()), hello(n)).unwrap();
+        }
+        let jobs = ["a", "b", "c", "d", "e", "f"];
+        for job in jobs {
+            c.register(secs(1), request(job, None), SECRET).unwrap();
+        }
+        let before: Vec<_> = jobs.iter().map(|job| nodes_of(&c, job)).collect();
+        c.tick(secs(2));
+        let now = secs(2 + paused);
+        c.stood_still(secs(2), now);
+        c.tick(now);
+        for n in 0..3 {
+            c.node_lost(now, NodeId(n), ConnectionId(n.into()));
+        }
+        for n in 0..3 {
+            let later = now + Nanos::from_millis(u64::from(n) * 1000);
+            c.tick(later);
+            c.node_hello(later, ConnectionId(u64::from(n) + 10), hello(n)).unwrap();
+            let after: Vec<_> = jobs.iter().map(|job| nodes_of(&c, job)).collect();
+            assert_eq!(before, after, "{paused} s, when node {n} came");
+        }
+    }
+}
