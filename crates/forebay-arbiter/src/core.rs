@@ -188,6 +188,8 @@ pub struct Core {
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Node>,
     jobs: BTreeMap<String, Job>,
+    /// Runs of jobs that somebody has ended, and when they last asked to go on.
+    banned: BTreeMap<(String, u32), Nanos>,
     /// Jobs that have ended of late, and when: nodes may still report what they did last.
     ended: BTreeMap<String, Nanos>,
     limits: Limits,
@@ -275,6 +277,7 @@ impl Core {
             nodes: kept.nodes.values().map(|n| (n.id, node(n))).collect(),
             next_order: kept.jobs.values().map(|j| j.order + 1).max().unwrap_or(0),
             jobs,
+            banned: BTreeMap::new(),
             ended: BTreeMap::new(),
             limits: Limits::restore(&kept.limits, &kept.learned),
             next_decision,

@@ -188,7 +188,9 @@ impl Running {
         let left = node.connection_count();
         node.jobs.tell_ends();
         match settled {
-            _ if sys::orphaned() => tracing::debug!("node {} ends: whoever started it is gone", node.config.id),
+            _ if sys::orphaned() => {
+                tracing::debug!("node {} ends: whoever started it is gone", node.config.id)
+            }
             true => tracing::info!("node {} has drained", node.config.id),
             false => tracing::warn!(
                 "node {} ends after {:?} though {left} connections are open: requests, locks or files without a name were left",

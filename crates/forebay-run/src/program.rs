@@ -221,6 +221,7 @@ impl Program {
             true => Vec::new(),
             false => survivors(&layer.client_config(), registered.is_some()),
         };
+        let refused = registered.as_ref().and_then(|job| Some((job.refused()?, job.grant.id.clone())));
         nodes.extend(layer.stop());
         if survivors.is_empty() {
             registered.into_iter().for_each(|job| job.end(!status.success()));
@@ -231,6 +232,13 @@ impl Program {
             keep(&mut layer);
         }
         let mut notes = layer.notes();
+        notes.extend(refused.map(|(why, job)| Note {
+            kind: "ended".into(),
+            path: job,
+            why: format!("{why}: what its processes did afterwards was not forwarded, or failed"),
+            program: String::new(),
+            count: 1,
+        }));
         notes.extend(changed);
         if !route.mount {
             notes.extend(self.uncovered());

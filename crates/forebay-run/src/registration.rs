@@ -66,6 +66,8 @@ struct State {
     down: Vec<Address>,
     /// All that the job has had.
     used: Vec<Address>,
+    /// Why the arbiter does not want the job any more.
+    refused: Option<String>,
     changed: Option<Changed>,
 }
 
@@ -100,6 +102,10 @@ impl Current {
         });
     }
 
+    fn refuse(&self, why: Option<String>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).refused = why;
+    }
+
     /// The I/O nodes that may be used, as far as they are reached by way of a network.
     fn to_probe(&self) -> Vec<Address> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,6 +119,11 @@ impl Registered {
     /// Who was asked.
     pub(crate) fn arbiter(&self) -> Arc<Client> {
         Arc::clone(&self.arbiter)
+    }
+
+    /// Why the arbiter does not want the job any more, if so.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.current.state.lock().unwrap_or_else(PoisonError::into_inner).refused.clone()
     }
 
     /// Which run of the job this is.
@@ -250,9 +261,15 @@ fn follow(arbiter: &Client, request: &JobRequest, lease: Duration, current: &Cur
         match followed {
             Ok(grant) => {
                 known = grant.epoch;
+                current.refuse(None);
                 current.take(&grant);
             }
-            Err(_) => std::thread::sleep(RETRY.min(wait)),
+            Err(e) => {
+                if let Unanswered::Refused(why) = e {
+                    current.refuse(Some(why));
+                }
+                std::thread::sleep(RETRY.min(wait));
+            }
         }
     }
 }

@@ -2,11 +2,12 @@
 //! as long as its processes do, whoever leads and whatever becomes of `forebay run`.
 
 use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
+use forebay_control::client::Client as Api;
 use forebay_control::view::NodeState;
 use forebay_testkit::{
     ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, skipped, until,
 };
-use forebay_types::NodeId;
+use forebay_types::{NodeId, Secret};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -399,6 +400,46 @@ fn a_job_lasts_as_long_as_the_last_of_its_runs() {
     until(PATIENCE, "a job that has ended stays", || {
         site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
     });
+}
+
+/// Whoever ends a job at the arbiter ends it: its run does not begin it again, and says so in its report.
+#[test]
+fn a_job_that_an_admin_ends_stays_ended() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let report = site.path().join("report");
+    let mut command = Command::new(program());
+    command.args([
+        "run",
+        "--job",
+        "over",
+        "--at",
+        "/seen=data",
+        "--via",
+        "preload",
+        "--arbiter",
+        arbiter.url(),
+    ]);
+    command.arg("--secret-file").arg(site.secret_file()).arg("--report").arg(&report);
+    command.args(["--", "sh", "-c", "echo x > /seen/x; while [ ! -e $HERE/enough ]; do sleep 0.05; done"]);
+    command.env("HERE", site.path()).stdin(Stdio::null()).stderr(Stdio::null());
+    let run = Process::start(&mut command).expect("forebay starts");
+    let jobs = || site.mapping(arbiter.url()).map(|m| m.jobs);
+    until(PATIENCE, "the job does not begin", || {
+        jobs().filter(|j| j.len() == 1 && site.data().join("x").exists())
+    });
+    let admin = Api::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
+    admin.end("over").expect("it ends");
+    for _ in 0..15 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(jobs().expect("the mapping").len(), 0, "it has begun again");
+    }
+    std::fs::write(site.path().join("enough"), "").unwrap();
+    ends_well(run, &site);
+    let said = std::fs::read_to_string(report).unwrap();
+    assert!(said.contains("was ended at the arbiter"), "{said}");
 }
 
 /// A whole request, and its whole answer; how long that took.

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// So many runs may make up a job.
 const MOST_RUNS: usize = 1024;
+/// Who has not asked for so long does not run any more.
+const BANNED: Nanos = Nanos::from_secs(3600);
 
 /// Why the arbiter says no.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +58,7 @@ impl Core {
         owner: Option<Identity>,
     ) -> Result<JobGrant, Refusal> {
         check(&request)?;
+        self.is_over(now, &request)?;
         let uid = owner.as_ref().map(|o| o.uid);
         if let Some(known) = self.jobs.get(&request.id) {
             let theirs = known.stored.owner.as_ref().map(|o| o.uid) == uid;
@@ -180,17 +183,32 @@ impl Core {
         job.failed |= !complete;
         if job.leases.is_empty() {
             let complete = !job.failed;
-            return self.end(now, id, complete);
+            return self.over(now, id, complete);
         }
         self.keep_runs(id);
         Ok(())
     }
 
-    /// A job has ended; whether it did all it was to do. If so it predicts the next run.
+    /// Somebody ends a job, whoever runs it: its runs do not begin it again. Whether it did all it was to do; if so it
+    /// predicts the next run.
     pub fn end(&mut self, now: Nanos, id: &str, complete: bool) -> Result<(), Refusal> {
-        if !self.jobs.contains_key(id) {
-            return Err(unknown(id));
+        let runs = self.jobs.get(id).ok_or_else(|| unknown(id))?.stored.runs.clone();
+        if self.banned.len() < self.config.max_jobs {
+            self.banned
+                .extend(runs.into_iter().filter(|run| *run != 0).map(|run| ((id.to_owned(), run), now)));
         }
+        self.over(now, id, complete)
+    }
+
+    /// Refuses a run of a job that somebody has ended, for as long as it asks.
+    fn is_over(&mut self, now: Nanos, request: &JobRequest) -> Result<(), Refusal> {
+        self.banned.retain(|_, asked| now.since(*asked) < BANNED);
+        let Some(asked) = self.banned.get_mut(&(request.id.clone(), request.run)) else { return Ok(()) };
+        *asked = now;
+        Err(Refusal::Conflict(format!("job {:?} was ended at the arbiter", request.id)))
+    }
+
+    fn over(&mut self, now: Nanos, id: &str, complete: bool) -> Result<(), Refusal> {
         self.forget_job(now, id, complete);
         self.decide(now, &format!("job {id} ended"));
         Ok(())

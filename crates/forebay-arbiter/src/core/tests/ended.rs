@@ -58,4 +58,9 @@ fn a_job_ends_with_the_last_of_its_runs() {
     c.register(secs(26), run(7), SECRET).unwrap();
     c.end(secs(26), "j", true).unwrap();
     assert!(c.job(secs(26), "j").is_none() && c.end_run(secs(26), "j", 6, true).is_err());
+    // Nor do they begin it again, however long they ask; whoever comes now may.
+    for s in [27, 3000, 6000] {
+        assert!(matches!(c.register(secs(s), run(7), SECRET), Err(Refusal::Conflict(_))));
+    }
+    assert!(c.register(secs(6001), run(8), SECRET).is_ok());
 }
