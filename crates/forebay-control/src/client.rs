@@ -276,6 +276,11 @@ impl Client {
             Key::Secret(secret) => {
                 request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
             }
+            // Whoever hears a credential can use it, once. Who only looks may do so without one.
+            Key::Munge(..) if !private::may_know(url) && method == "GET" => {}
+            Key::Munge(..) if !private::may_know(url) => {
+                return Err(Unanswered::Refused(private::refusal(url)));
+            }
             Key::Munge(munge, reader) => {
                 let body = body.unwrap_or_default().as_bytes();
                 let claim = Claim::new(method, path, body, asked.secret.cloned());

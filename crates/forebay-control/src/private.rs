@@ -47,8 +47,8 @@ pub fn may_know(url: &str) -> bool {
 /// What is said where it may not.
 pub fn refusal(url: &str) -> String {
     format!(
-        "the secret is not sent to {url} in the clear: give the arbiter a certificate and write https:// \
-         (docs/SECURITY.md), or leave the secret out and prove with MUNGE who you are"
+        "neither the secret nor a MUNGE credential is sent to {url} in the clear: give the arbiter a certificate and \
+         write https:// (docs/SECURITY.md)"
     )
 }
 

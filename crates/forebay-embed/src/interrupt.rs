@@ -2,10 +2,10 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long to try to remove what processes that are ending may still write to.
@@ -58,6 +58,7 @@ pub fn tidy_when_interrupted() -> io::Result<()> {
     if std::mem::replace(&mut started().watched, true) {
         return Ok(());
     }
+    tidy_when_broken();
     let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
@@ -75,9 +76,30 @@ pub fn interrupted_status() -> u8 {
     128u8.wrapping_add(BY.load(Ordering::Relaxed) as u8)
 }
 
+/// A file that grows past a limit is an error like others, not this program's death. Whoever it starts has the signal as
+/// it was.
+pub fn heed_file_size_limit() {
+    // If it cannot be had, it is as it was.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
+/// Where one thread cannot go on (no more threads, no more memory for them), others wait for it for ever: the program ends.
+fn tidy_when_broken() {
+    std::panic::set_hook(Box::new(|info| {
+        let said = info.payload_as_str().unwrap_or("something failed");
+        let _ = writeln!(
+            io::stderr(),
+            "forebay: {said} ({})",
+            info.location().map_or("?".into(), ToString::to_string)
+        );
+        tidy_and_exit(101);
+    }));
+}
+
 /// A flag that an interrupt ([`ending_signals`]) sets, for programs that then end in order. If this one has not ended
 /// `limit` later, or if it is asked again, it ends where it is ([`tidy_and_exit`]).
 pub fn stop_when_interrupted(limit: Duration) -> io::Result<&'static AtomicBool> {
+    tidy_when_broken();
     let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
         let mut first = None;
@@ -108,11 +130,13 @@ pub fn tidy_and_exit(status: i32) -> ! {
     }
     let last = std::mem::take(&mut *LAST.lock().unwrap_or_else(PoisonError::into_inner));
     let (done, wait) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let acting = std::thread::Builder::new().spawn(move || {
         last.into_iter().for_each(|(_, act)| act());
         let _ = done.send(());
     });
-    let _ = wait.recv_timeout(LAST_LIMIT);
+    if acting.is_ok() {
+        let _ = wait.recv_timeout(LAST_LIMIT);
+    }
     let deadline = Instant::now() + REMOVAL;
     all.directories.iter().for_each(|dir| remove(dir, deadline));
     std::process::exit(status)

@@ -4,7 +4,7 @@ use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::lease::{self, Lease};
-use crate::rundir::{RunDir, can_preload};
+use crate::rundir::{RunDir, can_preload, is_own};
 use crate::{EmbedError, write_config};
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
@@ -326,9 +326,11 @@ impl Drop for Layer {
 fn run_dir(share: Option<&Path>) -> Result<(RunDir, Option<Lease>), EmbedError> {
     let Some(share) = share else {
         let temporary = std::env::temp_dir();
-        let base = if can_preload(&temporary) { temporary } else { "/tmp".into() };
+        let good = can_preload(&temporary) && is_own(&temporary).is_ok();
+        let base = if good { temporary } else { "/tmp".into() };
         return Ok((RunDir::create(&base)?, None));
     };
+    is_own(share).map_err(|why| EmbedError::Argument(format!("--share {}: {why}", share.display())))?;
     let dir = RunDir::create(share)?;
     let lease = Lease::take(dir.path())?;
     lease::sweep(share, dir.path());

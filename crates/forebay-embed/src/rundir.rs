@@ -3,7 +3,7 @@
 use crate::EmbedError;
 use crate::interrupt::{remove, started};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub struct RunDir {
 impl RunDir {
     /// Makes one below `base`. Names are short: a Unix socket's path may have 107 bytes.
     pub fn create(base: &Path) -> Result<RunDir, EmbedError> {
+        // Whoever is told of it may have gone elsewhere.
+        let base = std::path::absolute(base).map_err(EmbedError::io("cannot find", base))?;
         for attempt in 0..10_000u32 {
             let path = base.join(format!("forebay-{}-{attempt}", std::process::id()));
             let mut all = started();
@@ -98,6 +100,31 @@ impl Drop for RunDir {
 pub fn can_preload(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|b| b" :$".contains(b))
 }
+
+/// Whether nobody else can put something in the place of what this user makes in a directory, there or further up: who
+/// may write to a directory can rename what is in it. Or why not, and what to do.
+pub(crate) fn is_own(dir: &Path) -> Result<(), String> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let resolved = dir.canonicalize().map_err(|e| format!("{}: {e}", dir.display()))?;
+    for at in resolved.ancestors() {
+        let found = at.metadata().map_err(|e| format!("{}: {e}", at.display()))?;
+        // Where a user has a group to himself, it is usual that that may write.
+        let alone = found.gid() == gid && gid == uid;
+        let writers = if alone { 0o002 } else { 0o022 };
+        let fail = |why: &str| Err(format!("{} {why}: they could replace what is put there", at.display()));
+        if found.mode() & writers != 0 && found.mode() & 0o1000 == 0 {
+            return fail("can be written to by others, and has no sticky bit (chmod +t)");
+        }
+        // In a user namespace the owner of the system's directories may be nobody that it knows.
+        if ![uid, 0, UNMAPPED].contains(&found.uid()) {
+            return fail(&format!("is another user's ({})", found.uid()));
+        }
+    }
+    Ok(())
+}
+
+/// As whose what belongs to nobody of a user namespace is shown.
+const UNMAPPED: u32 = 65534;
 
 /// A memory file system if there is one, or else where temporary files go.
 pub fn memory() -> PathBuf {

@@ -34,6 +34,7 @@ fn parsed() -> Result<Cli, clap::Error> {
 }
 
 fn main() -> ExitCode {
+    forebay_embed::heed_file_size_limit();
     // What was not run has no status of its own that could be this.
     let failed = |code: i32| match std::env::args_os().nth(1) {
         Some(command) if command == "run" => forebay_run::NOT_STARTED,
