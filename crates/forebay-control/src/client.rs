@@ -5,7 +5,7 @@ use crate::JOBS_PATH;
 use crate::claim::{Claim, SCHEME};
 use crate::job::{JobGrant, JobRequest, PinRequest, Problem};
 use crate::limit::{LIMITS_PATH, Limit, LimitView, Subject};
-use crate::private::{self, authority};
+use crate::private::{self, arbiter_user, authority};
 use crate::status::Unanswered;
 use forebay_types::{Epoch, NodeId, Secret};
 use forebay_who::Munge;
@@ -270,18 +270,14 @@ impl Client {
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         match &self.key {
             Key::None => {}
-            Key::Secret(_) if !private::may_know(url) => {
-                return Err(Unanswered::Refused(private::refusal(url)));
-            }
             Key::Secret(secret) => {
+                private::may_hear(url).map_err(Unanswered::Refused)?;
                 request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
             }
             // Whoever hears a credential can use it, once. Who only looks may do so without one.
-            Key::Munge(..) if !private::may_know(url) && method == "GET" => {}
-            Key::Munge(..) if !private::may_know(url) => {
-                return Err(Unanswered::Refused(private::refusal(url)));
-            }
+            Key::Munge(..) if method == "GET" && private::may_hear(url).is_err() => {}
             Key::Munge(munge, reader) => {
+                private::may_hear(url).map_err(Unanswered::Refused)?;
                 let body = body.unwrap_or_default().as_bytes();
                 let claim = Claim::new(method, path, body, asked.secret.cloned());
                 let credential = munge.encode(&claim.to_bytes(), *reader);
@@ -309,13 +305,6 @@ struct ApiRequest<'a> {
     body: Option<&'a str>,
     /// What is said in confidence along with it.
     secret: Option<&'a Secret>,
-}
-
-/// As whom arbiters run: `FOREBAY_ARBITER_USER`, or the package's user, or root. It is this machine that says so,
-/// not the arbiter.
-fn arbiter_user() -> u32 {
-    let told = std::env::var("FOREBAY_ARBITER_USER").ok().filter(|v| !v.is_empty());
-    forebay_who::user(told.as_deref().unwrap_or("forebay")).map_or(0, |who| who.uid)
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Unanswered> {

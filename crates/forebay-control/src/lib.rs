@@ -21,6 +21,8 @@ pub mod client;
 pub mod council;
 pub mod job;
 pub mod limit;
+#[cfg(feature = "tls")]
+mod listeners;
 pub mod node;
 #[cfg(feature = "tls")]
 pub mod private;

@@ -1,9 +1,10 @@
 //! To whom a secret may be told: to an arbiter that has proved with a certificate to be one (`https://`), or
 //! to a process of this machine. Everybody else gets none, whatever was asked for.
 
+use crate::listeners::listeners;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,8 +45,42 @@ pub fn may_know(url: &str) -> bool {
     tls || here(host(at)) || at.parse().is_ok_and(|a: SocketAddr| a.ip().is_loopback())
 }
 
+/// Whether an arbiter there is told who asks, by a secret or a credential. On this machine any user can listen at a port
+/// that is free: only root, this user, and whom arbiters run as ([`arbiter_user`]) are believed to be one without a
+/// certificate.
+pub fn may_hear(url: &str) -> Result<(), String> {
+    if !may_know(url) {
+        return Err(refusal(url));
+    }
+    let Some((at, false)) = authority(url) else { return Ok(()) };
+    let port = if host(at).len() == at.trim_matches(['[', ']']).len() { ":80" } else { "" };
+    let addresses = format!("{at}{port}").to_socket_addrs().map_err(|e| format!("{url}: {e}"))?;
+    let own = rustix::process::geteuid().as_raw();
+    let trusted = |uid: u32| uid == 0 || uid == own || uid == arbiter_user();
+    let found = listeners().map_err(|e| format!("{url}: {e}; write https://"))?;
+    for address in addresses {
+        let there = |l: &SocketAddr| {
+            l.port() == address.port() && (l.ip() == address.ip() || l.ip().is_unspecified())
+        };
+        if let Some((_, uid)) = found.iter().find(|(l, uid)| there(l) && !trusted(*uid)) {
+            return Err(format!(
+                "what listens at {address} runs as user {uid}, who is neither root nor you nor whom arbiters run as \
+                 (FOREBAY_ARBITER_USER): it is told no secret"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// As whom arbiters run: `FOREBAY_ARBITER_USER`, or the package's user, or root. It is this machine that says so,
+/// not the arbiter.
+pub fn arbiter_user() -> u32 {
+    let told = std::env::var("FOREBAY_ARBITER_USER").ok().filter(|v| !v.is_empty());
+    forebay_who::user(told.as_deref().unwrap_or("forebay")).map_or(0, |who| who.uid)
+}
+
 /// What is said where it may not.
-pub fn refusal(url: &str) -> String {
+fn refusal(url: &str) -> String {
     format!(
         "neither the secret nor a MUNGE credential is sent to {url} in the clear: give the arbiter a certificate and \
          write https:// (docs/SECURITY.md)"
@@ -117,6 +152,9 @@ mod tests {
         ] {
             assert!(!may_know(bad), "{bad}");
         }
+        let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(may_hear(&format!("http://{}", here.local_addr().unwrap())), Ok(()), "it is this user's");
+        assert!(may_hear("http://10.0.0.1:7410").is_err());
         assert_eq!((host("[::1]:7"), host("a:1"), host("a")), ("::1", "a", "a"));
     }
 }

@@ -36,7 +36,8 @@ pub(crate) fn log(run: &Run<'_>, files: &[FileTotals]) -> Result<Vec<u8>> {
     for file in files {
         if last != Some(&file.name) {
             names.extend(id(&file.name).to_le_bytes());
-            names.extend(&file.name);
+            // PyDarshan reads no other names.
+            names.extend(String::from_utf8_lossy(&file.name).as_bytes());
             names.push(0);
             last = Some(&file.name);
         }

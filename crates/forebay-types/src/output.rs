@@ -36,6 +36,7 @@ fn place(path: &Path) -> Result<Place> {
     if is_open(path) {
         return Ok(Place::Stream);
     }
+    not_planted(path)?;
     match std::fs::canonicalize(path) {
         Ok(real) if real.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(real) if real.is_file() => Ok(Place::File(real)),
@@ -44,6 +45,21 @@ fn place(path: &Path) -> Result<Place> {
         Err(_) if path.is_symlink() => Ok(Place::Stream),
         Err(_) => Ok(Place::Nothing),
     }
+}
+
+/// Refuses to follow a link that somebody else has put into a directory to which everybody may write (`/tmp`), as the
+/// kernel does where it is told to (`fs.protected_symlinks`).
+fn not_planted(path: &Path) -> Result<()> {
+    let Some(link) = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_symlink()) else {
+        return Ok(());
+    };
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = dir.metadata()?;
+    let (own, open) = (rustix::process::geteuid().as_raw(), 0o1002);
+    if dir.mode() & open == open && link.uid() != own && link.uid() != dir.uid() {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("it is a link of user {}", link.uid())));
+    }
+    Ok(())
 }
 
 /// Whether a path names a descriptor rather than a file.

@@ -234,3 +234,46 @@ fn nothing_is_measured_within_a_run() {
     let (status, _, says) = run(&["run", "--quiet", "--at", &at, "--", program, "simulate", "queue"]);
     assert_eq!(status, Some(0), "{says}");
 }
+
+/// Limits of whoever starts it are errors like others: in one sentence, in time, with nothing left.
+#[test]
+fn limits_of_files_and_memory_end_a_command_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, tmp) = (dir.path().join("data"), dir.path().join("tmp"));
+    for (limit, args) in [
+        ("-f 100", &["profile", "--quick", "--out", "out", "data"][..]),
+        ("-f 0", &["bench", "records", "--quick"]),
+        ("-v 300000", &["profile", "--quick", "--out", "out", "data"]),
+    ] {
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::create_dir_all(&tmp).unwrap();
+        let mut limited = Command::new("bash");
+        limited.args(["-c", &format!("ulimit {limit}; exec timeout 60 \"$@\""), "sh"]);
+        limited.arg(forebay(args).get_program()).args(args).current_dir(dir.path()).env("TMPDIR", &tmp);
+        let (status, _, says) = outcome(&limited.stdin(Stdio::null()).output().unwrap());
+        assert!(matches!(status, Some(0 | 1 | 101)), "{limit} {args:?}: {status:?} {says}");
+        for place in [&data, &tmp] {
+            assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "{limit} {args:?} left something");
+        }
+    }
+}
+
+/// A link that somebody else has put into a directory to which everybody may write leads nowhere.
+#[test]
+fn what_others_have_planted_is_not_written_through() {
+    if !rustix::process::geteuid().is_root() {
+        return forebay_testkit::skipped("links of other users", "this is not root");
+    }
+    let home = Home::new();
+    let (open, kept) = (home.path("open"), home.path("kept"));
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    std::fs::write(&kept, "precious").unwrap();
+    symlink(&kept, open.join("link")).unwrap();
+    std::os::unix::fs::lchown(open.join("link"), Some(65534), None).unwrap();
+    for option in ["--ready-file", "--stats-file"] {
+        let args = home.node("tcp:127.0.0.1:0", &[option, &text(&open.join("link"))]);
+        refused(&args, 1, &["a link of user 65534"]);
+        assert_eq!(content(&kept), "precious");
+    }
+}

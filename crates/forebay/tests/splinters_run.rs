@@ -414,3 +414,90 @@ fn a_pattern_that_nobody_knows_is_told() {
     let (status, _, says) = run(&[&with[..], &["--", "true"]].concat());
     assert_eq!((status, says.as_str()), (Some(0), ""));
 }
+
+/// A program with a name of its own in a directory of its own, which is the working directory.
+fn in_dir(dir: &Path, args: &[&str]) -> std::process::Command {
+    let mut command = forebay(args);
+    command.current_dir(dir);
+    command
+}
+
+#[test]
+fn names_that_begin_with_a_dash_are_names() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::copy("/bin/true", dir.path().join("-x")).unwrap();
+    for more in [&["--", "./-x"][..], &["--job=-x", "--", "true"], &["--job=--", "--", "true"]] {
+        let out = in_dir(dir.path(), &[&["run", "--quiet", "--at", "d"], more].concat()).output().unwrap();
+        assert!(out.status.success(), "{more:?}: {out:?}");
+    }
+}
+
+#[test]
+fn a_relative_tmpdir_is_where_it_was_when_the_run_began() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["tmp", "export", "local"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let (local, export) = (dir.path().join("local"), dir.path().join("export"));
+    let at = format!("{}={}", local.display(), export.display());
+    let script = format!("cd /; cp /etc/hostname {}/f", local.display());
+    for transport in ["tcp", "unix"] {
+        let args = [
+            "run",
+            "--quiet",
+            "--via",
+            "preload",
+            "--transport",
+            transport,
+            "--at",
+            &at,
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        let out = in_dir(dir.path(), &args).env("TMPDIR", "tmp").output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+        assert!(export.join("f").exists() && !local.join("f").exists(), "{transport}");
+        std::fs::remove_file(export.join("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_shared_directory_in_which_others_could_replace_the_library_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let (share, at) = (dir.path().join("share"), dir.path().join("d"));
+    std::fs::create_dir(&at).unwrap();
+    std::fs::create_dir_all(share.join("below")).unwrap();
+    let args = |share: &Path| {
+        ["run", "--quiet", "--share", &text(share), "--at", &text(&at), "--", "true"].map(str::to_owned)
+    };
+    for (mode, good) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
+        std::fs::set_permissions(&share, PermissionsExt::from_mode(mode)).unwrap();
+        for place in [share.clone(), share.join("below")] {
+            match good {
+                true => assert_eq!(run(&args(&place)).0, Some(0), "{mode:o}"),
+                // Where a user has a group to himself, it may write.
+                false if mode == 0o770 && !rustix::process::geteuid().is_root() => {}
+                false if mode == 0o770 => {
+                    std::os::unix::fs::chown(&share, None, Some(65534)).unwrap();
+                    refused(&args(&place), 125, &["sticky bit"]);
+                }
+                false => refused(&args(&place), 125, &["sticky bit"]),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mount_goes_to_the_arbiter_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("data")).unwrap();
+    let at = format!("{}/mp=data", dir.path().display());
+    let mut command = in_dir(dir.path(), &["mount", "--at", &at]);
+    command.env("FOREBAY_ARBITER", "http://127.0.0.1:1").env("FOREBAY_SECRET_FILE", "/nowhere/secret");
+    let (status, _, says) = outcome(&command.output().unwrap());
+    assert!(status == Some(1) && says.contains("/nowhere/secret"), "{says}");
+}

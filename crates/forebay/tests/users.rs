@@ -7,9 +7,10 @@ use forebay_control::claim::Claim;
 use forebay_testkit::{ArbiterSpec, Munged};
 use forebay_types::Secret;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -288,6 +289,37 @@ fn a_rogue_arbiter_gets_nothing() {
         assert!(said(&out).contains("not sent"), "{}", said(&out));
     }
     assert!(heard.lock().unwrap().is_empty(), "not a byte");
+}
+
+/// Any user can listen at a port of this machine that is free, and is no arbiter for that.
+#[test]
+fn whoever_listens_on_this_machine_is_no_arbiter_for_that() {
+    if !rustix::process::geteuid().is_root() {
+        return forebay_testkit::skipped("a rogue arbiter on this machine", "this is not root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    Secret::random().unwrap().write(&secret).unwrap();
+    let listens = "import socket,sys\ns=socket.create_server(('127.0.0.1',0))\nprint(s.getsockname()[1],flush=True)\ns.settimeout(30)\n\
+                   c,_=s.accept()\nc.settimeout(2)\nsys.stdout.write(repr(c.recv(4096)))";
+    let mut rogue = Command::new("python3");
+    rogue.args(["-c", listens]).uid(65534).gid(65534).current_dir("/").stdout(Stdio::piped());
+    let mut rogue = rogue.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(rogue.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let url = format!("http://127.0.0.1:{}", line.trim());
+    let mut command = Command::new(FOREBAY);
+    command.args(["nodes", "drain", "0", "--arbiter", &url, "--secret-file"]).arg(&secret);
+    let out = command.output().unwrap();
+    assert!(!out.status.success() && said(&out).contains("runs as user 65534"), "{}", said(&out));
+    let mut node = Command::new("timeout");
+    node.args(["2", FOREBAY, "node", "--as", "self", "--die-with-parent", "--listen", "tcp:127.0.0.1:0"]);
+    node.args(["--arbiter", &url, "--secret-file"]).arg(&secret).arg("--export").arg(dir.path());
+    let out = node.arg("--ledger-dir").arg(dir.path().join("ledgers")).output().unwrap();
+    assert!(said(&out).contains("runs as user 65534"), "{}", said(&out));
+    rogue.kill().unwrap();
+    let heard = rogue.wait_with_output().unwrap().stdout;
+    assert!(heard.is_empty(), "it heard {}", String::from_utf8_lossy(&heard));
 }
 
 #[test]

@@ -259,7 +259,7 @@ struct RewardsArgs {
     #[command(flatten)]
     common: Common,
     /// How often every window is measured in every scenario.
-    #[arg(long, value_name = "N", default_value_t = Rewards::default().rounds)]
+    #[arg(long, value_name = "N", default_value_t = Rewards::default().rounds, value_parser = args::repetitions)]
     rounds: usize,
 }
 
@@ -289,10 +289,10 @@ struct AnnouncersArgs {
     #[command(flatten)]
     common: Common,
     /// Turns of each side in each scenario; 0 measures the decisions only.
-    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns)]
+    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns, value_parser = args::repetitions)]
     turns: usize,
     /// Rounds of reports.
-    #[arg(long, value_name = "N", default_value_t = Announcers::default().rounds)]
+    #[arg(long, value_name = "N", default_value_t = Announcers::default().rounds, value_parser = args::repetitions)]
     rounds: usize,
 }
 
@@ -311,7 +311,7 @@ struct RemapArgs {
     #[arg(long, value_name = "SECONDS", value_parser = args::whole_seconds(1..=3600))]
     seconds: Option<u64>,
     /// Kill the arbiter so many times meanwhile, and start it again.
-    #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter)]
+    #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter, value_parser = clap::value_parser!(u32).range(0..=1000))]
     kill_arbiter: u32,
     /// Of the random choices.
     #[arg(long, value_name = "N", default_value_t = Remap::default().seed)]

@@ -1,6 +1,7 @@
 //! `forebay mount`: forwarded directories as mounted file systems, until the command is told to end.
 
 use super::args;
+use crate::arbiter::{SecretFile, from_environment};
 use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::Address;
@@ -55,12 +56,11 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "ADDRESS")]
     node: Vec<Address>,
     /// Use the I/O nodes that this arbiter gives, and follow where it moves the mount; with several
-    /// addresses, separated by commas, of whichever leads.
+    /// addresses, separated by commas, of whichever leads [default: $FOREBAY_ARBITER, without --io-nodes].
     #[arg(long, value_name = "URL", conflicts_with = "node", value_hint = ValueHint::Url)]
     arbiter: Option<String>,
-    /// The secret of the running I/O nodes, or of the arbiter; without it they are shown with MUNGE who mounts.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    secret: SecretFile,
     /// The job's name, as the I/O nodes know it [default: mount; with an arbiter, one that it makes up].
     #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
@@ -131,11 +131,13 @@ impl Mount {
 
     fn serve(self) -> Result<ExitCode> {
         let until = Until::signalled()?;
-        let (nodes, secret) = (self.io_nodes.unwrap_or(1).into(), self.secret_file.as_deref());
-        let by = match &self.arbiter {
-            Some(urls) => By::Arbiter(urls, secret),
-            None if self.node.is_empty() => By::Own(nodes),
-            None => By::Nodes(&self.node, secret),
+        let running = self.io_nodes.is_none() && self.node.is_empty();
+        let arbiter = self.arbiter.clone().or_else(|| from_environment().filter(|_| running));
+        let secret = self.secret.path();
+        let by = match &arbiter {
+            Some(urls) => By::Arbiter(urls, secret.as_deref()),
+            None if self.node.is_empty() => By::Own(self.io_nodes.unwrap_or(1).into()),
+            None => By::Nodes(&self.node, secret.as_deref()),
         };
         let served = Served::by(&by, &self.at, self.job.as_deref(), self.deadline)?;
         mount::serve(&served, self.contract.into(), until, |dirs| {
