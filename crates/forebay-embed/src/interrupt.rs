@@ -83,16 +83,16 @@ pub fn heed_file_size_limit() {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }
 
-/// Where one thread cannot go on (no more threads, no more memory for them), others wait for it for ever: the program ends.
+/// Where a thread cannot be started, others wait for it for ever: the program ends.
 fn tidy_when_broken() {
-    std::panic::set_hook(Box::new(|info| {
-        let said = info.payload_as_str().unwrap_or("something failed");
-        let _ = writeln!(
-            io::stderr(),
-            "forebay: {said} ({})",
-            info.location().map_or("?".into(), ToString::to_string)
-        );
-        tidy_and_exit(101);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| match info.payload_as_str() {
+        Some(said) if said.contains("failed to spawn thread") => {
+            let _ =
+                writeln!(io::stderr(), "forebay: {said}: is there a limit on processes or memory (ulimit)?");
+            tidy_and_exit(101);
+        }
+        _ => before(info),
     }));
 }
 

@@ -23,6 +23,8 @@ const PLAIN: ResolveFlags = BENEATH.union(ResolveFlags::NO_SYMLINKS).union(Resol
 
 /// What `statfs` says of FUSE.
 const FUSE: i64 = 0x6573_5546;
+/// And of file systems that are this machine's alone (memory, ext4, XFS, Btrfs): what the kernel knows of them is true.
+const LOCAL: [i64; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
 
 /// An exported directory.
 #[derive(Debug)]
@@ -257,7 +259,8 @@ pub(crate) fn attr_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
 /// may be old: no server is asked where that can be told without.
 pub(crate) fn nature_of(fd: BorrowedFd<'_>) -> Result<Attr, Errno> {
     let attr = attr_at(fd, b"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)?;
-    if FileSystem::of(fd, attr.dev).births == Some(false) { Ok(attr) } else { attr_of(fd) }
+    let on = FileSystem::of(fd, attr.dev);
+    if on.local || on.births == Some(false) { Ok(attr) } else { attr_of(fd) }
 }
 
 /// Whether an open file is known to have lost its last name, or to have a mode by which `who` could not open it like
@@ -317,6 +320,8 @@ struct FileSystem {
     lasting: bool,
     /// Without such handles: whether it tells when a file was made.
     births: Option<bool>,
+    /// No other machine changes it.
+    local: bool,
 }
 
 impl FileSystem {
@@ -327,9 +332,10 @@ impl FileSystem {
         if let Some((_, it)) = known.iter().find(|(d, _)| *d == dev) {
             return *it;
         }
-        let lasting = rustix::fs::fstatfs(fd).is_ok_and(|s| s.f_type != FUSE);
+        let kind = rustix::fs::fstatfs(fd).ok().map(|s| s.f_type);
+        let (lasting, local) = (kind.is_some_and(|k| k != FUSE), kind.is_some_and(|k| LOCAL.contains(&k)));
         let births = if lasting { None } else { attr_of(fd).ok().map(|attr| attr.btime.is_some()) };
-        let it = FileSystem { lasting, births };
+        let it = FileSystem { lasting, births, local };
         // Devices come and go with mounts; the last few are enough.
         if known.len() == 64 {
             known.remove(0);

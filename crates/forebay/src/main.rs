@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     forebay_embed::heed_file_size_limit();
     // What was not run has no status of its own that could be this.
     let failed = |code: i32| match std::env::args_os().nth(1) {
-        Some(command) if command == "run" => forebay_run::NOT_STARTED,
+        Some(command) if command == "run" || command == "join" => forebay_run::NOT_STARTED,
         _ => u8::try_from(code).unwrap_or(2),
     };
     output::guarded(|| match parsed() {

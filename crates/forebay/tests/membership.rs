@@ -1,108 +1,19 @@
 //! All processes of a job, whenever they start, know the job's I/O nodes as they are now; and a job lives
 //! as long as its processes do, whoever leads and whatever becomes of `forebay run`.
 
+mod steps;
+
 use forebay_client::{Client, Config, ExportId, Meta, Path as Name, Target};
-use forebay_control::client::Client as Api;
 use forebay_control::view::NodeState;
-use forebay_testkit::{
-    ArbiterSpec, Cluster, NodeProcess, Process, Site, free_address, program, skipped, until,
-};
-use forebay_types::{NodeId, Secret};
+use forebay_testkit::{ArbiterSpec, Cluster, NodeProcess, Site, free_address, program, skipped, until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-/// Everything that is waited for comes much sooner, but for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// So rarely does a job renew its lease that whatever it learns in time was pushed.
-const LONG_LEASE: &str = "policy = \"static\"\nlease-ms = 600000\n";
-
-fn arbiter(settings: &str) -> ArbiterSpec {
-    ArbiterSpec { settings: settings.into(), ..ArbiterSpec::default() }
-}
-
-/// A program below `/seen`, which is the export; a shell with its variables.
-fn run(site: &Site, arbiters: &str, script: &str) -> Process {
-    run_via("preload", site, arbiters, script)
-}
-
-fn run_via(via: &str, site: &Site, arbiters: &str, script: &str) -> Process {
-    let mut command = Command::new(program());
-    command.args([
-        "run",
-        "--quiet",
-        "--job",
-        "steps",
-        "--at",
-        "/seen=data",
-        "--arbiter",
-        arbiters,
-        "--via",
-        via,
-    ]);
-    command.arg("--secret-file").arg(site.secret_file());
-    command.args(["--", "sh", "-c", script]).env("HERE", site.path()).stdin(Stdio::null());
-    Process::start(&mut command).expect("forebay starts")
-}
-
-fn ends_well(mut run: Process, site: &Site) {
-    let status = run.wait_for(PATIENCE).expect("it is our child").expect("it ends");
-    assert!(status.success(), "{status}: {}", said(site));
-}
-
-fn said(site: &Site) -> String {
-    std::fs::read_to_string(site.path().join("said")).unwrap_or_default()
-}
-
-/// Starts a process whenever the file `go` is there, until `enough` is; ends at the first that fails.
-const STEPS: &str = "echo yes > /seen/file; echo $FOREBAY_CONFIG > $HERE/config
-    while [ ! -e $HERE/enough ]; do
-        [ -e $HERE/go ] || { sleep 0.05; continue; }
-        rm $HERE/go
-        a=$(date +%s%N)
-        cat /seen/file > $HERE/got 2>> $HERE/said || exit 3
-        echo $(($(date +%s%N) - a)) >> $HERE/took
-        [ \"$(cat $HERE/got)\" = yes ] || exit 4
-        echo . >> $HERE/steps
-    done";
-
-/// Has so many processes run, one after the other.
-fn steps(site: &Site, run: &mut Process, more: usize) {
-    let count = || std::fs::read(site.path().join("steps")).map_or(0, |s| s.len() / 2);
-    for _ in 0..more {
-        let now = count();
-        std::fs::write(site.path().join("go"), "").unwrap();
-        until(PATIENCE, "no more processes run", || {
-            if let Ok(Some(status)) = run.try_wait() {
-                panic!("it ended with {status}: {}", said(site));
-            }
-            (count() > now).then_some(())
-        });
-    }
-}
-
-/// Milliseconds that those processes took, each as a whole and with the next one that says so.
-fn took(site: &Site) -> Vec<u64> {
-    let text = std::fs::read_to_string(site.path().join("took")).unwrap_or_default();
-    text.lines().filter_map(|ns| ns.parse::<u64>().ok()).map(|ns| ns / 1_000_000).collect()
-}
-
-/// The addresses that a process would start with now.
-fn configured(site: &Site) -> Vec<String> {
-    let path = std::fs::read_to_string(site.path().join("config")).unwrap_or_default();
-    let text = std::fs::read(Path::new(path.trim())).unwrap_or_default();
-    let config = Config::from_json(&text).ok();
-    config.map_or(Vec::new(), |c| c.nodes.iter().map(ToString::to_string).collect())
-}
-
-fn addresses(nodes: &[NodeProcess]) -> Vec<String> {
-    nodes.iter().flat_map(|n| n.addresses()).map(ToString::to_string).collect()
-}
+use steps::*;
 
 #[test]
 fn new_processes_find_nodes_that_restarted_elsewhere() {
@@ -340,106 +251,6 @@ fn new_processes_do_not_wait_for_a_node_that_stands_still() {
     still.process.thaw().expect("it is stopped");
     std::fs::write(site.path().join("enough"), "").unwrap();
     ends_well(run, &site);
-}
-
-#[test]
-fn a_job_outlives_a_stopped_forebay_run() {
-    let site = Site::new();
-    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 1000\n"));
-    let _nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
-    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
-    // One process of the job stays; others come and go.
-    let script = format!("exec 3> /seen/held; {STEPS}");
-    let mut run = run(&site, arbiter.url(), &script);
-    steps(&site, &mut run, 2);
-    run.freeze().expect("it runs");
-    // Several leases pass.
-    std::thread::sleep(Duration::from_secs(5));
-    steps(&site, &mut run, 3);
-    let jobs = site.mapping(arbiter.url()).expect("the mapping").jobs;
-    assert!(jobs.iter().any(|j| j.job == "steps"), "the job is forgotten: {jobs:?}");
-    run.thaw().expect("it is stopped");
-    steps(&site, &mut run, 2);
-    std::fs::write(site.path().join("enough"), "").unwrap();
-    ends_well(run, &site);
-    until(PATIENCE, "a job that has ended stays", || {
-        site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
-    });
-}
-
-/// Runs of one name are one job: the end of one, also of one that failed or was killed, is none of the others'.
-#[test]
-fn a_job_lasts_as_long_as_the_last_of_its_runs() {
-    let site = Site::new();
-    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
-    let nodes: Vec<NodeProcess> = (0..3).map(|n| site.node(n, arbiter.url())).collect();
-    until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 3));
-    let mut long = run(&site, arbiter.url(), STEPS);
-    steps(&site, &mut long, 1);
-    let mut pin = Command::new(program());
-    pin.args(["jobs", "pin", "steps", "2", "--arbiter", arbiter.url()]);
-    assert!(pin.arg("--secret-file").arg(site.secret_file()).status().unwrap().success());
-    let own = addresses(&nodes[2..]);
-    until(PATIENCE, "new processes do not hear of it", || (configured(&site) == own).then_some(()));
-    // Whoever could say at once that the job goes on, cannot.
-    long.freeze().expect("it runs");
-    for (via, script, good) in
-        [("preload", "true", true), ("mount", "cat /seen/file", true), ("preload", "exit 3", false)]
-    {
-        let mut short = run_via(via, &site, arbiter.url(), script);
-        let status = short.wait_for(PATIENCE).expect("it is our child").expect("it ends");
-        assert_eq!(status.success(), good, "{via}, {script}: {status}");
-        let jobs = site.mapping(arbiter.url()).expect("the mapping").jobs;
-        let nodes = jobs.iter().find(|j| j.job == "steps").map(|j| j.nodes.clone());
-        assert_eq!(nodes, Some(vec![NodeId(2)]), "after {via}, {script}: {jobs:?}");
-    }
-    long.thaw().expect("it is stopped");
-    steps(&site, &mut long, 1);
-    std::fs::write(site.path().join("enough"), "").unwrap();
-    ends_well(long, &site);
-    until(PATIENCE, "a job that has ended stays", || {
-        site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
-    });
-}
-
-/// Whoever ends a job at the arbiter ends it: its run does not begin it again, and says so in its report.
-#[test]
-fn a_job_that_an_admin_ends_stays_ended() {
-    let site = Site::new();
-    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
-    let _node = site.node(0, arbiter.url());
-    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
-    let report = site.path().join("report");
-    let mut command = Command::new(program());
-    command.args([
-        "run",
-        "--job",
-        "over",
-        "--at",
-        "/seen=data",
-        "--via",
-        "preload",
-        "--arbiter",
-        arbiter.url(),
-    ]);
-    command.arg("--secret-file").arg(site.secret_file()).arg("--report").arg(&report);
-    command.args(["--", "sh", "-c", "echo x > /seen/x; while [ ! -e $HERE/enough ]; do sleep 0.05; done"]);
-    command.env("HERE", site.path()).stdin(Stdio::null()).stderr(Stdio::null());
-    let run = Process::start(&mut command).expect("forebay starts");
-    let jobs = || site.mapping(arbiter.url()).map(|m| m.jobs);
-    until(PATIENCE, "the job does not begin", || {
-        jobs().filter(|j| j.len() == 1 && site.data().join("x").exists())
-    });
-    let admin = Api::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
-    admin.end("over").expect("it ends");
-    for _ in 0..15 {
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(jobs().expect("the mapping").len(), 0, "it has begun again");
-    }
-    std::fs::write(site.path().join("enough"), "").unwrap();
-    ends_well(run, &site);
-    let said = std::fs::read_to_string(report).unwrap();
-    assert!(said.contains("was ended at the arbiter"), "{said}");
 }
 
 /// A whole request, and its whole answer; how long that took.

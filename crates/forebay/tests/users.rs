@@ -281,12 +281,12 @@ fn a_rogue_arbiter_gets_nothing() {
         let mut command = Command::new(FOREBAY);
         command.args(["nodes", "drain", "0", "--arbiter", &url, "--secret-file"]).arg(&secret);
         let out = command.output().unwrap();
-        assert!(!out.status.success() && said(&out).contains("not sent"), "{}", said(&out));
+        assert!(!out.status.success() && said(&out).contains("in the clear"), "{}", said(&out));
         let mut node = Command::new("timeout");
         node.args(["2", FOREBAY, "node", "--as", "self", "--die-with-parent", "--listen", "tcp:127.0.0.1:0"]);
         node.args(["--arbiter", &url, "--secret-file"]).arg(&secret).arg("--export").arg(dir.path());
         let out = node.arg("--ledger-dir").arg(dir.path().join("ledgers")).output().unwrap();
-        assert!(said(&out).contains("not sent"), "{}", said(&out));
+        assert!(said(&out).contains("in the clear"), "{}", said(&out));
     }
     assert!(heard.lock().unwrap().is_empty(), "not a byte");
 }

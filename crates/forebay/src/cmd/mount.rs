@@ -131,9 +131,8 @@ impl Mount {
 
     fn serve(self) -> Result<ExitCode> {
         let until = Until::signalled()?;
-        let running = self.io_nodes.is_none() && self.node.is_empty();
+        let (running, secret) = (self.io_nodes.is_none() && self.node.is_empty(), self.secret.path());
         let arbiter = self.arbiter.clone().or_else(|| from_environment().filter(|_| running));
-        let secret = self.secret.path();
         let by = match &arbiter {
             Some(urls) => By::Arbiter(urls, secret.as_deref()),
             None if self.node.is_empty() => By::Own(self.io_nodes.unwrap_or(1).into()),
