@@ -19,6 +19,8 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
     let site = Site::of_services();
     let arbiter = site.arbiter(&ArbiterSpec::default());
     let _node = site.node(0, arbiter.url());
+    // A job that begins before there is an I/O node waits for one, and the decision is told as that node's.
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
     let run = ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "sums", "--at", "/seen=data"];
     let run = site.command(&[&run[..], &["--", "sh", "-c", "echo x > /seen/x"]].concat()).output().unwrap();
     assert!(run.status.success(), "{run:?}");
