@@ -16,12 +16,44 @@ const LISTENS: u32 = 1 << 10;
 const HEAD: usize = 16;
 const CONNECTION: usize = 72;
 
-/// Every address of this machine at which somebody listens by TCP, and as whom. The tables below `/proc/net` say it too, but
-/// not within milliseconds.
+/// Every address of this machine at which somebody listens by TCP, and as whom. Not every kernel answers; its tables below
+/// `/proc/net` say it too, but take it milliseconds.
 ///
 /// # Errors
 /// If the kernel does not tell.
 pub(crate) fn listeners() -> Result<Vec<(SocketAddr, u32)>> {
+    asked().or_else(|_| read())
+}
+
+/// What the kernel's tables say. One without the newer protocol has no second.
+fn read() -> Result<Vec<(SocketAddr, u32)>> {
+    let table = std::fs::read_to_string("/proc/net/tcp")?;
+    let newer = std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default();
+    Ok(table.lines().chain(newer.lines()).filter_map(listener).collect())
+}
+
+/// Where somebody listens, and who, by a line of such a table.
+fn listener(line: &str) -> Option<(SocketAddr, u32)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (address, port) = words.get(1)?.split_once(':')?;
+    if *words.get(3)? != "0A" {
+        return None;
+    }
+    // Words of four bytes, each as this machine has it in memory.
+    let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let ip = match address.len() {
+        8 => IpAddr::from(word(0)?),
+        _ => {
+            let all = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
+            IpAddr::from(<[u8; 16]>::try_from(all).ok()?).to_canonical()
+        }
+    };
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((SocketAddr::new(ip, port), words.get(7)?.parse().ok()?))
+}
+
+/// What the kernel answers.
+fn asked() -> Result<Vec<(SocketAddr, u32)>> {
     let mut all = Vec::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         let kernel = socket(AddressFamily::NETLINK, SocketType::RAW, Some(netlink::SOCK_DIAG))?;
@@ -87,9 +119,11 @@ mod tests {
         for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
             // Not every machine has the newer protocol.
             let Ok(here) = TcpListener::bind(at) else { continue };
-            let found = listeners().expect("the kernel tells");
             let own = (here.local_addr().unwrap(), rustix::process::geteuid().as_raw());
-            assert!(found.contains(&own), "{own:?}: {found:?}");
+            for found in [listeners(), read()] {
+                let found = found.expect("the kernel tells");
+                assert!(found.contains(&own), "{own:?}: {found:?}");
+            }
         }
         let mut none = Vec::new();
         for cut in [&[1u8][..], &[0; 16], &[255; 20], &[16, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {

@@ -53,13 +53,15 @@ fn a_job_ends_with_the_last_of_its_runs() {
     c.register(secs(12), run(5), SECRET).unwrap();
     c.tick(secs(25));
     c.end_run(secs(25), "j", 5, true).unwrap();
-    assert!(c.job(secs(25), "j").is_none(), "the fourth is long silent");
-    c.register(secs(26), run(6), SECRET).unwrap();
-    c.register(secs(26), run(7), SECRET).unwrap();
-    c.end(secs(26), "j", true).unwrap();
-    assert!(c.job(secs(26), "j").is_none() && c.end_run(secs(26), "j", 6, true).is_err());
+    assert!(c.job(secs(25), "j").is_some(), "the fourth is long silent, and may be stopped");
+    c.tick(secs(28));
+    assert!(c.job(secs(28), "j").is_none(), "nobody has seen anything of it");
+    c.register(secs(29), run(6), SECRET).unwrap();
+    c.register(secs(29), run(7), SECRET).unwrap();
+    c.end(secs(29), "j", true).unwrap();
+    assert!(c.job(secs(29), "j").is_none() && c.end_run(secs(29), "j", 6, true).is_err());
     // Nor do they begin it again, however long they ask; whoever comes now may.
-    for s in [27, 3000, 6000] {
+    for s in [30, 3000, 6000] {
         assert!(matches!(c.register(secs(s), run(7), SECRET), Err(Refusal::Conflict(_))));
     }
     assert!(c.register(secs(6001), run(8), SECRET).is_ok());
