@@ -32,6 +32,8 @@ function show() {
   $("main").replaceChildren();
   view = make($("main"), pick);
   for (const a of document.querySelectorAll("nav a")) a.dataset.view === (views[name] ? name : "overview") ? a.setAttribute("aria-current", "page") : a.removeAttribute("aria-current");
+  // On a phone not all of them are in sight.
+  document.querySelector('nav a[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   redraw();
 }
 
@@ -67,15 +69,17 @@ function toast(text) {
   toast.timer = setTimeout(() => { $("toast").hidden = true; }, 6000);
 }
 
-// Asks for a text (`input`: its type; null: only yes or no), or for `fields`, a list of [label, type, value]: the
-// answer has null for those that were left as they were.
-function ask(title, text, input, fields = []) {
+// Asks for a text (`input`: its type; null: only yes or no; what stands in it is `value`), or for `fields`, a list of
+// [label, type, value]: the answer has null for those that were left as they were.
+function ask(title, text, input, fields = [], value = "") {
+  // What was said before is not about this.
+  $("toast").hidden = true;
   $("ask-title").textContent = clip(title, 40);
   $("ask-title").title = title;
   $("ask-text").textContent = text;
   $("ask-input").hidden = input === null;
   $("ask-input").type = input === "secret" ? "password" : "text";
-  $("ask-input").value = "";
+  $("ask-input").value = value;
   $("ask-fields").replaceChildren(...fields.map(([label, type, value]) => {
     const row = document.createElement("label"), box = document.createElement("input");
     Object.assign(box, { type, value, autocomplete: "off", ...(type === "number" ? { min: 0, step: "any" } : type === "datetime-local" ? { step: 1 } : {}) });
@@ -85,6 +89,7 @@ function ask(title, text, input, fields = []) {
   }));
   $("ask").showModal();
   if (input === null && !fields.length) $("ask-ok").focus();
+  if (value) $("ask-input").select();
   return new Promise((done) => {
     $("ask").onclose = () => {
       if ($("ask").returnValue !== "ok") return done(null);
@@ -167,7 +172,8 @@ const act = {
     toast("Nothing was limited.");
   },
   async pin(job) {
-    const given = await ask(`Pin ${job}`, "The numbers of the I/O nodes it is to have, whatever the policy says. Empty: leave it to the policy again.", "text");
+    const has = state.jobs.get(job)?.nodes ?? [];
+    const given = await ask(`Pin ${job}`, `The numbers of the I/O nodes it is to have, whatever the policy says. ${has.length ? "These are those it has now." : "It has none now."} Empty: leave it to the policy.`, "text", [], has.join(" "));
     if (given === null) return;
     const nodes = given.split(/[\s,]+/).filter(Boolean).map(Number);
     if (nodes.some((n) => !Number.isInteger(n) || n < 0)) return toast("These are not numbers of I/O nodes.");

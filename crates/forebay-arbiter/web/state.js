@@ -255,6 +255,8 @@ async function listen(ended) {
 export async function connect() {
   const me = ++turn;
   link?.abort();
+  // What was refused to somebody else is not refused to whoever asks now.
+  state.refused = null;
   if (!ticking) ticking = setInterval(sample, STEP * 1000);
   for (let nap = 500; ;) {
     const began = Date.now();

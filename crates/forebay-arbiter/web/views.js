@@ -293,7 +293,9 @@ export function jobDetail(box, id, act) {
     const times = [...by.keys()].sort((a, b) => a - b), read = times.map((t) => by.get(t)[0]), written = times.map((t) => by.get(t)[1]);
     const ops = times.map((t) => by.get(t)[2]), meta = times.map((t) => by.get(t)[3]);
     const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-    const one = (title, unit, series) => { const at = el("div"); past.append(el("h3", {}, title), at); new uPlot({ width: Math.max(200, past.clientWidth), height: 140, axes: [axis, { ...axis, size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }], series: [{}, ...series.map(([label, stroke]) => ({ label, stroke, width: 1.5, points: { show: times.length < 3 } }))] }, [times, ...series.map((s) => s[2])], at); };
+    const long = times.at(-1) - times[0] > 86400;
+    const clock = (t) => new Date(t * 1000).toLocaleString([], { hour12: false, ...(long ? { month: "short", day: "numeric" } : { second: "2-digit" }), hour: "2-digit", minute: "2-digit" });
+    const one = (title, unit, series) => { const at = el("div"); past.append(el("h3", {}, title), at); new uPlot({ width: Math.max(200, past.clientWidth), height: 140, axes: [{ ...axis, space: 64, values: (_, v) => v.map(clock) }, { ...axis, size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }], series: [{}, ...series.map(([label, stroke]) => ({ label, stroke, width: 1.5, points: { show: times.length < 3 } }))] }, [times, ...series.map((s) => s[2])], at); };
     one("Bytes a second, from the database", "MB/s", [["read", "#2f7ebc", read], ["written", "#d9822b", written]]);
     one("Requests a second", "", [["data", "#2f7ebc", ops], ["metadata", "#8a56c2", meta]]);
   }
