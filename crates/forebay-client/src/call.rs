@@ -338,11 +338,14 @@ impl Client {
             }
         };
         let ahead = self.take_pending(node);
-        let header = self.stamp(call, &request, handle, body.len(), now);
+        let mut header = self.stamp(call, &request, handle, body.len(), now);
+        let writes = request.opcode == Opcode::Write;
+        let placed = writes && conn.placing.put(&mut header, body);
+        let sent = if placed { &[] } else { body };
         let limit = call.deadline().since(call.started()).into();
         let served = Served { node, host: conn.host };
         let answered = conn
-            .send_request(now, call.started(), limit, &ahead, &header, body)
+            .send_request(now, call.started(), limit, &ahead, &header, sent)
             .and_then(|mut wait| conn.await_reply(&mut wait, call.id, into));
         match answered {
             Ok(reply) => {
@@ -357,6 +360,9 @@ impl Client {
                         _ => Err(refused(&header, reply.body)),
                     })
                 };
+                if writes && conn.placing.is_due(body.len()) && !self.begin_placing(conn) {
+                    taken.drop_conn();
+                }
                 self.heard_from(node, &header);
                 drop(taken);
                 if header.has(flag::MOVE) && self.has_pending(node) {

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::hosts::HostSet;
 use crate::identity::Identity;
+use crate::placed::Placing;
 use crate::socket::Socket;
 use crate::spin::Waiter;
 use crate::sys;
@@ -62,6 +63,7 @@ pub(crate) struct Conn {
     filled: std::ops::Range<usize>,
     pub(crate) patience: Patience,
     waiter: Waiter,
+    pub(crate) placing: Placing,
 }
 
 /// An answer.
@@ -124,8 +126,10 @@ impl Conn {
                 deadline: left.into(),
             },
             waiter: Waiter::default(),
+            placing: Placing::Nowhere,
         };
         conn.shake_hands(who, started)?;
+        conn.placing = Placing::new(address, conn.socket.is_protected());
         sys::set_timeouts(conn.socket.fd(), who.tick).map_err(|e| broken("set timeouts", e))?;
         Ok(conn)
     }

@@ -26,6 +26,7 @@ mod lifeline;
 mod locks;
 mod look;
 mod moving;
+mod placed;
 mod pool;
 mod seen;
 mod sleep;

@@ -81,11 +81,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Cells that begin at `start` with a nonce, and a ring, to be shared with the process `with`; the descriptor by
+    /// Cells that begin at `start` with a nonce, and `len` bytes, to be shared with the process `with`; the descriptor by
     /// which it finds them.
-    fn new(start: u64, with: u64) -> Option<(Shared, OwnedFd, u64)> {
-        let room = Room::take(CELLS + RING)?;
-        let (area, descriptor) = Area::new(CELLS + RING).ok()?;
+    pub(crate) fn new(start: u64, with: u64, len: usize) -> Option<(Shared, OwnedFd, u64)> {
+        let room = Room::take(CELLS + len)?;
+        let (area, descriptor) = Area::new(CELLS + len).ok()?;
         let nonce = u64::from_le_bytes(sys::random16()[..8].try_into().unwrap_or_default());
         area.cells().nonce.store(nonce, Ordering::SeqCst);
         area.cells().start(start);
@@ -382,7 +382,7 @@ impl Client {
         told: impl FnOnce(Sharing) -> Result<(), Error>,
     ) -> Option<Shared> {
         let with = self.serving.load(Ordering::SeqCst);
-        let (shared, descriptor, nonce) = Shared::new(start, with)?;
+        let (shared, descriptor, nonce) = Shared::new(start, with, RING)?;
         match told(how(descriptor.as_raw_fd(), nonce)) {
             // Another process may have been found on the way: with whom it is shared is not known then.
             Ok(()) => (self.serving.load(Ordering::SeqCst) == with).then_some(shared),

@@ -375,6 +375,27 @@ impl Area {
         }
     }
 
+    /// Puts bytes at the beginning of the ring, as the kernel sees them: whether all of them are there.
+    pub(crate) fn put_by_kernel(&self, bytes: &[u8]) -> bool {
+        assert!(self.within(&(0..bytes.len()), bytes.len()));
+        // SAFETY: within the mapping, as was just checked; who else has it does not look at it yet. The kernel reads
+        // only what this process has.
+        let copied = unsafe {
+            let to = libc::iovec { iov_base: self.start.as_ptr().add(CELLS).cast(), iov_len: bytes.len() };
+            let from = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            libc::process_vm_readv(pid() as i32, &raw const to, 1, &raw const from, 1, 0)
+        };
+        usize::try_from(copied) == Ok(bytes.len())
+    }
+
+    /// Forked processes do not have it.
+    pub(crate) fn keep_from_children(&self) {
+        // SAFETY: the mapping's own range; no content changes.
+        let _ = unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxDontFork)
+        };
+    }
+
     /// What a part of the ring holds.
     pub(crate) fn get(&self, part: std::ops::Range<usize>) -> Vec<u8> {
         assert!(self.within(&part, part.len()));

@@ -13,7 +13,7 @@ use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::BoardAt;
 use forebay_wire::message::{Meta, Sharing, Target};
 use forebay_wire::session::board::{self, Board, Scope, Still};
-use forebay_wire::session::stream::{CELLS, RING, places};
+use forebay_wire::session::stream::{CELLS, PLACED, RING, places};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -197,6 +197,14 @@ impl Areas {
     }
 }
 
+/// Memory of the client at the other end: by which descriptor it finds it, and how it begins; cells, and so much behind
+/// them.
+pub(crate) fn memory_of(link: &Link, (fd, nonce): (i32, u64), len: usize) -> Outcome<ClientMap> {
+    let not_here = |_| Failure::new(Errno::OPNOTSUPP, "no memory can be shared with this client");
+    let memory = ClientMap::open(link.fd(), fd, CELLS + len).map_err(not_here)?;
+    if memory.cells().nonce.load(SeqCst) == nonce { Ok(memory) } else { Err(Errno::INVAL.into()) }
+}
+
 impl Node {
     /// What was written to the file, as far as programs know, is in it.
     pub(crate) fn settle(&self, file: Option<&OpenFile>) {
@@ -306,6 +314,7 @@ impl Node {
             }
             Sharing::Write { fd, nonce } => (fd, nonce),
             Sharing::Later { fd, nonce } => return self.begin_ring(link, session, fd, nonce),
+            Sharing::Payload { fd, nonce } => return link.share(memory_of(link, (fd, nonce), PLACED)?),
             Sharing::End => return self.stop_sharing(session, Some(handle)),
             Sharing::Never => {
                 let file = session.find(handle)?;
@@ -328,11 +337,7 @@ impl Node {
         if !file.flags().has(OpenFlags::WRITE) || file.flags().0 & unfit.0 != 0 || file.directory {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let not_here = |_| Failure::new(Errno::OPNOTSUPP, "no memory can be shared with this client");
-        let memory = ClientMap::open(link.fd(), fd, CELLS + RING).map_err(not_here)?;
-        if memory.cells().nonce.load(SeqCst) != nonce {
-            return Err(Errno::INVAL.into());
-        }
+        let memory = memory_of(link, (fd, nonce), RING)?;
         // An answer may have been lost: what was there before is taken first.
         self.settle_rings();
         self.stop_sharing(session, Some(handle))?;

@@ -240,9 +240,7 @@ impl Connection {
     fn request(&mut self, session: &Arc<Session>) -> Result<(), Stop> {
         let (header, opcode) = self.next_header()?;
         let received = sys::now();
-        self.link.heard.store(received.0, Relaxed);
-        self.link.stamped(header.stamp.get());
-        self.link.busy_since.store(received.0, Relaxed);
+        self.link.came(received, header.stamp.get());
         if header.has(flag::REPLY) {
             return Err(WireError::Unexpected("a client sends no replies").into());
         }
@@ -265,8 +263,7 @@ impl Connection {
             Opcode::Control => self.control(session, &header, received),
             Opcode::Goodbye => {
                 self.body(session, &header, opcode)?;
-                let grace = Nanos::from(self.node.config.grace);
-                let linger = header.has(flag::LINGER).then(|| received + grace);
+                let linger = header.has(flag::LINGER).then(|| received + self.node.config.grace.into());
                 // It does not wait to be told how the last of its writes went.
                 let _ = self.node.stop_sharing(session, None);
                 let left = self.node.sessions.leave(session, linger);
@@ -333,6 +330,9 @@ impl Connection {
         received: Nanos,
     ) -> Result<(), Stop> {
         let body = self.body(session, header, opcode)?;
+        if header.has(flag::PLACED) && !self.link.shares() {
+            return Err(WireError::Unexpected("nothing is shared where that is said to be").into());
+        }
         let found = session
             .observe_and_find(received, header.stamp.get(), header.handle.get())
             .and_then(|file| self.link.carries(file))
@@ -383,7 +383,7 @@ impl Connection {
                 received,
             })
         };
-        // Memory of its own is needed by what is large, and by what will have to wait.
+        // Memory of its own is needed by what is large, and by what will have to wait; what was placed stays where it is.
         let size = if opcode == Opcode::Read { header.length.get() as usize } else { header.body_len() };
         let (mut at, mut prepared) = (0, None);
         // A client that pipelines wants its requests at the storage together.
@@ -452,11 +452,11 @@ impl Connection {
                 None => Err(rustix::io::Errno::NOMEM.into()),
             },
             (_, Some(work), _) => {
-                let data = work.payload.payload(work.len());
-                node.write(&self.link, session, file, header, opcode, data, &mut now)
+                node.write(&self.link, session, file, header, opcode, work.data(), &mut now)
             }
             (_, None, _) => {
-                let data = self.rx.bytes(at, header.body_len());
+                let here = || self.rx.bytes(at, header.body_len());
+                let data = self.link.placed(header).unwrap_or_else(here);
                 node.write(&self.link, session, file, header, opcode, data, &mut now)
             }
         };

@@ -44,8 +44,13 @@ impl Work {
     pub(crate) fn len(&self) -> usize {
         match self.opcode {
             Opcode::Read => self.header.length.get() as usize,
-            _ => self.header.body_len(),
+            _ => self.header.payload_len(),
         }
+    }
+
+    /// What it writes.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.link.placed(&self.header).unwrap_or_else(|| self.payload.payload(self.len()))
     }
 }
 

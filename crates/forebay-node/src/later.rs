@@ -1,7 +1,8 @@
 //! What clients of this host have put into their rings for files they are making
 //! ([`forebay_wire::session::later`]): done before anything is carried out that could tell the difference.
 
-use crate::fail::{Failure, Outcome};
+use crate::areas::memory_of;
+use crate::fail::Outcome;
 use crate::file::OpenFile;
 use crate::link::Link;
 use crate::meta;
@@ -12,7 +13,7 @@ use crate::sys::{self, ClientMap};
 use forebay_types::Nanos;
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::session::later::Later;
-use forebay_wire::session::stream::{CELLS, RING, places};
+use forebay_wire::session::stream::{RING, places};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -71,7 +72,10 @@ impl Rings {
     }
 
     fn of(&self, session: &Session) -> Option<Arc<Ring>> {
-        self.those(|ring| std::ptr::eq(&raw const *ring.session, session)).pop()
+        if self.count.load(SeqCst) == 0 {
+            return None;
+        }
+        self.all().iter().find(|ring| std::ptr::eq(&raw const *ring.session, session)).cloned()
     }
 
     /// Whether something waits to be done.
@@ -109,11 +113,7 @@ fn is_followed(entries: &[u8], handle: u64) -> bool {
 impl Node {
     /// A client has memory for a ring.
     pub(crate) fn begin_ring(&self, link: &Link, session: &Arc<Session>, fd: i32, nonce: u64) -> Outcome<()> {
-        let not_here = |_| Failure::new(Errno::OPNOTSUPP, "no memory can be shared with this client");
-        let memory = ClientMap::open(link.fd(), fd, CELLS + RING).map_err(not_here)?;
-        if memory.cells().nonce.load(SeqCst) != nonce {
-            return Err(Errno::INVAL.into());
-        }
+        let memory = memory_of(link, (fd, nonce), RING)?;
         // An answer may have been lost: what was there before is done first.
         let _ = self.end_ring(session);
         let mut all = self.rings.all();

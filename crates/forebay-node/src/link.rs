@@ -6,9 +6,10 @@ use crate::file::OpenFile;
 use crate::lent::Pipe;
 use crate::path::Reach;
 use crate::session::Session;
-use crate::sys;
+use crate::sys::{self, ClientMap};
 use forebay_types::Nanos;
 use forebay_wire::WireError;
+use forebay_wire::frame::{Header, flag};
 use forebay_wire::seal::{RECORD, Sealer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -143,6 +144,8 @@ pub(crate) struct Link {
     /// Since when the connection's thread has been working on a frame; 0 if it waits for one.
     pub(crate) busy_since: AtomicU64,
     dead: AtomicBool,
+    /// Where the client places what it writes in large pieces. It lives as long as anything is to be done with that.
+    payload: OnceLock<ClientMap>,
     /// A client that does not take its answers for so long is cut off.
     patience: Duration,
 }
@@ -170,6 +173,7 @@ impl Link {
             stamp: AtomicU64::new(0),
             busy_since: AtomicU64::new(0),
             dead: AtomicBool::new(false),
+            payload: OnceLock::new(),
             patience,
         }
     }
@@ -178,9 +182,13 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// A frame stamped `stamp` came.
-    pub(crate) fn stamped(&self, stamp: u64) {
-        self.stamp.fetch_max(stamp, Relaxed);
+    /// A frame stamped `stamp` came at `now`, and is being worked on. Only the connection's own thread says so.
+    pub(crate) fn came(&self, now: Nanos, stamp: u64) {
+        self.heard.store(now.0, Relaxed);
+        self.busy_since.store(now.0, Relaxed);
+        if stamp > self.stamp.load(Relaxed) {
+            self.stamp.store(stamp, Relaxed);
+        }
     }
 
     pub(crate) fn newest_stamp(&self) -> Nanos {
@@ -219,6 +227,23 @@ impl Link {
     pub(crate) fn carries(&self, file: Arc<OpenFile>) -> Outcome<Arc<OpenFile>> {
         let may = self.reach.get().is_some_and(|reach| reach.carries(file.protect));
         if may { Ok(file) } else { Err(Failure::UNPROTECTED) }
+    }
+
+    /// From now on the client may place there what it writes.
+    pub(crate) fn share(&self, memory: ClientMap) -> Outcome<()> {
+        self.payload.set(memory).map_err(|_| Errno::BUSY.into())
+    }
+
+    /// Whether it may.
+    pub(crate) fn shares(&self) -> bool {
+        self.payload.get().is_some()
+    }
+
+    /// What a request has placed there, if it says so. The client leaves that alone until it has its answer, and the
+    /// memory for good if it gets none.
+    pub(crate) fn placed(&self, request: &Header) -> Option<&[u8]> {
+        let len = request.has(flag::PLACED).then(|| request.payload_len())?;
+        Some(self.payload.get().map_or(&[], |memory| memory.ring(0..len)))
     }
 
     /// From now on everything is sealed with this.

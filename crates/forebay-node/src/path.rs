@@ -23,8 +23,11 @@ const PLAIN: ResolveFlags = BENEATH.union(ResolveFlags::NO_SYMLINKS).union(Resol
 
 /// What `statfs` says of FUSE.
 const FUSE: i64 = 0x6573_5546;
+/// And of memory. It counts its inodes, and uses no number twice before it has counted through them all: with the moment
+/// when it was made that is as good as a handle, which costs a good part of what it takes to make a file there.
+const MEMORY: i64 = 0x0102_1994;
 /// And of file systems that are this machine's alone (memory, ext4, XFS, Btrfs): what the kernel knows of them is true.
-const LOCAL: [i64; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
+const LOCAL: [i64; 4] = [MEMORY, 0xef53, 0x5846_5342, 0x9123_683e];
 
 /// An exported directory.
 #[derive(Debug)]
@@ -316,9 +319,10 @@ pub(crate) fn identity(fd: BorrowedFd<'_>, attr: &Attr) -> u64 {
 /// What is known of a file system.
 #[derive(Clone, Copy)]
 struct FileSystem {
-    /// Its handles are the same on every mount of it. Those of FUSE are numbers that one mount gives as it goes.
+    /// Files are known by its handles, which are the same on every mount of it. Those of FUSE are numbers that one mount
+    /// gives as it goes.
     lasting: bool,
-    /// Without such handles: whether it tells when a file was made.
+    /// Without handles: whether it tells when a file was made.
     births: Option<bool>,
     /// No other machine changes it.
     local: bool,
@@ -333,8 +337,13 @@ impl FileSystem {
             return *it;
         }
         let kind = rustix::fs::fstatfs(fd).ok().map(|s| s.f_type);
-        let (lasting, local) = (kind.is_some_and(|k| k != FUSE), kind.is_some_and(|k| LOCAL.contains(&k)));
-        let births = if lasting { None } else { attr_of(fd).ok().map(|attr| attr.btime.is_some()) };
+        let local = kind.is_some_and(|k| LOCAL.contains(&k));
+        let births = || attr_of(fd).ok().map(|attr| attr.btime.is_some());
+        let (lasting, births) = match kind {
+            None | Some(FUSE) => (false, births()),
+            Some(MEMORY) if births() == Some(true) => (false, Some(true)),
+            Some(_) => (true, None),
+        };
         let it = FileSystem { lasting, births, local };
         // Devices come and go with mounts; the last few are enough.
         if known.len() == 64 {

@@ -96,7 +96,7 @@ impl Node {
     ) -> (Request, Servers, Access) {
         let (op, len) = match opcode {
             Opcode::Read => (OpKind::Read, header.length.get()),
-            _ => (OpKind::Write, header.body_len() as u64),
+            _ => (OpKind::Write, header.payload_len() as u64),
         };
         let (id, offset, flow) = (file.file_id(), header.offset.get(), session.job.flow());
         let access = Access { flow, client: session.client, file: id, op, offset, len };
@@ -324,8 +324,7 @@ impl Node {
         }
         self.settle(Some(&file));
         let _changing = self.areas.change(&file);
-        let vector: Vec<IoSlice<'_>> =
-            batch.iter().map(|w| IoSlice::new(w.payload.payload(w.len()))).collect();
+        let vector: Vec<IoSlice<'_>> = batch.iter().map(|w| IoSlice::new(w.data())).collect();
         batch.iter().flat_map(|w| &w.file).for_each(|file| file.mark_written());
         let write = |s: &dyn Storage| s.write(self.target(&file, ticket.batch.offset()), &vector);
         let written = self.at_storage_from(&session, &mut now, write);
@@ -353,7 +352,7 @@ impl Node {
                 self.read(&work.session, &file, &work.header, into, &mut now)
             }
             opcode => {
-                let data = work.payload.payload(len);
+                let data = work.data();
                 self.write(&work.link, &work.session, &file, &work.header, opcode, data, &mut now)
             }
         };

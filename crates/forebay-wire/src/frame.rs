@@ -1,5 +1,6 @@
 //! The frame: a fixed header of 64 little-endian bytes, then `body` bytes.
 
+use crate::session::stream::PLACED;
 use crate::{MAX_DATA, MAX_META, WireError};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -99,6 +100,9 @@ pub mod flag {
     /// On a metadata request that changes something: the answer is to be the attributes of what it was about
     /// ([`crate::message::Meta::subject`]), if they can be told.
     pub const LOOK: u16 = 256;
+    /// On a write: its bytes have been placed in the memory that was shared for the connection
+    /// ([`crate::message::Sharing::Payload`]), from its beginning on; `length` says how many, and there is no body.
+    pub const PLACED: u16 = 512;
 }
 
 /// The fixed part of every frame. Fields a frame has no use for are zero.
@@ -176,6 +180,11 @@ impl Header {
                 limit: MAX_DATA.into(),
             });
         }
+        if h.has(flag::PLACED)
+            && (opcode != Opcode::Write || h.body.get() != 0 || h.length.get() > PLACED as u64)
+        {
+            return Err(WireError::Malformed("placed"));
+        }
         Ok((h, opcode))
     }
 
@@ -187,6 +196,18 @@ impl Header {
     /// How many body bytes follow.
     pub fn body_len(&self) -> usize {
         self.body.get() as usize
+    }
+
+    /// How many bytes a write brings, wherever they are.
+    pub fn payload_len(&self) -> usize {
+        if self.has(flag::PLACED) { self.length.get() as usize } else { self.body_len() }
+    }
+
+    /// A write's bytes have been placed: they do not follow.
+    pub fn set_placed(&mut self) {
+        self.length = u64::from(self.body.get()).into();
+        self.body = 0.into();
+        self.set(flag::PLACED);
     }
 
     /// Sets how many body bytes follow.
@@ -231,6 +252,24 @@ mod tests {
         let mut h = Header::request(Opcode::Read, 1, 0);
         h.length = (u64::from(MAX_DATA) + 1).into();
         assert!(matches!(Header::decode(h.as_bytes()), Err(WireError::TooLong { .. })));
+    }
+
+    #[test]
+    fn only_writes_are_placed_and_not_more_than_there_is_room_for() {
+        let placed = |opcode, len| {
+            let mut h = Header::request(opcode, 1, len);
+            h.set_placed();
+            h
+        };
+        let h = placed(Opcode::Write, PLACED as u32);
+        assert_eq!((h.body_len(), h.payload_len()), (0, PLACED));
+        assert!(Header::decode(h.as_bytes()).is_ok());
+        let mut with_body = h;
+        with_body.set_body_len(1);
+        let longer = placed(Opcode::Write, PLACED as u32 + 1);
+        for wrong in [longer, placed(Opcode::Append, 1), placed(Opcode::Read, 1), with_body] {
+            assert!(matches!(Header::decode(wrong.as_bytes()), Err(WireError::Malformed(_))));
+        }
     }
 
     proptest! {

@@ -16,9 +16,9 @@ mod error;
 pub use error::WireError;
 
 /// The oldest protocol version this build speaks.
-pub const VERSION_MIN: u16 = 7;
+pub const VERSION_MIN: u16 = 8;
 /// The newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 7;
+pub const VERSION_MAX: u16 = 8;
 
 /// The largest data payload of one frame. Larger reads and writes are split by the client.
 pub const MAX_DATA: u32 = 4 << 20;

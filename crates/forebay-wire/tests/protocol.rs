@@ -74,6 +74,7 @@ fn flags() {
         ("LINGER", flag::LINGER),
         ("HELD", flag::HELD),
         ("LOOK", flag::LOOK),
+        ("PLACED", flag::PLACED),
     ];
     let told: Vec<(String, String)> =
         table("Flags").into_iter().map(|r| (r[1].clone(), r[0].clone())).collect();

@@ -257,6 +257,9 @@ pub enum Sharing {
     /// The client has a ring for small things that are done to the files it makes
     /// ([`crate::session::later`]); `handle` is none.
     Later { fd: i32, nonce: u64 },
+    /// The client places what it writes through this connection in large pieces
+    /// ([`crate::frame::flag::PLACED`]); `handle` is none.
+    Payload { fd: i32, nonce: u64 },
     /// All that the client has written to memory is to be in the file now.
     Settle,
     /// The same, and nothing is shared any more. The answer is the error if something could not be written.

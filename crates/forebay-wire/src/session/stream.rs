@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub const CELLS: usize = 4096;
 /// The ring of a file that is written.
 pub const RING: usize = 512 << 10;
+/// Where one connection's large writes are placed, behind the [`CELLS`].
+pub const PLACED: usize = 1 << 20;
 /// Requests up to this size are small.
 pub const SMALL: usize = 64 << 10;
 /// The most that is read ahead of a file.
