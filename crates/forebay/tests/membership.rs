@@ -49,7 +49,7 @@ fn new_processes_find_nodes_that_restarted_elsewhere() {
 #[test]
 fn nodes_restart_one_by_one_on_new_ports_and_no_new_process_fails() {
     let site = Site::new();
-    let arbiter = site.arbiter(&arbiter("policy = \"static\"\nlease-ms = 3000\n"));
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
     let mut nodes: Vec<NodeProcess> = (0..2).map(|n| site.node(n, arbiter.url())).collect();
     until(PATIENCE, "the nodes do not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 2));
     let mut run = run(&site, arbiter.url(), STEPS);
