@@ -266,7 +266,10 @@ impl Client {
         patience: Duration,
     ) -> Result<(u16, String), Unanswered> {
         let ApiRequest { method, path, body, .. } = *asked;
-        let away = |e: &dyn std::fmt::Display| Unanswered::Away(e.to_string());
+        let away = |e: ureq::Error| match e {
+            ureq::Error::Io(e) => Unanswered::Away(e.to_string()),
+            e => Unanswered::Away(e.to_string()),
+        };
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         match &self.key {
             Key::None => {}
@@ -292,8 +295,8 @@ impl Client {
             .body(body.unwrap_or_default().to_owned())
             .map_err(|e| Unanswered::Refused(e.to_string()))?;
         let request = self.agent.configure_request(request).timeout_global(Some(patience)).build();
-        let mut answer = self.agent.run(request).map_err(|e| away(&e))?;
-        let text = answer.body_mut().with_config().limit(ANSWER).read_to_string().map_err(|e| away(&e))?;
+        let mut answer = self.agent.run(request).map_err(away)?;
+        let text = answer.body_mut().with_config().limit(ANSWER).read_to_string().map_err(away)?;
         Ok((answer.status().as_u16(), text))
     }
 }

@@ -4,7 +4,7 @@ use forebay_control::limit::{LimitView, PlaceView, utc};
 use forebay_control::node::JobShare;
 use forebay_control::view::{DecisionView, JobView, NodeState, NodeView, RefusedView};
 use forebay_plot::{say, table};
-use forebay_types::{NodeId, size};
+use forebay_types::NodeId;
 
 /// The jobs that run; with where their curves come from.
 pub fn jobs(jobs: &[JobView], why: bool) -> String {
@@ -198,21 +198,25 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What a limit leaves, and guarantees, to a job on an I/O node: each of its rates.
-fn place(l: &LimitView, p: &PlaceView) -> String {
-    let bytes = |b: f64| match b {
+/// Bytes a second.
+fn bandwidth(b: f64) -> String {
+    match b {
         b if b < 1e3 => format!("{} B/s", (b * 10.0).round() / 10.0),
         b if b < 1e5 => format!("{:.1} KB/s", b / 1e3),
         b => format!("{:.1} MB/s", b / 1e6),
-    };
+    }
+}
+
+/// What a limit leaves, and guarantees, to a job on an I/O node: each of its rates.
+fn place(l: &LimitView, p: &PlaceView) -> String {
     let number = |n: f64| (n * 10.0).round() / 10.0;
     let JobShare { job, limit, weight, .. } = &p.share;
     let nodes = l.shares.iter().filter(|other| other.share.job == *job).count().max(1);
     let rates = [
-        limit.bandwidth.map(bytes),
+        limit.bandwidth.map(bandwidth),
         limit.iops.map(|n| format!("{} ops/s", number(n))),
         limit.metadata.map(|n| format!("{} metadata/s", number(n))),
-        l.limit.at_least.map(|b| format!("at least {}", bytes(b / nodes as f64))),
+        l.limit.at_least.map(|b| format!("at least {}", bandwidth(b / nodes as f64))),
         weight.map(|w| format!("weight {w}")),
     ];
     let rates: Vec<String> = rates.into_iter().flatten().collect();
@@ -222,11 +226,11 @@ fn place(l: &LimitView, p: &PlaceView) -> String {
 /// What jobs may have at most and at least.
 pub fn limits(limits: &[LimitView]) -> String {
     let mut out = String::new();
-    let header = ["limit", "bytes/s", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
+    let header = ["limit", "bandwidth", "ops/s", "metadata/s", "at least", "until (UTC)", "on I/O nodes"];
     let mut t = table::new(&header, &["until (UTC)", "on I/O nodes"]);
     for l in limits {
         let n = |n: Option<f64>| n.map_or("–".to_owned(), |n| n.to_string());
-        let bytes = |n: Option<f64>| n.map_or("–".to_owned(), |n| size::show(n as u64));
+        let bytes = |n: Option<f64>| n.map_or("–".to_owned(), bandwidth);
         let most = &l.limit.most;
         let places: Vec<String> = l.shares.iter().map(|p| place(l, p)).collect();
         t.add_row([
@@ -263,6 +267,10 @@ mod tests {
             let limit = Limit { subject: Subject::Job("j".into()), most, at_least, until_unix_ms: None };
             limits(&[LimitView { id: "job=j".into(), limit, shares, notes: Vec::new() }])
         };
+        // One unit for one limit, whatever it was given in.
+        let mebi = Rates { bandwidth: Some(3.0 * 1048576.0), ..Rates::default() };
+        let mebi = shown(mebi, None, vec![share(0, mebi, None)]);
+        assert_eq!(mebi.matches("3.1 MB/s").count(), 2, "{mebi}");
         let part = Rates { bandwidth: Some(2.5e6), iops: Some(100.0 / 3.0), metadata: Some(25.0) };
         let all = shown(part, None, vec![share(0, part, None)]);
         assert!(all.contains("0: j 2.5 MB/s, 33.3 ops/s, 25 metadata/s"), "{all}");

@@ -18,16 +18,31 @@ pub enum Address {
 
 /// What is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address: write tcp:HOST:PORT with a numeric HOST or localhost, or unix:PATH")]
-pub struct AddressError(pub String);
+pub enum AddressError {
+    /// It is none of the grammar's.
+    #[error("{0:?} is no address: write tcp:HOST:PORT with a numeric HOST or localhost, or unix:PATH")]
+    Grammar(String),
+    /// No system has sockets there.
+    #[error(
+        "the path of a Unix socket has at most {SOCKET_PATH} bytes, and this one has {0}: take a shorter one"
+    )]
+    Long(usize),
+}
+
+/// The longest path of a Unix socket, in bytes (`sockaddr_un`, without its last).
+pub const SOCKET_PATH: usize = 107;
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let wrong = || AddressError(text.chars().take(200).collect());
+        let wrong = || AddressError::Grammar(text.chars().take(200).collect());
         if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(path.into())) };
+            return match path.len() {
+                0 => Err(wrong()),
+                n if n > SOCKET_PATH => Err(AddressError::Long(n)),
+                _ => Ok(Address::Unix(path.into())),
+            };
         }
         let host = text.strip_prefix("tcp:").unwrap_or(text);
         if let Some(port) = host.strip_prefix("localhost:") {
@@ -84,5 +99,9 @@ mod tests {
             let said = wrong.parse::<Address>().unwrap_err().to_string();
             assert!(said.contains("tcp:HOST:PORT") && said.contains("unix:PATH"), "{said}");
         }
+        // As many bytes as a socket can be bound to, not one more.
+        let longest = format!("unix:/{}", "x".repeat(SOCKET_PATH - 1));
+        assert!(longest.parse::<Address>().is_ok());
+        assert_eq!(format!("{longest}x").parse::<Address>(), Err(AddressError::Long(SOCKET_PATH + 1)));
     }
 }

@@ -20,7 +20,7 @@
 //! | [`kernel`] | file systems whose files are made as they are read |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`options`] | options with a range |
-//! | [`switches`] | variables of the environment that switch something |
+//! | [`switches`] | variables of the environment: what they may be set to, and which there are |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
 
@@ -50,7 +50,7 @@ mod time;
 pub mod units;
 
 pub use access::{AccessPattern, IoMode, Layout, OpKind, Operation, Pattern, Spatiality};
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, SOCKET_PATH};
 pub use bandwidth::Bandwidth;
 pub use blame::JobBlame;
 pub use histogram::{FineHistogram, Histogram};

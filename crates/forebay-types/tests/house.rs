@@ -1,5 +1,7 @@
 //! The papers on the wall are true: the crate graph, the files that the documents name, the size of files.
 
+use forebay_types::switches::{HANDED_ON, SETTINGS};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -189,7 +191,7 @@ fn variables_of_the_environment_are_in_the_table() {
     let table = read("docs/INSTALL.md");
     // Of the build, of tests and of the tools that make both.
     let own = ["FOREBAY_VERSION", "FOREBAY_PRELOAD_LIBRARY"];
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for file in product_sources("crates").iter().filter(|f| !f.to_string_lossy().contains("forebay-testkit"))
     {
         for (_, line) in product_lines(file) {
@@ -199,6 +201,16 @@ fn variables_of_the_environment_are_in_the_table() {
             }
         }
     }
+    // And whoever misspells one is told: by a list that is this table.
+    let listed: BTreeSet<&str> = SETTINGS.into_iter().chain(HANDED_ON).collect();
+    let part = table.split("## ").find(|part| part.starts_with("The environment")).expect("the chapter");
+    let rows: BTreeSet<&str> = part
+        .lines()
+        .filter(|line| line.starts_with("| `FOREBAY_"))
+        .flat_map(|line| line.split('|').nth(1).expect("a name").split('`'))
+        .filter(|word| word.starts_with("FOREBAY_"))
+        .collect();
+    assert_eq!(rows, listed, "docs/INSTALL.md against crates/forebay-types/src/switches.rs");
     let told = |name: &String| table.contains(&format!("`{name}`")) || own.contains(&name.as_str());
     let missing: Vec<&String> = seen.iter().filter(|name| !told(name)).collect();
     assert!(seen.len() > 10 && missing.is_empty(), "docs/INSTALL.md does not tell of {missing:?}");

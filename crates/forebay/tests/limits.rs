@@ -136,7 +136,7 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
     let load = Load::start(&site, &pin(&[0]), &secret);
 
     let said = limit(&site, &url, &["--job", "limited", "--bandwidth", "50MB"]);
-    assert!(said.contains("job=limited") && said.contains("50MB"), "{said}");
+    assert!(said.contains("job=limited") && said.contains("50.0 MB/s"), "{said}");
     let end = AtomicBool::new(false);
     let watched = std::thread::scope(|s| {
         // From a second after the command.
@@ -168,7 +168,7 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
             };
             site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len() && back(n))
         });
-        assert!(limit(&site, &url, &["list"]).contains("50MB"));
+        assert!(limit(&site, &url, &["list"]).contains("50.0 MB/s"));
         std::thread::sleep(Duration::from_secs(3));
         phase("the end");
         end.store(true, Relaxed);
@@ -185,7 +185,7 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
         assert!(high <= LIMIT * most && low >= LIMIT * least, "{}: {low} to {high}", pair[0].0);
     }
     limit(&site, &url, &["remove", "--job", "limited"]);
-    assert!(!limit(&site, &url, &["list"]).contains("50MB"));
+    assert!(!limit(&site, &url, &["list"]).contains("50.0 MB/s"));
     until(PATIENCE, "it is still limited", || {
         (load.rate(Duration::from_millis(500)) > LIMIT * 1.2).then_some(())
     });

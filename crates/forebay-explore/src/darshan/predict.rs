@@ -1,6 +1,6 @@
 //! From a log to what its application would get of each number of I/O nodes.
 
-use super::{Log, NoScenario, derive};
+use super::{Log, derive};
 use crate::scenario::{Data, Layout, Operation, Step};
 use forebay_plot::{say, table};
 use forebay_policy::{CurveTable, Facts};
@@ -21,8 +21,8 @@ fn facts(data: &Data, compute_nodes: u32, processes: u32) -> Facts {
 
 /// The bandwidth that each step of the log's scenario would have with each number of I/O nodes, by the nearest of
 /// these curves, and how far such estimates are off.
-pub(super) fn predict(log: &Log, name: &str, curves: &CurveTable) -> Result<String, NoScenario> {
-    let scenario = derive(log, name).map_err(NoScenario::Derive)?;
+pub(super) fn predict(log: &Log, name: &str, curves: &CurveTable) -> Result<String, String> {
+    let scenario = derive(log, name)?;
     let counts: std::collections::BTreeSet<u32> =
         curves.scenarios.iter().flat_map(|s| s.curve.points()).map(|p| p.io_nodes).collect();
     let mut header = vec!["step".to_owned(), "GB".into()];

@@ -130,10 +130,9 @@ struct FromDarshan {
 impl FromDarshan {
     fn run(self) -> anyhow::Result<ExitCode> {
         let text = match &self.predict {
-            None => darshan::scenario_of(&self.log),
-            Some(curves) => darshan::predict(&self.log, curves),
+            None => darshan::scenario_of(&self.log)?,
+            Some(curves) => darshan::predict(&self.log, curves)?,
         };
-        let text = text.with_context(|| self.log.display().to_string())?;
         match &self.output {
             None => print!("{text}"),
             Some(path) => {
@@ -188,7 +187,7 @@ impl Explore {
         }
         for scenario in &scenarios {
             let spec = scenario.scheduler.as_deref().map(str::parse::<SchedulerConfig>).transpose();
-            spec.with_context(|| format!("scenario {}: its scheduler", scenario.name))?;
+            spec.with_context(|| format!("scenario {}", scenario.name))?;
         }
         let out = results()?;
 
@@ -243,7 +242,9 @@ impl Explore {
     fn report(&self, results: &Results) -> anyhow::Result<()> {
         let csv = results.csv_path();
         let mut measurements = Measurements::default();
-        measurements.add_csv(&csv.display().to_string(), input::open(&csv)?)?;
+        let name = csv.display().to_string();
+        let table = input::open(&csv).with_context(|| format!("cannot open {name}"))?;
+        measurements.add_csv(&name, table)?;
         let report = assess(&measurements, Rule::Described);
         let page = self.out.join("report.html");
         let names: Vec<_> =
