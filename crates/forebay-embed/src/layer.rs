@@ -4,13 +4,13 @@ use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::lease::{self, Lease};
-use crate::rundir::{RunDir, can_preload, is_own};
+use crate::rundir::{RunDir, can_listen, can_preload, is_own};
 use crate::{EmbedError, write_config};
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
 use forebay_types::options::parts;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -114,7 +114,7 @@ pub struct Across {
 /// Running I/O nodes. Dropping it stops them and removes their directory.
 pub struct Layer {
     /// First, so that its file is closed before the directory goes.
-    _lease: Option<Lease>,
+    _lease: Lease,
     run_dir: RunDir,
     nodes: Vec<NodeProcess>,
     config: Config,
@@ -168,10 +168,12 @@ impl Layer {
         let launcher = Launcher::new(&config.program, run_dir.path(), Log::Here)?;
         let mut more = vec![format!("--job={}", config.job), "--drain-timeout".into(), "1".into()];
         more.extend(config.node_args.iter().cloned());
+        // Programs may have several names for one directory; an I/O node has one.
+        let served: BTreeSet<&String> = exports.iter().map(|e| &e.export).collect();
         let spec = |id: u32, at: Option<IpAddr>| NodeSpec {
             id,
             listen: at.map(|at| format!("tcp:{}", SocketAddr::new(at, 0))),
-            exports: exports.iter().map(|e| e.export.replace('=', "\\=")).collect(),
+            exports: served.iter().map(|e| e.replace('=', "\\=")).collect(),
             more: more.clone(),
         };
         let start = |id: u32| match &config.across {
@@ -216,7 +218,7 @@ impl Layer {
     /// The run's directory, with counters, notes and the clients' configuration.
     fn prepare(
         run_dir: RunDir,
-        lease: Option<Lease>,
+        lease: Lease,
         nodes: Vec<NodeProcess>,
         config: Config,
     ) -> Result<Layer, EmbedError> {
@@ -321,20 +323,29 @@ impl Drop for Layer {
     }
 }
 
-/// A directory for a run: among the temporary ones, or in one that all of the job's hosts see. There it has a
-/// lease, and what runs left whose hosts died goes.
-fn run_dir(share: Option<&Path>) -> Result<(RunDir, Option<Lease>), EmbedError> {
-    let Some(share) = share else {
-        let temporary = std::env::temp_dir();
-        let good = can_preload(&temporary) && is_own(&temporary).is_ok();
-        let base = if good { temporary } else { "/tmp".into() };
-        return Ok((RunDir::create(&base)?, None));
+/// A directory for a run: among the temporary ones, or in one that all of the job's hosts see. It has a lease, and what
+/// runs left that were killed, or whose hosts died, goes.
+fn run_dir(share: Option<&Path>) -> Result<(RunDir, Lease), EmbedError> {
+    let base = match share {
+        Some(share) => {
+            is_own(share)
+                .map_err(|why| EmbedError::Argument(format!("--share {}: {why}", share.display())))?;
+            share.to_owned()
+        }
+        None => {
+            let temporary = std::env::temp_dir();
+            // It is told to I/O nodes as text.
+            let good = temporary.to_str().is_some()
+                && can_preload(&temporary)
+                && can_listen(&temporary)
+                && is_own(&temporary).is_ok();
+            if good { temporary } else { "/tmp".into() }
+        }
     };
-    is_own(share).map_err(|why| EmbedError::Argument(format!("--share {}: {why}", share.display())))?;
-    let dir = RunDir::create(share)?;
+    let dir = RunDir::create(&base)?;
     let lease = Lease::take(dir.path())?;
-    lease::sweep(share, dir.path());
-    Ok((dir, Some(lease)))
+    lease::sweep(dir.path(), share.is_some());
+    Ok((dir, lease))
 }
 
 /// The exports, with a second entry where a directory has another name without symbolic links:
@@ -347,13 +358,16 @@ fn exports(at: &[At]) -> Result<Vec<ExportMap>, EmbedError> {
             .map_err(|source| EmbedError::Export { path: a.export.clone(), source })?;
         forebay_types::kernel::says_sizes(&export)
             .map_err(|why| EmbedError::Argument(format!("{}: {why}", a.export.display())))?;
-        let name = export
-            .to_str()
-            .ok_or_else(|| EmbedError::Argument(format!("{}: the name is not UTF-8", export.display())))?
-            .to_owned();
+        let text = |path: &Path| {
+            let odd = || EmbedError::Argument(format!("{path:?}: the name is not UTF-8: give it another"));
+            path.to_str().map(str::to_owned).ok_or_else(odd)
+        };
+        let name = text(&export)?;
+        text(&a.dir)?;
         let mut dirs = vec![a.dir.clone()];
         if let Ok(real) = std::fs::canonicalize(&a.dir)
             && real != a.dir
+            && text(&real).is_ok()
         {
             dirs.push(real);
         }

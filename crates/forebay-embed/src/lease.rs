@@ -1,9 +1,10 @@
-//! Directories on a file system that several hosts see: a run whose host died cannot remove its own, and
-//! another host cannot look whether the run still lives. So each has a lease, which its run renews, and the
-//! next run of the same user removes those that are over.
+//! Who is killed cannot remove the directory of its run, and where several hosts see it, another one cannot look whether
+//! the run still lives. So each has a lease, which its run renews, and the next run of the same user removes those that
+//! are over.
 
 use crate::EmbedError;
 use crate::files::write_private;
+use crate::rundir::is_name;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
@@ -118,9 +119,10 @@ impl Drop for Lease {
     }
 }
 
-/// Removes what runs of this user left below `base` whose lease is over. `own` has a lease that was taken just
-/// now: the clock is the file system's. What is not certain stays.
-pub(crate) fn sweep(base: &Path, own: &Path) {
+/// Removes what runs of this user left beside `own` whose lease is over; that has one that was taken just now: the clock
+/// is the file system's. What is not certain stays. `shared`: other hosts see it, too.
+pub(crate) fn sweep(own: &Path, shared: bool) {
+    let Some(base) = own.parent() else { return };
     let now = std::fs::metadata(own.join(FILE)).and_then(|m| m.modified());
     let (Ok(now), Ok(entries)) = (now, std::fs::read_dir(base)) else { return };
     let here = Owner::this();
@@ -129,15 +131,16 @@ pub(crate) fn sweep(base: &Path, own: &Path) {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.starts_with(prefix) && dir.as_path() != own && is_ours(dir)
     };
-    for dir in all.iter().filter(|d| named(d, "forebay-")) {
+    let run = |d: &&PathBuf| is_name(d.file_name().unwrap_or_default()) && named(d, "forebay-");
+    for dir in all.iter().filter(run) {
         if left(dir, &here, now) && !in_use(dir) {
             let _ = std::fs::remove_dir_all(dir);
-        } else if silent_for(dir, now).is_some_and(|silent| silent > REBOOTED) {
+        } else if shared && silent_for(dir, now).is_some_and(|silent| silent > REBOOTED) {
             // An empty one, of which a network file system kept the last file until its process had ended.
             let _ = std::fs::remove_dir(dir);
         }
     }
-    for dir in all.iter().filter(|d| named(d, "slurm-")) {
+    for dir in all.iter().filter(|d| shared && named(d, "slurm-")) {
         if noted_of_nothing(dir, base, now) {
             let _ = std::fs::remove_dir_all(dir);
         }
@@ -230,7 +233,7 @@ mod tests {
         let env = |dir: &Path| format!("LD_PRELOAD=x\nFOREBAY_CONFIG={}/client.json\n", dir.display());
         write_private(&noted.join("env"), env(&dead).as_bytes()).unwrap();
         write_private(&held.join("env"), env(&alive).as_bytes()).unwrap();
-        sweep(&base, &own);
+        sweep(&own, true);
         let there = |dirs: &[&PathBuf]| dirs.iter().map(|d| d.exists()).collect::<Vec<_>>();
         assert_eq!(there(&[&own, &alive, &bare, &held]), [true; 4]);
         assert_eq!(there(&[&dead, &noted]), [false; 2]);

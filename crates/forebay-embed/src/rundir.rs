@@ -2,6 +2,7 @@
 
 use crate::EmbedError;
 use crate::interrupt::{remove, started};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -43,13 +44,9 @@ impl RunDir {
 
     /// Removes what programs that were killed have left below `base`, where whoever asks is alone.
     pub fn sweep(base: &Path) {
-        let made = |name: &str| {
-            let numbers = name.strip_prefix("forebay-").and_then(|rest| rest.split_once('-'));
-            numbers.is_some_and(|(pid, n)| [pid, n].iter().all(|n| n.parse::<u32>().is_ok()))
-        };
         for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
             let directory = entry.file_type().is_ok_and(|t| t.is_dir());
-            if directory && entry.file_name().to_str().is_some_and(made) {
+            if directory && is_name(&entry.file_name()) {
                 remove(&entry.path(), Instant::now() + REMOVAL);
             }
         }
@@ -93,6 +90,18 @@ impl Drop for RunDir {
         remove(&self.path, Instant::now() + REMOVAL);
         started().directories.remove(&self.path);
     }
+}
+
+/// What such directories are called.
+pub(crate) fn is_name(name: &OsStr) -> bool {
+    let numbers = name.to_str().and_then(|name| name.strip_prefix("forebay-")?.split_once('-'));
+    numbers.is_some_and(|(pid, n)| [pid, n].iter().all(|n| n.parse::<u32>().is_ok()))
+}
+
+/// Whether the sockets in one that is made below there have paths that a socket can have.
+pub(crate) fn can_listen(base: &Path) -> bool {
+    let longest = |base: PathBuf| base.join("forebay-4194304-9999/node255.sock").as_os_str().len();
+    std::path::absolute(base).is_ok_and(|base| longest(base) <= forebay_types::SOCKET_PATH)
 }
 
 /// Whether the loader finds a library below there that `LD_PRELOAD` names: it cuts names apart at some

@@ -1,14 +1,14 @@
 //! Forwarded directories as mounted file systems on this machine, until somebody wants them to end.
 
 use crate::launch::Plan;
-use crate::program::{place, try_exports};
+use crate::program::{Forward, place, try_exports};
 use crate::registration::Registered;
 use crate::sys::own_session;
 use anyhow::{Context, Result, bail};
 use forebay_client::{Address, Client, Config, ExportMap, Fallback, Reread};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
-use forebay_embed::{At, Layer, LayerConfig, Transport};
+use forebay_embed::{Layer, LayerConfig, RunDir, Transport};
 use forebay_mount::{Contract, Ids, Mounted, Options, place as mounting};
 use forebay_types::{Protect, Secret};
 use rustix::fs::FileType;
@@ -67,25 +67,20 @@ pub struct Served {
 }
 
 impl Served {
-    /// `at`: each `DIR[=EXPORT]`.
-    pub fn by(by: &By<'_>, at: &[String], job: Option<&str>, deadline: Duration) -> Result<Served> {
-        let export = |text: &String| {
-            let (dir, export) = forebay_types::options::parts(text);
-            ExportMap { export: export.unwrap_or_else(|| dir.clone()), dir: dir.into(), local: None }
-        };
+    /// `at`: what is served, and where.
+    pub fn by(by: &By<'_>, at: &[Forward], job: Option<&str>, deadline: Duration) -> Result<Served> {
         let mount = |config: Config| Config {
-            exports: at.iter().map(export).collect(),
+            exports: at.iter().map(Forward::by_name).collect(),
             deadline_ms: deadline.as_millis() as u64,
             ..config
         };
         let name = job.unwrap_or("mount");
         let (layer, registered) = match by {
             By::Own(number) => {
-                let at: Result<Vec<At>, String> = at.iter().map(|a| a.parse()).collect();
                 let layer = Layer::start(&LayerConfig {
                     program: std::env::current_exe().context("cannot find this program's own file")?,
                     io_nodes: *number,
-                    at: at.map_err(anyhow::Error::msg)?,
+                    at: at.iter().map(|f| f.at.clone()).collect(),
                     transport: Transport::Unix,
                     deadline,
                     fallback: Fallback::Error,
@@ -97,7 +92,9 @@ impl Served {
                 (layer, None)
             }
             By::Nodes(nodes, secret) => {
-                (Layer::attach(mount(crate::known_to(name, *secret, nodes.to_vec())?), None)?, None)
+                let config = mount(crate::known_to(name, *secret, nodes.to_vec())?);
+                try_exports(&config, |_| {})?;
+                (Layer::attach(config, None)?, None)
             }
             By::Arbiter(urls, secret) => {
                 let registered = register(urls, *secret, job)?;
@@ -157,7 +154,8 @@ pub fn serve(
     let mut mounts = Vec::new();
     for (export, map) in places(layer.config()) {
         let options = Options { export, contract, ids: ids(), gates: None };
-        mounts.push(Mountpoint::new(&map.dir, Arc::clone(&client), options, until.end.clone())?);
+        let (dir, end) = (&map.dir, until.end.clone());
+        mounts.push(Mountpoint::new(dir, Arc::clone(&client), options, layer.dir(), end)?);
     }
     ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;
     // The first signal, or the end of a mount that somebody else unmounted.
@@ -234,7 +232,13 @@ struct Mountpoint {
 }
 
 impl Mountpoint {
-    fn new(dir: &Path, client: Arc<Client>, options: Options, ended: Sender<()>) -> Result<Mountpoint> {
+    fn new(
+        dir: &Path,
+        client: Arc<Client>,
+        options: Options,
+        own: &Path,
+        ended: Sender<()>,
+    ) -> Result<Mountpoint> {
         if !dir.is_dir() {
             bail!("{}: no such directory to mount on: make it first", dir.display());
         }
@@ -242,7 +246,7 @@ impl Mountpoint {
             if mounting::is_root() { mounting::mount(dir, true)? } else { mounting::mount_as_user(dir)? };
         let device_number = mounting::mounted(dir).unwrap_or_default();
         let mounted = Arc::new(Mounted::serve(device, client, options)?);
-        let watcher = Watcher::start(dir, &device_number)?;
+        let watcher = Watcher::start([dir, own], &device_number)?;
         let served = Arc::clone(&mounted);
         std::thread::spawn(move || {
             while !served.wait(Duration::from_secs(3600)) {}
@@ -260,16 +264,16 @@ impl Mountpoint {
     }
 }
 
-/// A process that unmounts when this one is gone without having done it. It is started again should
-/// somebody end it.
+/// A process that unmounts when this one is gone without having done it, and removes its directory. It is started again
+/// should somebody end it.
 struct Watcher {
     state: Mutex<Option<ChildStdin>>,
 }
 
 impl Watcher {
-    fn start(dir: &Path, device: &str) -> Result<Arc<Watcher>> {
-        let (dir, device) = (dir.to_owned(), device.to_owned());
-        let mut child = Watcher::spawn(&dir, &device)?;
+    fn start(dirs: [&Path; 2], device: &str) -> Result<Arc<Watcher>> {
+        let (dirs, device) = (dirs.map(Path::to_owned), device.to_owned());
+        let mut child = Watcher::spawn(&dirs, &device)?;
         let watcher = Arc::new(Watcher { state: Mutex::new(child.stdin.take()) });
         let kept = Arc::clone(&watcher);
         std::thread::spawn(move || {
@@ -279,7 +283,7 @@ impl Watcher {
                 if state.is_none() {
                     return;
                 }
-                match Watcher::spawn(&dir, &device) {
+                match Watcher::spawn(&dirs, &device) {
                     Ok(mut next) => {
                         *state = next.stdin.take();
                         child = next;
@@ -287,7 +291,7 @@ impl Watcher {
                     Err(e) => {
                         tracing::warn!(
                             "nobody will unmount {} if this process is killed: {e}",
-                            dir.display()
+                            dirs[0].display()
                         );
                         return;
                     }
@@ -299,9 +303,9 @@ impl Watcher {
         Ok(watcher)
     }
 
-    fn spawn(dir: &Path, device: &str) -> Result<Child> {
+    fn spawn([dir, own]: &[PathBuf; 2], device: &str) -> Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("mount-watch").arg("--device").arg(device).arg(dir);
+        command.arg("mount-watch").arg("--device").arg(device).arg("--own").arg(own).arg(dir);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         own_session(&mut command);
         command.spawn().context("cannot start the process that unmounts")
@@ -316,12 +320,18 @@ impl Watcher {
 }
 
 /// What the process that watches over a mount does: waits for the end of standard input and unmounts
-/// `dir`, unless told that it is done. Another mount there, with another device number, is left alone.
-pub fn watch(dir: &Path, device: &str) -> std::io::Result<()> {
+/// `dir`, unless told that it is done. Another mount there, with another device number, is left alone. Then it removes
+/// what was the mounting process's `own`.
+pub fn watch(dir: &Path, device: &str, own: PathBuf) -> std::io::Result<()> {
     let mut told = Vec::new();
     // An error is the end, too.
     let _ = std::io::stdin().read_to_end(&mut told);
-    if told.is_empty() && mounting::mounted(dir).as_deref() == Some(device) {
+    if !told.is_empty() {
+        return Ok(());
+    }
+    // Dropped last: I/O nodes that write there end with that process.
+    let _own = RunDir::adopt(own);
+    if mounting::mounted(dir).as_deref() == Some(device) {
         mounting::unmount(dir)?;
     }
     Ok(())

@@ -44,7 +44,7 @@ const MOUNT_IS_HERE: &str = "the mount reaches the processes of this host alone,
 /// `DIR[=EXPORT]`: as directories on this machine, and the name that the user wrote.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    at: At,
+    pub(crate) at: At,
     name: Option<String>,
 }
 
@@ -53,6 +53,14 @@ impl FromStr for Forward {
 
     fn from_str(text: &str) -> Result<Forward, String> {
         Ok(Forward { at: text.parse()?, name: forebay_types::options::parts(text).1 })
+    }
+}
+
+impl Forward {
+    /// What a client is told of it where I/O nodes have exports by name: without one, by the directory's.
+    pub(crate) fn by_name(&self) -> ExportMap {
+        let export = self.name.clone().unwrap_or_else(|| self.at.dir.display().to_string());
+        ExportMap { dir: self.at.dir.clone(), export, local: None }
     }
 }
 
@@ -422,11 +430,10 @@ impl Program {
 
     fn client_config(&self, registered: &Registered) -> Result<Config> {
         let export = |f: &Forward| {
-            let export = f.name.clone().unwrap_or_else(|| f.at.dir.display().to_string());
+            let map = f.by_name();
             // Where the export's path is there on this machine too, it is the same directory.
-            let local = std::path::Path::new(&export);
-            let local = (local.is_absolute() && local.is_dir()).then(|| local.to_owned());
-            ExportMap { dir: f.at.dir.clone(), export, local }
+            let local = PathBuf::from(&map.export);
+            ExportMap { local: (local.is_absolute() && local.is_dir()).then_some(local), ..map }
         };
         let grant = &registered.grant;
         let secret = grant.secret.as_ref().context("the arbiter gave the job no secret")?;

@@ -304,6 +304,9 @@ impl Mounted {
             command.arg("--node").arg(format!("tcp:{}", layer.address(n)));
         }
         command.arg("--at").arg(format!("{}={}", dir.display(), layer.export().display()));
+        let temporary = layer.scratch().join("mount-tmp");
+        std::fs::create_dir(&temporary).expect("a directory");
+        command.env("TMPDIR", temporary);
         let process = Process::start(command.stdin(Stdio::null())).expect("forebay mount starts");
         until(PATIENCE, "it is mounted", || is_mounted(&dir).then_some(()));
         Mounted { layer, dir, process }
@@ -470,7 +473,7 @@ fn without_any_node_calls_fail_in_time_and_it_can_be_unmounted() {
     mounted.end();
 }
 
-/// Whatever is killed, nothing stays mounted.
+/// Whatever is killed, nothing stays mounted, nor what was made for it.
 #[test]
 fn nothing_stays_mounted() {
     if !can_mount_here("nothing_stays_mounted") {
@@ -481,6 +484,9 @@ fn nothing_stays_mounted() {
     let _held = std::fs::File::open(&mounted.dir).expect("open");
     mounted.process.signal(Signal::KILL).expect("our own child");
     until(PATIENCE, "it is unmounted", || (!is_mounted(&mounted.dir)).then_some(()));
+    let temporary = mounted.layer.scratch().join("mount-tmp");
+    let left = || std::fs::read_dir(&temporary).expect("its directory").count();
+    until(PATIENCE, "its own directory goes", || (left() == 0).then_some(()));
     drop(mounted);
     // A run's mount is the program's own view: the machine never sees it.
     let home = tempfile::tempdir().expect("a directory");

@@ -109,7 +109,8 @@ fn a_mount_is_moved_under_load_and_outlives_the_arbiter() {
     std::fs::create_dir(&dir).expect("a directory");
     let mut command = Command::new(program());
     command.args(["mount", "--arbiter", &url, "--deadline", "60", "--secret-file"]).arg(site.secret_file());
-    command.arg("--at").arg(format!("{}=data", dir.display()));
+    // A relative name is where the command was started.
+    command.current_dir(site.path()).args(["--at", "mounted=data"]);
     let mut mount = Process::start(command.stdin(Stdio::null())).expect("forebay mount starts");
     until(PATIENCE, "it is mounted", || is_mounted(&dir).then_some(()));
     let admin = Arbiter::new(&url, Secret::from_hex(site.secret())).expect("an address");

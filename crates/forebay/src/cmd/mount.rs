@@ -2,10 +2,12 @@
 
 use super::args;
 use crate::arbiter::{SecretFile, from_environment};
+use crate::output::sentence;
 use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use forebay_client::Address;
 use forebay_mount::Contract;
+use forebay_run::Forward;
 use forebay_run::mount::{self, Background, By, MOUNTED, Served, Until};
 use std::io::Write;
 use std::path::PathBuf;
@@ -46,9 +48,9 @@ Contracts:
                   refused (ESTALE) and told, never mixed.")]
 pub(crate) struct Mount {
     /// Mount here what the I/O nodes export as EXPORT (by default the directory of the same name).
-    /// May be repeated.
+    /// May be repeated. A `=` that belongs to a name is written `\=`.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
-    at: Vec<String>,
+    at: Vec<Forward>,
     /// How many I/O nodes to start [default: 1].
     #[arg(long, value_name = "N", conflicts_with_all = ["node", "arbiter"], value_parser = clap::value_parser!(u16).range(1..=256))]
     io_nodes: Option<u16>,
@@ -122,7 +124,7 @@ impl Mount {
         match self.serve() {
             // Whoever started it in the background tells.
             Err(e) if announce => {
-                println!("forebay: {e:#}");
+                println!("forebay: {}", sentence(&e));
                 Ok(ExitCode::FAILURE)
             }
             other => other,
@@ -160,12 +162,15 @@ pub(crate) struct MountWatch {
     /// The device number of the mount: another one on the same directory is left alone.
     #[arg(long)]
     device: String,
+    /// What the mounting process has made for itself.
+    #[arg(long)]
+    own: PathBuf,
     dir: PathBuf,
 }
 
 impl MountWatch {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        mount::watch(&self.dir, &self.device)?;
+        mount::watch(&self.dir, &self.device, self.own)?;
         Ok(ExitCode::SUCCESS)
     }
 }
