@@ -183,7 +183,7 @@ fn within_a_run_it_is_refused() {
 #[test]
 fn a_scheduler_that_is_none_is_found_before_any_run() {
     let study = Study::new(&format!("scheduler = \"bogus\"\n{}", writes("inner", "64 KiB")));
-    refused(&study.args(&[]), 1, &["scenario inner: its scheduler", "bogus"]);
+    refused(&study.args(&[]), 1, &["scenario inner: scheduler `bogus`"]);
     assert!(!study.dir.path().join("out").exists());
 }
 
@@ -245,6 +245,21 @@ fn a_study_that_succeeds_complains_of_nothing() {
     let output = forebay(&study.args(&["--io-nodes", "2", "--repeat", "3"])).output().unwrap();
     let says = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !says.contains("cannot"), "{says}");
+}
+
+/// What a phase reads is prepared when all are through with the one before: it was overwritten by them.
+#[test]
+fn a_phase_is_prepared_when_the_last_has_ended() {
+    let phase = |operation: &str, spatiality: &str, validation: bool| {
+        format!(
+            "[[phase]]\noperation = \"{operation}\"\npath = \"f\"\nlayout = \"shared\"\nspatiality = \"{spatiality}\"\n\
+             total_size = \"4 MiB\"\nrequest_size = \"64 KiB\"\nvalidation = {validation}\n"
+        )
+    };
+    let phases = [phase("write", "strided", false), phase("read", "contiguous", true)].concat();
+    let study = Study::new(&format!("io_nodes = [0]\nprocesses_per_node = 4\n{}", phases.repeat(4)));
+    let (status, _, says) = user::run(&study.args(&["--repeat", "3"]));
+    assert_eq!(status, Some(0), "{says}");
 }
 
 /// A value that makes no sense is called by its key.

@@ -138,11 +138,10 @@ fn lead(job: &Job, workers: &mut [Channel]) -> io::Result<Vec<Vec<Outcome>>> {
     let mut outcomes = Vec::with_capacity(job.steps.len());
     for step in 0..job.steps.len() {
         if step > 0 {
+            go(workers)?;
             all_ready(workers)?;
         }
-        for w in workers.iter_mut() {
-            w.send(&Cue::Go)?;
-        }
+        go(workers)?;
         let mut by_rank = Vec::with_capacity(workers.len());
         for (rank, w) in workers.iter_mut().enumerate() {
             match w.receive()? {
@@ -156,6 +155,11 @@ fn lead(job: &Job, workers: &mut [Channel]) -> io::Result<Vec<Vec<Outcome>>> {
         outcomes.push(by_rank);
     }
     Ok(outcomes)
+}
+
+/// On with what comes next: all have told that the last is done.
+fn go(workers: &mut [Channel]) -> io::Result<()> {
+    workers.iter_mut().try_for_each(|w| w.send(&Cue::Go))
 }
 
 fn all_ready(workers: &mut [Channel]) -> io::Result<()> {

@@ -65,7 +65,7 @@ pub enum Access {
 /// From the conductor to a worker, after its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cue {
-    /// All are ready: begin the step.
+    /// All are ready: begin the step. Or all have done the last one: prepare the next.
     Go,
 }
 

@@ -33,6 +33,10 @@ fn play(task: &Task, channel: &mut Channel) -> io::Result<()> {
     let mut player =
         Player { task, files: &*files, open: HashMap::new(), walled: HashMap::new(), buffer: Vec::new() };
     for (index, step) in task.job.steps.iter().enumerate() {
+        // What is prepared is in the way of processes that still work on the step before.
+        if index > 0 {
+            let Cue::Go = channel.receive()?;
+        }
         player.prepare(index, step)?;
         channel.send(&Reply::Ready(index))?;
         let Cue::Go = channel.receive()?;
