@@ -3,7 +3,7 @@
 use crate::state::{State, state};
 use crate::sys;
 use crate::table::{self, Kind};
-use forebay_client::{Answer, Error, ExportId, Meta, Path};
+use forebay_client::{Answer, Error, ExportId, File, Meta, Path, Target};
 use std::sync::atomic::Ordering;
 
 /// Where a path leads.
@@ -113,7 +113,7 @@ pub(crate) fn absolute(state: &State, path: &[u8]) -> Resolved {
         // What follows the directory goes to the node as it was written, since only there `..` after
         // a symbolic link can be told; a path that wanders before that goes normalised.
         let rel = match below(path, &export.dir) {
-            Some(written) if !leaves(written) => squeeze(written),
+            Some(written) if !leaves(written) && !crosses(state, path, &export.dir) => squeeze(written),
             _ => {
                 let mut rel = rest.to_vec();
                 if path.ends_with(b"/") && !rel.is_empty() {
@@ -220,6 +220,21 @@ fn leaves(rel: &[u8]) -> bool {
     false
 }
 
+/// Whether an absolute path climbs out of a forwarded directory into `dir`, which lies around it: what serves that knows
+/// nothing of the other.
+fn crosses(state: &State, path: &[u8], dir: &[u8]) -> bool {
+    let climbs = || path.split(|&b| b == b'/').any(|part| part == b"..");
+    if state.exports.len() == 1 || !climbs() {
+        return false;
+    }
+    let mut ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+    let inner = |at: usize| {
+        let so_far = normalise(&path[..at]);
+        state.exports.iter().any(|e| e.dir.len() > dir.len() && e.dir == so_far)
+    };
+    ends.any(inner)
+}
+
 /// Without doubled or leading slashes and `.` parts; a slash or a `.` at the end stays, since it asks for a
 /// directory and some calls refuse it.
 fn squeeze(rel: &[u8]) -> Vec<u8> {
@@ -288,9 +303,26 @@ fn through_proc(path: &[u8]) -> Option<Resolved> {
         return Some(settle(state, &cwd.path, rest, cwd.shadowed()));
     }
     let (fd, rest) = proc_fd(path)?;
-    let path = open_path(&*table::get(fd)?);
+    let open = table::get(fd)?;
+    if rest.is_empty() && open.remote().is_some_and(|file| !has_its_name(file)) {
+        return Some(Resolved::LocalAt([&state.shadow[..], b"/.removed/file"].concat()));
+    }
+    let path = open_path(&open);
     // A slash at the end would ask for a directory.
     Some(absolute(state, &if rest.is_empty() { path } else { join(&path, rest) }))
+}
+
+/// Whether an open file is what is found by its name: one that was removed or replaced is not, and nothing else is to be
+/// taken for it, or made in its place.
+fn has_its_name(file: &File) -> bool {
+    let rel = file.rel();
+    let target = Target::Link(Path { export: ExportId(file.export), rel: &rel });
+    let found = state().client().meta(Meta::Stat { target }, |a| match a {
+        Answer::Attr(a) => Some(a.ino),
+        _ => None,
+    });
+    // Where nobody can tell, the call itself finds out.
+    found.map_or_else(|e| e.errno() != libc::ENOENT, |ino| ino == file.ino)
 }
 
 /// The current path of an open forwarded file.
@@ -373,6 +405,16 @@ impl State {
         names.dedup();
         names
     }
+}
+
+/// Whether the node can take this path as it is: it knows nothing of a directory that another forwarded one lies on, so
+/// that no link in one with such a directory is left to it. `last`: whether a link at the end is followed too.
+pub(crate) fn unshadowed(remote: &Remote, last: bool) -> Result<(), Error> {
+    let exports = &state().exports;
+    let dir = &exports[remote.export].dir;
+    let outer =
+        exports.len() > 1 && exports.iter().any(|e| e.dir.len() > dir.len() && below(&e.dir, dir).is_some());
+    if outer && follow_out(remote, last).is_ok() { Err(Error::Escapes) } else { Ok(()) }
 }
 
 /// The path that `remote` leads to when the node says it leaves its export: walks it name by name

@@ -143,15 +143,59 @@ fn of_directories_within_each_other_the_innermost_counts() {
         std::fs::create_dir_all(&outer).unwrap();
         std::fs::create_dir_all(&inner).unwrap();
         let at = [format!("/forebay-x={}", text(&outer)), format!("/forebay-x/sub={}", text(&inner))];
+        // Links of the outer one lead into the inner one, not to what it hides.
+        for (target, link) in [("sub/g", "file"), ("sub", "dir"), ("dir", "twice")] {
+            std::os::unix::fs::symlink(target, outer.join(link)).unwrap();
+        }
         let script = "echo a > /forebay-x/f; echo b > /forebay-x/sub/g; cat /forebay-x/sub/../sub/g; \
-                      cd /forebay-x/sub && cat g";
+                      cd /forebay-x && cat file twice/g && echo c > dir/new && mv f moved && mv dir/new twice/n && \
+                      cd /forebay-x/sub && cat g && [ -e n ] && [ -L ../dir ] && [ -e ../moved ] && ls .. > ../listed";
         let args = ["run", "--quiet", "--at", &at[turn[0]], "--at", &at[turn[1]], "--", "sh", "-c", script];
         let (status, said, says) = run(&args);
-        assert_eq!((status, said.as_str()), (Some(0), "b\nb\n"), "{turn:?}: {says}");
-        assert_eq!(std::fs::read_to_string(outer.join("f")).unwrap(), "a\n");
+        assert_eq!((status, said.as_str()), (Some(0), "b\nb\nb\nb\n"), "{turn:?}: {says}");
+        assert_eq!(std::fs::read_to_string(outer.join("moved")).unwrap(), "a\n");
+        assert_eq!(std::fs::read_to_string(inner.join("n")).unwrap(), "c\n");
         assert_eq!(std::fs::read_to_string(inner.join("g")).unwrap(), "b\n");
         assert!(!outer.join("sub").exists(), "{turn:?}");
     }
+}
+
+/// As /scratch is a link on many machines; and one directory under two names.
+#[test]
+fn a_directory_may_have_several_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = dir.path().join("real");
+    std::fs::create_dir_all(real.join("below")).unwrap();
+    std::fs::write(real.join("below/f"), "x").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    let (a, b) = (format!("/forebay-a={}", text(&real)), format!("/forebay-b={}", text(&real)));
+    let (file, below) = (text(&link.join("below/f")), text(&link.join("below")));
+    for (at, files) in [
+        (&[text(&link)][..], [&file, &text(&real.join("below/f"))]),
+        (&[below], [&file, &file]),
+        (&[a, b], [&"/forebay-a/below/f".to_owned(), &"/forebay-b/below/f".to_owned()]),
+    ] {
+        let mut args = vec!["run", "--quiet"];
+        at.iter().for_each(|at| args.extend(["--at", at]));
+        args.extend(["--", "cat", files[0], files[1]]);
+        let (status, said, says) = run(&args);
+        assert_eq!((status, said.as_str()), (Some(0), "xx"), "{at:?}: {says}");
+    }
+}
+
+/// `/proc/self/fd/N` of a file that was removed or replaced is no other file, and makes none.
+#[test]
+fn an_open_file_is_not_what_has_its_name_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo old > a; echo NEW > n; echo gone > r; exec 5<>a 6<>r; cat /proc/self/fd/5 /dev/fd/6; \
+                  mv n a; rm r; cat /proc/self/fd/5 2>&1; echo more >> /dev/fd/6; true > /dev/fd/5; cat a; ls";
+    let args = ["run", "--quiet", "--via", "preload", "--at", &text(dir.path()), "--", "sh", "-c", script];
+    let output = in_dir(dir.path(), &args).output().unwrap();
+    let (status, said, says) = outcome(&output);
+    assert_eq!(status, Some(0), "{says}");
+    assert!(said.starts_with("old\ngone\n") && said.ends_with("NEW\na\n"), "{said}{says}");
+    assert_eq!(said.matches("NEW").count(), 1, "{said}");
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
                 }
                 return local(libc::AT_FDCWD, p.as_ptr().cast(), &args, &env, 0);
             }
-            Resolved::Remote(r) => match fetch(client(), &r) {
+            Resolved::Remote(r) => match path::unshadowed(&r, true).and_then(|()| fetch(client(), &r)) {
                 Ok((program, attr)) => match script(&program) {
                     Some((interpreter, argument)) => {
                         let mut new = vec![sys::cstring(interpreter)];

@@ -61,31 +61,39 @@ pub(crate) fn open_at(dirfd: i32, path: *const c_char, flags: c_int, mode: c_uin
             }
             Resolved::LocalAt(p) => return opened_locally(sys::open(&p, flags, mode)),
             Resolved::Above(p) => return open_above(p, flags, mode),
-            Resolved::Remote(r) => match open_remote(&r, flags, mode) {
-                Ok(fd) => return fd,
-                Err(Error::Escapes) => match path::follow_out(&r, flags & libc::O_NOFOLLOW == 0) {
-                    Ok(p) => place = path::place_of_absolute(&p),
-                    Err(e) => return fail(&e, &r.full),
-                },
-                Err(e) => {
-                    if matches!(e.errno(), libc::ENXIO | libc::EOPNOTSUPP)
-                        && let Some(fd) = open_pipe(&r, flags)
-                    {
-                        return fd;
+            Resolved::Remote(r) => {
+                match path::unshadowed(&r, follows(flags)).and_then(|()| open_remote(&r, flags, mode)) {
+                    Ok(fd) => return fd,
+                    Err(Error::Escapes) => match path::follow_out(&r, flags & libc::O_NOFOLLOW == 0) {
+                        Ok(p) => place = path::place_of_absolute(&p),
+                        Err(e) => return fail(&e, &r.full),
+                    },
+                    Err(e) => {
+                        if matches!(e.errno(), libc::ENXIO | libc::EOPNOTSUPP)
+                            && let Some(fd) = open_pipe(&r, flags)
+                        {
+                            return fd;
+                        }
+                        if matches!(e, Error::NoNode { .. })
+                            && state().fallback_direct()
+                            && let Some(p) = r.local()
+                        {
+                            notes::note("direct", &r.full, &e.to_string());
+                            return opened_locally(sys::open(&p, flags, mode));
+                        }
+                        return fail(&e, &r.full);
                     }
-                    if matches!(e, Error::NoNode { .. })
-                        && state().fallback_direct()
-                        && let Some(p) = r.local()
-                    {
-                        notes::note("direct", &r.full, &e.to_string());
-                        return opened_locally(sys::open(&p, flags, mode));
-                    }
-                    return fail(&e, &r.full);
                 }
-            },
+            }
         }
     }
     fail_errno(libc::ELOOP)
+}
+
+/// Whether a link at the end of the path is followed.
+fn follows(flags: c_int) -> bool {
+    let new = libc::O_CREAT | libc::O_EXCL;
+    flags & libc::O_NOFOLLOW == 0 && flags & new != new
 }
 
 /// The system call of that name: libc has no function for it.

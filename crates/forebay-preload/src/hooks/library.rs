@@ -222,7 +222,7 @@ extern "C" fn library_to_open(name: *const c_char) -> *const c_char {
     for candidate in candidates {
         let Resolved::Remote(mut r) = path::place(libc::AT_FDCWD, &candidate) else { continue };
         for _ in 0..40 {
-            match fetch(state().client(), &r) {
+            match path::unshadowed(&r, true).and_then(|()| fetch(state().client(), &r)) {
                 Ok((content, attr)) => {
                     // The name is kept for good: libc may hold on to it, and libraries are few.
                     return match copy(state().client(), &r, &content, &attr, search) {

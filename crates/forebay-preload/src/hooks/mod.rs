@@ -110,23 +110,25 @@ pub(crate) fn at(
                 }
                 return sys::ret(above(&p).unwrap_or(r));
             }
-            Resolved::Remote(r) => match remote(state().client(), &r) {
-                Ok(v) => return v,
-                Err(Error::Escapes) => match path::follow_out(&r, follow) {
-                    Ok(p) => place = path::place_of_absolute(&p),
-                    Err(e) => return fail(&e, &r.full),
-                },
-                Err(e) => {
-                    if matches!(e, Error::NoNode { .. })
-                        && state().fallback_direct()
-                        && let Some(p) = r.local()
-                    {
-                        notes::note("direct", &r.full, &e.to_string());
-                        return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast()));
+            Resolved::Remote(r) => {
+                match path::unshadowed(&r, follow).and_then(|()| remote(state().client(), &r)) {
+                    Ok(v) => return v,
+                    Err(Error::Escapes) => match path::follow_out(&r, follow) {
+                        Ok(p) => place = path::place_of_absolute(&p),
+                        Err(e) => return fail(&e, &r.full),
+                    },
+                    Err(e) => {
+                        if matches!(e, Error::NoNode { .. })
+                            && state().fallback_direct()
+                            && let Some(p) = r.local()
+                        {
+                            notes::note("direct", &r.full, &e.to_string());
+                            return sys::ret(local(libc::AT_FDCWD, sys::cstring(&p).as_ptr().cast()));
+                        }
+                        return fail(&e, &r.full);
                     }
-                    return fail(&e, &r.full);
                 }
-            },
+            }
         }
     }
     fail_errno(libc::ELOOP)

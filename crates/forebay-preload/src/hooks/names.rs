@@ -212,7 +212,10 @@ fn pair(
             Pair::Remote(x, y) if x.direct().is_some() && y.direct().is_some() => {
                 (ra, rb) = (x.direct().map_or(Ok(x), Err), y.direct().map_or(Ok(y), Err));
             }
-            Pair::Remote(x, y) => match remote(&x, &y) {
+            Pair::Remote(x, y) => match path::unshadowed(&x, follow_from)
+                .and_then(|()| path::unshadowed(&y, false))
+                .and_then(|()| remote(&x, &y))
+            {
                 Ok(v) => return v,
                 Err(Error::Escapes) => {
                     // Either may be the one: follow whichever has a link that leads out.

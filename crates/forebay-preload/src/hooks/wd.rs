@@ -41,14 +41,16 @@ pub(crate) unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
                 let r = sys!(chdir, sys::cstring(&p).as_ptr());
                 return if r == -(libc::ENOENT as isize) { went(cwd::enter_stand_in(&p)) } else { moved(r) };
             }
-            Resolved::Remote(r) => match physical(state().client(), &r) {
-                Ok((dir, ino)) => return went(cwd::enter(&dir, r.export, ino)),
-                Err(Error::Escapes) => match path::follow_out(&r, true) {
-                    Ok(p) => place = path::place_of_absolute(&p),
+            Resolved::Remote(r) => {
+                match path::unshadowed(&r, true).and_then(|()| physical(state().client(), &r)) {
+                    Ok((dir, ino)) => return went(cwd::enter(&dir, r.export, ino)),
+                    Err(Error::Escapes) => match path::follow_out(&r, true) {
+                        Ok(p) => place = path::place_of_absolute(&p),
+                        Err(e) => return fail(&e, &r.full) as c_int,
+                    },
                     Err(e) => return fail(&e, &r.full) as c_int,
-                },
-                Err(e) => return fail(&e, &r.full) as c_int,
-            },
+                }
+            }
         }
     }
     fail_errno(libc::ELOOP) as c_int
