@@ -13,7 +13,7 @@ mod progress;
 pub mod torture;
 pub mod train;
 
-pub use outcome::{Finding, Judgement, Outcome, Table, can_write, can_write_below, no_twins, put};
+pub use outcome::{Finding, Judgement, Outcome, Table, apart, can_write, can_write_below, no_twins, put};
 pub use progress::Progress;
 
 /// How much of an experiment to do.

@@ -118,6 +118,19 @@ pub fn can_write(path: &Path, inputs: &[PathBuf]) -> Result<()> {
     output::try_it(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Refuses two outputs, each with its option, that are one file: the second would take the place of the first.
+pub fn apart(first: (&str, &Path), second: (&str, &Path)) -> Result<()> {
+    let place = |path: &Path| {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let new = || Some(dir.canonicalize().ok()?.join(path.file_name()?));
+        path.canonicalize().ok().or_else(new).filter(|path| path.is_file() || !path.exists())
+    };
+    if place(first.1).is_some() && place(first.1) == place(second.1) {
+        bail!("{} and {} name the same file, {}", first.0, second.0, first.1.display());
+    }
+    Ok(())
+}
+
 /// Writes a file, whole or not at all; why not, with its name.
 pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     output::write(path, content).with_context(|| format!("cannot write {}", path.display()))

@@ -3,11 +3,12 @@
 use crate::control::{CONTROL_JOB, Command, Reply};
 use crate::node::Node;
 use forebay_client::{Address, Client, Config};
+use forebay_control::view::NodeView;
 use forebay_sched::blame::{Traced, blame};
 use forebay_sched::whatif::{Fared, replay};
 use forebay_sched::{Request, SchedulerConfig};
 pub use forebay_types::JobBlame;
-use forebay_types::{ClientReport, FlowId, Nanos, Secret};
+use forebay_types::{AddressError, ClientReport, FlowId, Nanos, NodeId, Secret};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -183,6 +184,26 @@ pub struct BlameQuery<'a> {
 }
 
 impl BlameQuery<'_> {
+    /// Asks all I/O nodes, since the job may have been on any of them before: of those that are gone the ones that it is
+    /// `on`. `problem` is told of who does not answer: what the others remember is worth as much without it.
+    pub fn of_all(
+        &self,
+        nodes: &[NodeView],
+        on: &[NodeId],
+        secret: &Secret,
+        problem: impl Fn(&str),
+    ) -> Result<JobBlame, AddressError> {
+        let mut all = JobBlame::default();
+        for node in nodes.iter().filter(|n| !n.state.is_gone() || on.contains(&n.id)) {
+            let Some(address) = node.addresses.first() else { continue };
+            match self.of(&address.parse()?, secret) {
+                Ok(found) => all.add(&found),
+                Err(e) => problem(&e.to_string()),
+            }
+        }
+        Ok(all)
+    }
+
     /// Asks an I/O node where the job's time went. Its clock need not be right.
     pub fn of(&self, address: &Address, secret: &Secret) -> Result<JobBlame, AskError> {
         let now = control(address, secret, &Command::Job)?.job.map_or(Nanos::ZERO, |job| job.time);

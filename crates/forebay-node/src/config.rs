@@ -295,6 +295,12 @@ fn named(job: &str) -> Result<(), String> {
     checked.map_err(|why| format!("a job cannot be called {job:?}: its name {why}"))
 }
 
+/// A shorter lease runs out between two signs of life on a busy machine; a longer one makes every failover wait.
+pub const LEASE_MS: RangeInclusive<u64> = 50..=600_000;
+
+/// No storage gains by more requests at once.
+pub const MOST_DISPATCHERS: u16 = 1024;
+
 impl NodeConfig {
     /// Refuses settings that no node can work with, and says which are allowed.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -314,13 +320,13 @@ impl NodeConfig {
             ("interval-ms", ms(self.interval), 10, HOUR),
             ("share-threshold-kib", self.share_threshold >> 10, 0, 1 << 30),
             ("keep-directories-ms", self.keep_directories.map_or(0, ms), 0, 1000),
-            ("dispatchers", self.dispatchers as u64, 1, 4096),
+            ("dispatchers", self.dispatchers as u64, 1, MOST_DISPATCHERS.into()),
             ("credits", self.credits.into(), 1, 4096),
             ("max-connections", self.max_connections as u64, 1, 1 << 20),
             ("max-handles-per-session", self.max_handles_per_session as u64, 1, 1 << 24),
             ("max-handles", self.max_handles as u64, 1, 1 << 24),
             ("memory-mib", (self.memory >> 20) as u64, 4, 1 << 24),
-            ("lease-ms", ms(self.lease), 10, HOUR),
+            ("lease-ms", ms(self.lease), *LEASE_MS.start(), *LEASE_MS.end()),
             ("grace-ms", ms(self.grace), 1, HOUR),
             ("stall-timeout-ms", ms(self.stall_timeout), 10, HOUR),
             ("handshake-timeout-ms", ms(self.handshake_timeout), 10, HOUR),
@@ -531,9 +537,9 @@ mod tests {
         assert_eq!((moved.exports.len(), moved.exports[0].protect), (1, Protect::Privacy));
         assert!("".parse::<ExportConfig>().is_err());
         for (text, hint) in [
-            ("lease-ms = 0", "lease-ms is 0: it can be 10 to 3600000"),
+            ("lease-ms = 0", "lease-ms is 0: it can be 50 to 600000"),
             ("interval-ms = 0", "interval-ms is 0"),
-            ("dispatchers = 0", "dispatchers is 0: it can be 1 to 4096"),
+            ("dispatchers = 0", "dispatchers is 0: it can be 1 to 1024"),
             ("credits = 0", "credits is 0"),
             ("memory-mib = 0", "memory-mib is 0"),
             ("layout = { kind = \"stripe\", size = 0, count = 1 }", "layout.size is 0: it can be 1 to"),

@@ -10,10 +10,12 @@
 //! | [`models`], [`fit`] | storage models by name, and how they are fitted to published results |
 //! | [`study`] | many random sets of jobs, all policies, all pool sizes |
 //! | [`queue`] | a FIFO job queue on a machine, the policy called at every change |
+//! | [`decision`] | how long one decision takes |
 //! | [`charts`], [`text`] | what was simulated, drawn and in words |
 //! | [`taihulight`] | a synthetic history of a large machine, dispatched by DFRA |
 
 pub mod charts;
+pub mod decision;
 pub mod failslow;
 pub mod fit;
 pub mod fluid;

@@ -1,8 +1,8 @@
 //! What was simulated, as a person reads it.
 
+use crate::decision::Timed;
 use crate::fit::Predicted;
-use crate::fluid::Month;
-use crate::fluid::behaviour::Submitted;
+use crate::fluid::Compared;
 use crate::queue::{self, Outcome, QueueFile};
 use crate::requests;
 use crate::study::{self, Study};
@@ -208,10 +208,31 @@ pub fn queue(
     out
 }
 
+/// The same for programs.
+pub fn queue_json(
+    file: &QueueFile,
+    outcomes: &[Outcome],
+    fixed: &Outcome,
+    mckp: &Outcome,
+    fair: &Outcome,
+    share: f64,
+) -> serde_json::Value {
+    serde_json::json!({
+        "compute_nodes": file.compute_nodes,
+        "io_nodes": file.io_nodes,
+        "direct": file.direct,
+        "mckp_over_static": mckp.aggregate_mbs / fixed.aggregate_mbs,
+        "fair_part_of_gain": queue::part_of_gain(fair, fixed, mckp),
+        "share": share,
+        "fair_least_share": queue::least_share(fair, fixed),
+        "policies": outcomes,
+    })
+}
+
 /// A month under three mappings (fixed, round robin, DFRA), beside what the paper counted.
-pub fn month(jobs: &[Submitted], months: &[Month], days: f64) -> String {
+pub fn month(compared: &Compared) -> String {
+    let Compared { days, jobs, fixed, dfra, .. } = compared;
     let mut out = String::new();
-    let dfra = &months[2];
     say!(
         out,
         "{} jobs in {days:.0} days on 40,960 compute nodes ({:.0} % in use), 80 + 160 I/O nodes\n",
@@ -239,7 +260,7 @@ pub fn month(jobs: &[Submitted], months: &[Month], days: f64) -> String {
     say!(
         out,
         "jobs on at least 512 nodes that share an I/O node under the fixed map: {:.1} % (published: over 99 %)",
-        100.0 * months[0].large_shared
+        100.0 * fixed.large_shared
     );
     say!(
         out,
@@ -257,7 +278,23 @@ pub fn month(jobs: &[Submitted], months: &[Month], days: f64) -> String {
         dfra.default_mean + dfra.dedicated_mean,
         dfra.dedicated_most
     );
+    say!(out, "I/O time against the fixed map, job by job (median, mean of logarithms, most):");
+    let names = ["DFRA, jobs with I/O nodes of their own", "DFRA, all jobs", "round robin 32:1, all jobs"];
+    for (name, (s, mean)) in names.into_iter().zip(compared.speedups()) {
+        say!(out, "  {name}: {:.2}×, {mean:.2}×, {:.1}×", s.median, s.max);
+    }
+    say!(out, "\nsimulated in {:.1} s", compared.took.as_secs_f64());
     out
+}
+
+/// What every policy decided once, and in what time.
+pub fn decisions(timed: &[Timed]) -> String {
+    let mut t = table::new(&["policy", "ms", "total GB/s", "I/O nodes used"], &[]);
+    for one in timed {
+        let (ms, total) = (one.took.as_secs_f64() * 1e3, one.total_gbs);
+        t.add_row([one.policy.to_string(), format!("{ms:.1}"), format!("{total:.1}"), one.used.to_string()]);
+    }
+    format!("{t}\n")
 }
 
 /// A history through DFRA, beside what the paper counted.

@@ -143,7 +143,7 @@ fn values_that_make_no_sense_are_refused_with_the_range() {
     refused(&node("--drain-timeout", "nan"), 2, &["0 to 86400 seconds"]);
     let file = dir.path().join("node.toml");
     std::fs::write(&file, "lease-ms = 0\n").unwrap();
-    refused(&node("--config", &file.display().to_string()), 1, &["lease-ms: give 50 to 600000"]);
+    refused(&node("--config", &file.display().to_string()), 1, &["lease-ms is 0: it can be 50 to 600000"]);
     for share in ["nan", "1.5", "-0.1"] {
         let share = format!("--share={share}");
         refused(&["simulate", "queue", &share], 2, &["from 0 to 1"]);
@@ -411,6 +411,10 @@ fn what_would_silently_mean_something_else_is_refused() {
     );
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/santosdumont.csv");
     refused(&["analyze", data, data], 1, &["its rows would count twice"]);
+    refused(&["train", data, data], 1, &["its rows would count twice"]);
+    let (out, same) = (text(&dir.path().join("one")), text(&dir.path().join(".").join("one")));
+    let outputs = ["train", data, "--out", &out, "--save-data", &same];
+    refused(&outputs, 1, &["--out and --save-data name the same file"]);
     refused(&["simulate", "queue", "--io-nodes", "0"], 2, &["1..=100000"]);
     std::fs::create_dir(&named).unwrap();
     refused(&["run", "--at", &text(&named), "--", "true"], 125, &["write `", r"a\=b`"]);

@@ -16,12 +16,13 @@ mod run;
 
 use crate::stats::Summary;
 use crate::taihulight::Screening;
-use behaviour::Submitted;
+use behaviour::{Population, Submitted};
 use forebay_policy::PolicyError;
 use forebay_policy::dfra::DfraConfig;
 use forebay_types::NodeId;
 use place::FixedMap;
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 /// What an I/O node can do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -151,4 +152,57 @@ pub fn speedup(base: &Month, other: &Month, of: fn(&Fared) -> bool) -> (Summary,
     let ratios: Vec<f64> = both.map(|(a, b)| a.io_seconds / b.io_seconds).collect();
     let mean = ratios.iter().map(|r| r.max(1e-9).ln()).sum::<f64>() / (ratios.len() as f64).max(1.0);
     (Summary::of(ratios), mean.exp())
+}
+
+/// The same jobs on TaihuLight under three mappings.
+pub struct Compared {
+    /// Over how long.
+    pub days: f64,
+    /// Which jobs were drawn.
+    pub seed: u64,
+    /// They.
+    pub jobs: Vec<Submitted>,
+    /// Under the fixed map.
+    pub fixed: Month,
+    /// Round robin, 32 compute nodes to an I/O node.
+    pub round_robin: Month,
+    /// Under DFRA.
+    pub dfra: Month,
+    /// What the simulation took.
+    pub took: Duration,
+}
+
+impl Compared {
+    /// Draws the jobs and runs them.
+    pub fn of(days: f64, seed: u64) -> Result<Compared, PolicyError> {
+        let began = Instant::now();
+        let jobs = Population::default().draw(days, seed);
+        let machine = LargeMachine::taihulight();
+        let fixed = run(&machine, &Mapping::Fixed, &jobs)?;
+        let round_robin = run(&machine, &Mapping::RoundRobin(32), &jobs)?;
+        let dfra = run(&machine, &Mapping::Dfra(DfraConfig::default()), &jobs)?;
+        Ok(Compared { days, seed, jobs, fixed, round_robin, dfra, took: began.elapsed() })
+    }
+
+    /// How many times as fast I/O was as under the fixed map: of the jobs that DFRA gave I/O nodes of their own, of all
+    /// jobs under DFRA, and of all round robin.
+    pub fn speedups(&self) -> [(Summary, f64); 3] {
+        [
+            speedup(&self.fixed, &self.dfra, |f| f.dedicated),
+            speedup(&self.fixed, &self.dfra, |_| true),
+            speedup(&self.fixed, &self.round_robin, |_| true),
+        ]
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Value {
+        let [dedicated, all, round_robin] = self.speedups();
+        serde_json::json!({
+            "jobs": self.jobs.len(), "days": self.days, "seed": self.seed, "seconds": self.took.as_secs_f64(),
+            "ffm": self.fixed, "round_robin": self.round_robin, "dfra": self.dfra,
+            "dfra_speedup_of_dedicated": dedicated,
+            "dfra_speedup_of_all": all,
+            "round_robin_speedup_of_all": round_robin,
+        })
+    }
 }

@@ -52,10 +52,8 @@ impl Analyze {
         for out in self.html.iter().chain(&self.curves) {
             forebay_lab::can_write(out, &self.files)?;
         }
-        if let (Some(html), Some(curves)) = (&self.html, &self.curves)
-            && html == curves
-        {
-            anyhow::bail!("--html and --curves name the same file, {}", html.display());
+        if let (Some(html), Some(curves)) = (&self.html, &self.curves) {
+            forebay_lab::apart(("--html", html), ("--curves", curves))?;
         }
         forebay_lab::no_twins(&self.files)?;
         let mut measurements = Measurements::default();

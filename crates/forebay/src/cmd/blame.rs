@@ -7,7 +7,7 @@ use clap::Args;
 use forebay_control::client::in_path;
 use forebay_control::status::Unanswered;
 use forebay_control::view::{JobView, NodeView};
-use forebay_node::blame::{BlameQuery, BlameText, JobBlame};
+use forebay_node::blame::{BlameQuery, BlameText};
 use forebay_sched::SchedulerConfig;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -56,17 +56,8 @@ impl BlameArgs {
         // An age of 7 ms may be nearly eight.
         let age = job.as_ref().map_or(EVER, |job| Duration::from_millis(job.age_ms.saturating_add(1)));
         let asked = BlameQuery { job: &self.job, age, at, what_if: self.what_if.as_ref() };
-        let mut all = JobBlame::default();
-        // It may have been on any of them before.
-        let on = |n: &NodeView| job.as_ref().is_some_and(|job| job.nodes.contains(&n.id));
-        for node in nodes.iter().filter(|n| !n.state.is_gone() || on(n)) {
-            let Some(address) = node.addresses.first() else { continue };
-            match asked.of(&address.parse()?, &secret) {
-                Ok(found) => all.add(&found),
-                // What the others remember is worth as much without it.
-                Err(e) => complain(&e.to_string()),
-            }
-        }
+        let on = job.as_ref().map_or(&[][..], |job| &job.nodes[..]);
+        let all = asked.of_all(&nodes, on, &secret, complain)?;
         if job.is_none() && all.requests == 0 {
             bail!("there is no job {:?}, and no I/O node remembers one that has ended", self.job);
         }

@@ -100,6 +100,10 @@ impl Train {
         for path in kept.iter().chain(&self.out) {
             forebay_lab::can_write(path, &self.files)?;
         }
+        if let (Some(out), Some(rows)) = (&self.out, &kept) {
+            forebay_lab::apart(("--out", out), ("--save-data", rows))?;
+        }
+        forebay_lab::no_twins(&self.files)?;
         let report = watched(|progress| {
             let (rows, from) = source.rows(self.seed, progress)?;
             if let Some(path) = &kept {

@@ -1,12 +1,7 @@
 //! `forebay simulate decision`: how long one decision takes.
 
 use clap::Args;
-use forebay_plot::table;
-use forebay_policy::{BandwidthCurve, Job, PolicyKind, Pool, Settings};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// How long one decision takes at scale
 ///
@@ -30,32 +25,9 @@ pub(crate) struct Timed {
 
 impl Timed {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        let mut jobs = Vec::new();
-        for i in 0..self.jobs {
-            let compute_nodes = 8 << rng.random_range(0..8);
-            let pairs = [0, 1, 2, 4, 8].map(|n| (n, rng.random_range(1.0..5000.0)));
-            jobs.push(
-                Job::new(format!("job{i}"), compute_nodes, compute_nodes)
-                    .with_curve(BandwidthCurve::from_pairs(pairs)?),
-            );
-        }
-        let pool = Pool::of(self.io_nodes);
-        let mut shown = table::new(&["policy", "ms", "total GB/s", "I/O nodes used"], &[]);
-        for kind in PolicyKind::ALL {
-            let policy = kind.build(&Settings::default())?;
-            let started = Instant::now();
-            let decision = policy.decide(&jobs, &pool)?;
-            let took = started.elapsed();
-            shown.add_row([
-                kind.to_string(),
-                format!("{:.1}", took.as_secs_f64() * 1e3),
-                format!("{:.1}", decision.total.0 / 1000.0),
-                decision.used().to_string(),
-            ]);
-        }
+        let timed = forebay_sim::decision::time(self.jobs, self.io_nodes, self.seed)?;
         println!("One decision for {} jobs and {} I/O nodes", self.jobs, self.io_nodes);
-        println!("{shown}");
+        print!("{}", forebay_sim::text::decisions(&timed));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -7,7 +7,6 @@ use forebay_policy::{FairConfig, PolicyKind, Settings};
 use forebay_sim::queue::{self, QueueFile};
 use forebay_sim::{charts, text};
 use forebay_types::input;
-use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -76,16 +75,7 @@ impl Queue {
             forebay_lab::put(path, svg)?;
         }
         if self.json {
-            let summary = json!({
-                "compute_nodes": file.compute_nodes,
-                "io_nodes": file.io_nodes,
-                "direct": file.direct,
-                "mckp_over_static": mckp.aggregate_mbs / fixed.aggregate_mbs,
-                "fair_part_of_gain": queue::part_of_gain(fair, fixed, mckp),
-                "share": self.share,
-                "fair_least_share": queue::least_share(fair, fixed),
-                "policies": outcomes,
-            });
+            let summary = text::queue_json(&file, &outcomes, fixed, mckp, fair, self.share);
             println!("{}", serde_json::to_string_pretty(&summary)?);
         } else {
             print!("{}", text::queue(&file, &outcomes, fixed, mckp, fair, self.share));

@@ -2,7 +2,7 @@
 
 use super::dfra::cpu_time;
 use crate::cmd::args;
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use forebay_sched::SchedulerConfig;
 use forebay_sim::models;
@@ -79,8 +79,7 @@ impl Requests {
         let mut rows = Vec::new();
         for name in &self.schedulers {
             let direct = name == "direct";
-            let scheduler: SchedulerConfig =
-                if direct { "fifo" } else { name.as_str() }.parse().with_context(|| name.clone())?;
+            let scheduler: SchedulerConfig = if direct { "fifo" } else { name.as_str() }.parse()?;
             let streams = Streams {
                 processes: self.processes,
                 requests: self.requests,
