@@ -37,10 +37,15 @@ pub enum UrlError {
     Authority(String),
 }
 
+/// Nobody can tell who asks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a secret is needed, or MUNGE: give --secret-file, or set FOREBAY_SECRET_FILE; {0}")]
+pub struct Nobody(String);
+
 /// How it is shown who asks.
 enum Key {
-    /// Not at all.
-    None,
+    /// Not at all, and why not by MUNGE.
+    None(String),
     /// By the secret that the arbiter and its nodes share.
     Secret(Secret),
     /// By credentials that only the user of this number can read, as whom the arbiter runs.
@@ -83,7 +88,7 @@ impl Client {
             .http_status_as_error(false)
             .build();
         let last = Mutex::new(first.clone());
-        let key = secret.map_or(Key::None, Key::Secret);
+        let key = secret.map_or_else(|| Key::None("MUNGE was not asked".to_owned()), Key::Secret);
         Ok(Client { last, urls: all, key, patience: PATIENCE, agent: config.into() })
     }
 
@@ -91,8 +96,11 @@ impl Client {
     pub fn of_user(urls: &str, secret: Option<Secret>) -> Result<Client, UrlError> {
         let mut client = Client::new(urls, secret)?;
         let munge = Munge::new(None);
-        if matches!(client.key, Key::None) && munge.answers() {
-            client.key = Key::Munge(munge, arbiter_user());
+        if matches!(client.key, Key::None(_)) {
+            client.key = match munge.encode(b"", 0) {
+                Ok(_) => Key::Munge(munge, arbiter_user()),
+                Err(e) => Key::None(e.to_string()),
+            };
         }
         Ok(client)
     }
@@ -104,8 +112,8 @@ impl Client {
     }
 
     /// Whether it is shown who asks.
-    pub fn is_somebody(&self) -> bool {
-        !matches!(self.key, Key::None)
+    pub fn is_somebody(&self) -> Result<(), Nobody> {
+        if let Key::None(why) = &self.key { Err(Nobody(why.clone())) } else { Ok(()) }
     }
 
     /// Gives every arbiter this long for an answer.
@@ -214,7 +222,7 @@ impl Client {
         let mut asked: Vec<String> = Vec::new();
         let mut next: Vec<String> = self.urls.iter().rev().cloned().collect();
         next.push(last);
-        let mut away = Vec::new();
+        let (mut away, mut untrusted) = (Vec::new(), true);
         while let Some(url) = next.pop() {
             if asked.contains(&url) {
                 continue;
@@ -222,7 +230,9 @@ impl Client {
             let answer = self.call_one(&url, question, self.patience + wait);
             asked.push(url.clone());
             match answer {
+                Err((Unanswered::Untrusted(why), _)) => away.push(format!("{url}: {why}")),
                 Err((Unanswered::Away(why), leader)) => {
+                    untrusted = false;
                     away.push(format!("{url}: {why}"));
                     // At most as many are named as there are arbiters; a chain of names is no reason to
                     // go on for ever.
@@ -236,7 +246,9 @@ impl Client {
                 }
             }
         }
-        Err(Unanswered::Away(away.join("; ")))
+        let away = away.join("; ");
+        // One of several that is not trusted does not speak for the others.
+        Err(if untrusted { Unanswered::Untrusted(away) } else { Unanswered::Away(away) })
     }
 
     /// One arbiter's answer, or why there is none and who leads instead.
@@ -272,7 +284,7 @@ impl Client {
         };
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         match &self.key {
-            Key::None => {}
+            Key::None(_) => {}
             Key::Secret(secret) => {
                 private::may_hear(url).map_err(Unanswered::Refused)?;
                 request = request.header("authorization", format!("Bearer {}", secret.to_hex()));
@@ -295,7 +307,14 @@ impl Client {
             .body(body.unwrap_or_default().to_owned())
             .map_err(|e| Unanswered::Refused(e.to_string()))?;
         let request = self.agent.configure_request(request).timeout_global(Some(patience)).build();
-        let mut answer = self.agent.run(request).map_err(away)?;
+        let untrusted = |e: &rustls::Error| matches!(e, rustls::Error::InvalidCertificate(_));
+        let mut answer = self.agent.run(request).map_err(|e| match &e {
+            ureq::Error::Io(io) if io.get_ref().and_then(|e| e.downcast_ref()).is_some_and(untrusted) => {
+                Unanswered::Untrusted(e.to_string())
+            }
+            ureq::Error::Rustls(tls) if untrusted(tls) => Unanswered::Untrusted(e.to_string()),
+            _ => away(e),
+        })?;
         let text = answer.body_mut().with_config().limit(ANSWER).read_to_string().map_err(away)?;
         Ok((answer.status().as_u16(), text))
     }

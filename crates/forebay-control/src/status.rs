@@ -74,6 +74,9 @@ pub enum Unanswered {
     /// Nobody answers, or nobody that leads.
     #[error("the arbiter does not answer: {0}")]
     Away(String),
+    /// Somebody answers everywhere who has not proved to be the arbiter, and will not later.
+    #[error("whoever answers is not trusted to be the arbiter: {0}")]
+    Untrusted(String),
 }
 
 impl Unanswered {

@@ -114,9 +114,7 @@ impl Served {
 fn register(urls: &str, secret: Option<&Path>, job: Option<&str>) -> Result<Registered> {
     let site = secret.map(Secret::read).transpose()?;
     let arbiter = Arbiter::of_user(urls, site.clone())?;
-    if !arbiter.is_somebody() {
-        bail!("the arbiter must know who mounts: give --secret-file, or have MUNGE");
-    }
+    arbiter.is_somebody().context("the arbiter must know who mounts")?;
     let id = job.unwrap_or_default().to_owned();
     let request = JobRequest {
         // Mounts of one name are one job.

@@ -168,8 +168,10 @@ impl Registered {
                 bail!("the arbiter has no I/O node for the job: {}", job.grant.reason);
             }
             std::thread::sleep(Duration::from_millis(100));
-            if let Ok(grant) = renew(&job.arbiter, &job.request, &job.ended) {
-                job.grant = JobGrant { secret: job.grant.secret.take(), ..grant };
+            match renew(&job.arbiter, &job.request, &job.ended) {
+                Ok(grant) => job.grant = JobGrant { secret: job.grant.secret.take(), ..grant },
+                Err(Unanswered::Away(_)) => {}
+                Err(e) => return Err(e).context("the job was registered, and is not any more"),
             }
         }
         job.go_on();

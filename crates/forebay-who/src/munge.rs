@@ -139,11 +139,6 @@ impl Munge {
         Munge { socket: socket.map(Path::to_owned).or_else(told) }
     }
 
-    /// Whether this machine has MUNGE, and `munged` answers.
-    pub fn answers(&self) -> bool {
-        self.encode(b"", 0).is_ok()
-    }
-
     fn context(&self) -> Result<Ctx, MungeError> {
         let functions = functions()?;
         // SAFETY: takes nothing; null is checked for.
