@@ -395,7 +395,10 @@ fn a_user_begins_a_job_with_munge() {
     assert!(begin("old", 5, &old).err().unwrap().text().contains("too old"));
     let another = munged.credential(A, &[JOB, &[5; 32]].concat(), &["--restrict-uid=7001"]);
     let foreign = munged.credential(A, &[5; 32], &[]);
-    for wrong in [another.as_str(), &foreign, "MUNGE:AwQF:", "x"] {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = forebay_testkit::Munged::start("another cluster's MUNGE", elsewhere.path()).unwrap();
+    let forged = other.credential(A, &[JOB, &[5; 32]].concat(), &[]);
+    for wrong in [another.as_str(), &foreign, &forged, "MUNGE:AwQF:", "x"] {
         assert!(begin("wrong", 5, wrong).is_err(), "{wrong}");
     }
     // When its processes are gone the name is free.

@@ -4,11 +4,11 @@
 mod world;
 
 use forebay_control::claim::Claim;
-use forebay_testkit::{ArbiterSpec, Munged};
+use forebay_testkit::Munged;
 use forebay_types::Secret;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -173,88 +173,6 @@ fn a_node_without_an_arbiter_takes_munge_itself() {
         assert!(out.status.success(), "{}", said(&out));
         assert_eq!(std::fs::metadata(world.at("data").join(own).join("by-mount")).unwrap().uid(), uid);
     }
-}
-
-/// Records what goes through, both ways.
-fn recording(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let all = Arc::clone(&heard);
-    std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect(&to) else { continue };
-            for (mut from, mut into) in [
-                (client.try_clone().unwrap(), server.try_clone().unwrap()),
-                (server.try_clone().unwrap(), client.try_clone().unwrap()),
-            ] {
-                let all = Arc::clone(&all);
-                std::thread::spawn(move || {
-                    let mut piece = [0; 65536];
-                    while let Ok(n) = from.read(&mut piece) {
-                        all.lock().unwrap().extend_from_slice(&piece[..n]);
-                        if n == 0 || into.write_all(&piece[..n]).is_err() {
-                            let _ = into.shutdown(std::net::Shutdown::Write);
-                            return;
-                        }
-                    }
-                });
-            }
-        }
-    });
-    (address, heard)
-}
-
-#[test]
-fn nobody_in_between_hears_a_secret() {
-    let Some(mut world) = World::start("nobody_in_between") else { return };
-    if !forebay_testkit::needs("nobody_in_between", &["openssl"]) {
-        return;
-    }
-    forebay_testkit::certificates(world.dir.path(), "127.0.0.1");
-    let settings = std::fs::read_to_string(world.at("arbiter.toml")).unwrap();
-    let settings = format!("certificate = \"arb.pem\"\nkey = \"arb.key\"\n{settings}");
-    let spec = ArbiterSpec { name: "tls".into(), settings, ..ArbiterSpec::default() };
-    let tls = world.launcher.arbiter(&spec).unwrap();
-    let address = tls.url().strip_prefix("https://").unwrap().to_owned();
-    let (between, heard) = recording(address);
-    let url = format!("https://{between}");
-    drop(world.node.take());
-    let ca = world.at("ca.pem");
-    let launcher = world.launcher.clone().with_env("FOREBAY_CA", &ca);
-    let mut node =
-        launcher.node(node_spec(&world.at("data"), &["--identities", "arbiter", "--arbiter", &url])).unwrap();
-    node.await_ready().unwrap_or_else(|e| panic!("{e}: {}", launcher.log("node0")));
-    let run = |options: &[&str]| {
-        let all = [&["run", "--quiet", "--arbiter", &url], options, &["--at", "/fwd=data", "--", "sh", "-c"]]
-            .concat();
-        let mut command = world.forebay(A, &all);
-        command.arg("echo hello > /fwd/a/tls; cat /fwd/a/tls").env("FOREBAY_CA", &ca);
-        command.output().unwrap()
-    };
-    let out = run(&["--job", "through"]);
-    assert!(out.status.success(), "{}", said(&out));
-    // An admin's command, with the secret itself.
-    let mut pin = Command::new(FOREBAY);
-    pin.args(["nodes", "drain", "77", "--arbiter", &url, "--secret-file"])
-        .arg(world.at("secret"))
-        .env("FOREBAY_CA", &ca);
-    assert!(said(&pin.output().unwrap()).contains("77"));
-    let secret = std::fs::read_to_string(world.at("secret")).unwrap();
-    let bytes = Secret::from_hex(&secret).unwrap();
-    let heard = heard.lock().unwrap().clone();
-    assert!(heard.len() > 1000, "it all went through here");
-    let contains = |what: &[u8]| heard.windows(what.len()).any(|w| w.eq_ignore_ascii_case(what));
-    assert!(!contains(secret.trim().as_bytes()) && !contains(bytes.as_bytes()), "the secret");
-    assert!(!contains(b"bearer") && !contains(b"munge:") && !contains(b"through"), "anything at all");
-    // Who has no certificate of the authority is told nothing.
-    let other = tempfile::tempdir().unwrap();
-    forebay_testkit::certificates(other.path(), "127.0.0.1");
-    open_to_all(other.path());
-    let mut refused = Command::new(FOREBAY);
-    refused.args(["nodes", "drain", "77", "--arbiter", &url, "--secret-file"]).arg(world.at("secret"));
-    let out = refused.env("FOREBAY_CA", other.path().join("ca.pem")).output().unwrap();
-    assert!(!out.status.success() && said(&out).to_lowercase().contains("certificate"), "{}", said(&out));
 }
 
 #[test]

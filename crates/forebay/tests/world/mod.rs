@@ -37,6 +37,16 @@ pub fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
+/// A shell's lines as a program in that directory.
+pub fn program_of(dir: &Path, lines: &str) -> PathBuf {
+    let path = dir.join("program");
+    // By a process of its own: what another thread's child inherits open for writing cannot be started.
+    let mut write = Command::new("sh");
+    write.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#]).arg(&path).arg(lines);
+    assert!(write.status().unwrap().success());
+    path
+}
+
 /// A node by TCP that exports `data`.
 pub fn node_spec(data: &Path, options: &[&str]) -> NodeSpec {
     NodeSpec {
@@ -76,17 +86,12 @@ impl World {
     /// Arbiter and nodes may open so many files, and have to ask for more than a few.
     pub fn with_descriptors(test: &str, most: u32) -> Option<World> {
         World::with(test, |dir| {
-            let (path, limits) = (dir.join("limited"), format!("ulimit -Sn 64; ulimit -Hn {most}"));
-            let script = format!("#!/bin/sh\n{limits}; exec {FOREBAY} \"$@\"\n");
-            // By a process of its own: what another thread's child inherits open for writing cannot be started.
-            let mut write = Command::new("sh");
-            write.args(["-c", r#"printf %s "$1" > "$0" && chmod 755 "$0""#]).arg(&path).arg(script);
-            assert!(write.status().unwrap().success());
-            path
+            program_of(dir, &format!("ulimit -Sn 64; ulimit -Hn {most}; exec {FOREBAY} \"$@\""))
         })
     }
 
-    fn with(test: &str, program: impl FnOnce(&Path) -> PathBuf) -> Option<World> {
+    /// Arbiter and nodes are this program; `program` is told of the directory before anything is in it.
+    pub fn with(test: &str, program: impl FnOnce(&Path) -> PathBuf) -> Option<World> {
         let dir = tempfile::tempdir().unwrap();
         let munged = Munged::start(test, dir.path())?;
         let at = |name: &str| dir.path().join(name);
