@@ -360,7 +360,7 @@ impl Client {
                         _ => Err(refused(&header, reply.body)),
                     })
                 };
-                if writes && conn.placing.is_due(body.len()) && !self.begin_placing(conn) {
+                if writes && conn.placing.is_due(body.len()) && !self.begin_placing(conn, call.deadline()) {
                     taken.drop_conn();
                 }
                 self.heard_from(node, &header);

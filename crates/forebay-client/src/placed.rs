@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::conn::{Conn, PING_AFTER};
 use crate::stream::Shared;
 use crate::sys;
-use forebay_types::Address;
+use forebay_types::{Address, Nanos};
 use forebay_wire::frame::{Header, Opcode};
 use forebay_wire::message::{Meta, Sharing};
 use forebay_wire::session::stream::{PLACED, SMALL};
@@ -60,9 +60,10 @@ impl Placing {
 }
 
 impl Client {
-    /// Tells the node of memory for what is written through this connection. False: the connection is no good any more.
+    /// Tells the node of memory for what is written through this connection, before `until`. False: the connection is no
+    /// good any more.
     #[cold]
-    pub(crate) fn begin_placing(&self, conn: &mut Conn) -> bool {
+    pub(crate) fn begin_placing(&self, conn: &mut Conn, until: Nanos) -> bool {
         conn.placing = Placing::Nowhere;
         let with = self.serving.load(Ordering::SeqCst);
         let Some((shared, descriptor, nonce)) = Shared::new(0, with, PLACED) else { return true };
@@ -70,11 +71,12 @@ impl Client {
         let (how, mut body) = (Sharing::Payload { fd: descriptor.as_raw_fd(), nonce }, Vec::new());
         Meta::Share { handle: 0, how }.encode(&mut body);
         let now = sys::now();
+        let limit = PING_AFTER.min(until.since(now).into());
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut header = Header::request(Opcode::Meta, id, body.len() as u32);
         header.stamp = now.0.into();
         let told = conn
-            .send_request(now, now, PING_AFTER, &[], &header, &body)
+            .send_request(now, now, limit, &[], &header, &body)
             .and_then(|mut wait| conn.await_reply(&mut wait, id, None))
             .map(|reply| reply.header.status.get() == 0);
         if matches!(told, Ok(true)) {

@@ -500,8 +500,7 @@ impl Connection {
         };
         let meta = Meta::decode(bytes)?;
         let node = Arc::clone(&self.node);
-        // Closing a file must not wait behind others' work.
-        let scheduled = node.engine.schedules_metadata() && !matches!(meta, Meta::Close { .. });
+        let scheduled = node.engine.schedules_metadata() && serve::may_wait(&meta);
         let mut ticket = None;
         self.note_replay(header, || node.describe_meta(session, received).0);
         if scheduled {

@@ -17,7 +17,7 @@ use forebay_sched::{Request, Segment, Ticket};
 use forebay_types::{FileId, Nanos, OpKind, RequestId, ServerId};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
-use forebay_wire::message::Meta;
+use forebay_wire::message::{Meta, Sharing};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -495,6 +495,12 @@ fn act_for(session: &Session) -> Outcome<()> {
 /// On whose behalf requests that go together are carried out, and on what: they are all of one user.
 fn first(work: &Work) -> Option<(Arc<Session>, Arc<OpenFile>)> {
     Some((Arc::clone(&work.session), work.file.clone()?))
+}
+
+/// Whether it waits behind others' work. Closing a file must not, and who brings memory for what is written does not wait
+/// for long.
+pub(crate) fn may_wait(meta: &Meta<'_>) -> bool {
+    !matches!(meta, Meta::Close { .. } | Meta::Share { how: Sharing::Payload { .. }, .. })
 }
 
 /// Whether the file system has to do with it.

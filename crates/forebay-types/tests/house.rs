@@ -215,3 +215,20 @@ fn variables_of_the_environment_are_in_the_table() {
     let missing: Vec<&String> = seen.iter().filter(|name| !told(name)).collect();
     assert!(seen.len() > 10 && missing.is_empty(), "docs/INSTALL.md does not tell of {missing:?}");
 }
+
+/// What `scripts/mutations` is to break is there, once; or nobody learns what would notice.
+#[test]
+fn lines_to_be_broken_are_there() {
+    let list = read("scripts/mutations.tsv");
+    let mut wrong = Vec::new();
+    for line in list.lines().filter(|l| !l.starts_with('#')) {
+        let [name, _, file, this, that, ..] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("too few columns: {line}");
+        };
+        let times = read(file).matches(&this.replace("\\n", "\n")).count();
+        if times != 1 || !that.contains("BROKEN") {
+            wrong.push(format!("{name}: {times} times in {file}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,6 +1,7 @@
 //! What a worker did, as it goes into a file: one line each.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What kind of object an operation was on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,8 +90,8 @@ pub(super) enum Line {
     Lost { what: String, since: u64, ended: u64, killed: bool },
     /// A call that never returned.
     Hung { what: String, begun: u64 },
-    /// At the end: how many calls there were, and how long the longest took.
-    Calls { count: u64, longest: u64, what: String, told: u64 },
+    /// At the end: how many calls there were, and how long the longest took; and how many of each kind were told `EIO`.
+    Calls { count: u64, longest: u64, what: String, told: BTreeMap<String, u64> },
 }
 
 /// The machine's monotonic clock, the same in all its processes.

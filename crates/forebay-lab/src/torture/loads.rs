@@ -13,16 +13,18 @@ use std::time::Duration;
 /// How long all work on the same names, log, counter.
 const NAMES_FOR: u64 = 400_000_000;
 const LOG_FOR: u64 = 2_000_000_000;
-const COUNTER_FOR: u64 = 3_000_000_000;
+pub(super) const COUNTER_FOR: u64 = 3_000_000_000;
 /// No file is longer.
 const LONGEST: u64 = 1 << 42;
 const ESTALE: i32 = 116;
+/// Large enough to be placed in memory that the node has too.
+const LARGE: usize = 40 << 10;
 
-fn fill(block: &mut [u8], value: u64) {
+pub(super) fn fill(block: &mut [u8], value: u64) {
     block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
 }
 
-fn word(block: &[u8], at: usize) -> u64 {
+pub(super) fn word(block: &[u8], at: usize) -> u64 {
     block.get(at..at + 8).and_then(|w| w.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
 }
 
@@ -373,6 +375,41 @@ fn go_along(hand: &mut Hand, file: &mut File, row: u64, written: &mut Vec<(u64, 
         }
     }
     true
+}
+
+/// Words of a file that is written in large pieces on the clients' own host, of which some are a slot's beginning only.
+pub(super) fn large(hand: &mut Hand) {
+    let (mut buffer, path) = (vec![0; BIG], hand.path("large"));
+    while !hand.over() {
+        let open = || OpenOptions::new().read(true).write(true).open(&path);
+        let Some(Called { got: Ok(file), .. }) = hand.sure("open large", open) else { continue };
+        for _ in 0..24 {
+            if hand.over() {
+                break;
+            }
+            let (slot, value) = (hand.rng.random_range(0..BIG_SLOTS), hand.value());
+            let (writes, whole) = (hand.rng.random_bool(0.7), hand.rng.random_bool(0.7));
+            let block = &mut buffer[..if whole { BIG } else { LARGE }];
+            let at = slot * BIG as u64;
+            let called = if writes {
+                fill(block, value);
+                hand.call(&format!("write large {slot}"), || file.write_all_at(block, at))
+            } else {
+                hand.call(&format!("read large {slot}"), || file.read_exact_at(block, at))
+            };
+            hand.failed("a large block", &called);
+            if !writes && called.got.is_err() {
+                continue;
+            }
+            for last in [false, true].into_iter().take(1 + usize::from(whole)) {
+                let seen = word(block, if last { BIG - 8 } else { 0 });
+                let act = if writes { Act::Write(value) } else { Act::Read(seen) };
+                let object = 1 << 41 | slot << 1 | u64::from(last);
+                hand.note(Kind::Block, object, &called, act, &[]);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(hand.rng.random_range(0..20)));
+    }
 }
 
 /// A child reads a file that has no name any more after its parent has closed it.

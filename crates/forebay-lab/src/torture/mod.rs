@@ -4,6 +4,7 @@
 mod ground;
 mod history;
 mod judge;
+mod kin;
 mod linear;
 mod link;
 mod loads;
@@ -79,8 +80,8 @@ pub struct Report {
     pub calls: u64,
     /// How many processes worked.
     pub processes: u64,
-    /// Calls that ended with `EIO` since something was lost, or cannot be known.
-    pub told: u64,
+    /// How many calls of each kind ended with `EIO` since something was lost, or cannot be known.
+    pub told: BTreeMap<String, u64>,
     /// The longest call, in seconds, and which.
     pub longest: (f64, String),
     /// Calls that never returned.
@@ -137,7 +138,10 @@ impl fmt::Display for Report {
         if *unjudged > 0 {
             writeln!(f, "objects not judged  {unjudged:>9} (too many possibilities)")?;
         }
-        writeln!(f, "told EIO            {:>9}", self.told)?;
+        writeln!(f, "told EIO            {:>9}", self.told.values().sum::<u64>())?;
+        for (what, count) in &self.told {
+            writeln!(f, "  {what:<42} {count:>5}")?;
+        }
         let (longest, what) = &self.longest;
         writeln!(f, "longest call        {longest:>9.3} s of {DEADLINE} ({what})")?;
         writeln!(f, "latest overrun      {:>9.3} s", self.overrun())?;
@@ -302,6 +306,7 @@ fn prepare(ground: &TortureCluster) -> Result<()> {
         let file = ground.data(Role::Lone).join(format!("row{row}"));
         put(&file, vec![0; SMALL * ROW_SLOTS as usize])?;
     }
+    put(&ground.data(Role::Lone).join("large"), vec![0; BIG * BIG_SLOTS as usize])?;
     for place in 0..DURABLE_HERD * 16 {
         let file = ground.data(Role::Forgetful).join(format!("durable{place}"));
         put(&file, vec![0; SMALL * DURABLE_BLOCKS as usize])?;
@@ -344,7 +349,8 @@ fn read(dir: &Path, start: u64, nemesis: &Nemesis, report: &mut Report) -> Resul
                 report.hung.push(format!("{:>11.6} s  process {name}: {what} never returned", at(begun)));
             }
             Line::Calls { count, longest, what, told } => {
-                (report.calls, report.told) = (report.calls + count, report.told + told);
+                report.calls += count;
+                told.into_iter().for_each(|(what, n)| *report.told.entry(what).or_default() += n);
                 let longest = longest as f64 / 1e9;
                 if longest > report.longest.0 {
                     report.longest = (longest, what);

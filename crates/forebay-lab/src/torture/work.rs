@@ -1,13 +1,15 @@
 //! The workers: processes whose files are forwarded, and who note everything that they were told.
 
 use super::history::{Act, End, Entry, Kind, Line, now};
-use super::loads::{blocks, counters, durable, inherited, lengths, logs, names, replaced, rows};
+use super::kin;
+use super::loads::{blocks, counters, durable, inherited, large, lengths, logs, names, replaced, rows};
 use crate::machine::program;
 use anyhow::{Context, Result};
 use forebay_client::Counters;
 use forebay_embed::Process;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 /// How much later than its deadline a call may be seen to end on a busy machine before it counts as hung.
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 const EIO: i32 = 5;
+/// What is lost is told once. Who is told so often, one call after the other, is told of nothing.
+const IN_A_ROW: u32 = 100;
 
 /// What `forebay torture-worker` runs: one worker, or a herd of them.
 #[derive(Clone, Debug)]
@@ -33,7 +37,8 @@ pub struct Worker {
     pub life: u32,
     /// So many workers, one life after the other, until standard input ends.
     pub herd: u32,
-    /// What it does: `all`; `durable`, to write and sync files of its own; `rows`, small requests in a row.
+    /// What it does: `all`; `durable`, to write and sync files of its own; `rows`, requests to the node of its own
+    /// host; `kid`, what the process says that has started it.
     pub work: String,
     /// The deadline of a call, in seconds.
     pub deadline: u64,
@@ -44,6 +49,9 @@ pub struct Worker {
 impl Worker {
     /// Works until its standard input ends.
     pub fn run(&self) -> Result<()> {
+        if self.work == "kid" {
+            return kin::serve();
+        }
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         std::thread::spawn(move || {
@@ -87,9 +95,22 @@ impl Worker {
 
     fn work(&self, over: &AtomicBool) -> Result<()> {
         let jobs: &[fn(&mut Hand)] = match &*self.work {
-            "durable" => &[durable, durable],
-            "rows" => &[rows, rows, inherited],
-            _ => &[blocks, blocks, blocks, blocks, names, names, logs, counters, lengths, lengths, replaced],
+            "durable" => &[durable, durable, kin::durable],
+            "rows" => &[rows, rows, large, inherited],
+            _ => &[
+                blocks,
+                blocks,
+                blocks,
+                blocks,
+                names,
+                names,
+                logs,
+                counters,
+                lengths,
+                lengths,
+                replaced,
+                kin::counters,
+            ],
         };
         let name = self.history.join(format!("{}{}.{}", self.work, self.number, self.life));
         let notes = Arc::new(Notes {
@@ -97,7 +118,7 @@ impl Worker {
                 File::create(&name).with_context(|| name.display().to_string())?,
             )),
             calls: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            told: Mutex::default(),
             longest: Mutex::new((0, String::new())),
             counters: counters_of_the_job(),
         });
@@ -114,6 +135,7 @@ impl Worker {
                     over,
                     rng: ChaCha8Rng::seed_from_u64(seed),
                     serial: 0,
+                    in_a_row: 0,
                 };
                 let (doing, patience) = (Arc::clone(&hand.doing), self.deadline);
                 let watched = Arc::clone(&notes);
@@ -135,7 +157,8 @@ impl Worker {
 struct Notes {
     file: Mutex<BufWriter<File>>,
     calls: AtomicU64,
-    told: AtomicU64,
+    /// How often `EIO` was told, of what.
+    told: Mutex<BTreeMap<String, u64>>,
     longest: Mutex<(u64, String)>,
     counters: Option<&'static Counters>,
 }
@@ -151,6 +174,13 @@ impl Notes {
         self.counters.map_or(0, Counters::repeated)
     }
 
+    /// Without the numbers in it, all that is told of the same kind is one.
+    fn count_told(&self, what: &str) {
+        let kind = what.split(|c: char| !c.is_alphabetic()).filter(|w| !w.is_empty());
+        let kind = kind.collect::<Vec<_>>().join(" ").to_lowercase();
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+    }
+
     fn add(&self, line: &Line) {
         let mut text = serde_json::to_vec(line).unwrap_or_default();
         text.push(b'\n');
@@ -163,7 +193,8 @@ impl Notes {
 
     fn close(&self) {
         let (longest, what) = self.longest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (count, told) = (self.calls.load(Ordering::Relaxed), self.told.load(Ordering::Relaxed));
+        let count = self.calls.load(Ordering::Relaxed);
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.add(&Line::Calls { count, longest, what, told });
         let _ = self.file.lock().unwrap_or_else(PoisonError::into_inner).flush();
     }
@@ -196,6 +227,8 @@ pub(super) struct Hand<'a> {
     over: &'a AtomicBool,
     pub(super) rng: ChaCha8Rng,
     serial: u64,
+    /// So many calls of this thread in a row ended with `EIO`.
+    in_a_row: u32,
 }
 
 /// A call's times, and what it returned.
@@ -237,7 +270,13 @@ impl Hand<'_> {
             *longest = (took, what.to_owned());
         }
         drop(longest);
-        Called { begun, ended, repeated, got }
+        let called = Called { begun, ended, repeated, got };
+        let is_told = called.got.as_ref().is_err_and(|e| e.raw_os_error() == Some(EIO));
+        self.in_a_row = if is_told { self.in_a_row + 1 } else { 0 };
+        if self.in_a_row == IN_A_ROW {
+            self.failed(&format!("{what} (and {IN_A_ROW} calls before it)"), &called);
+        }
+        called
     }
 
     /// A call that must not fail before its deadline, nor then unless storage hangs.
@@ -276,7 +315,7 @@ impl Hand<'_> {
 
     /// Something is lost with the lone node: if it was `killed`, or also if something else was done to it.
     pub(super) fn lost_since(&self, what: &str, since: u64, ended: u64, killed: bool) {
-        self.notes.told.fetch_add(1, Ordering::Relaxed);
+        self.notes.count_told(what);
         self.notes.add(&Line::Lost { what: what.to_owned(), since, ended, killed });
     }
 
@@ -302,7 +341,7 @@ impl Hand<'_> {
                 if refusals.contains(&errno) {
                     End::Refused(errno)
                 } else {
-                    self.told(&format!("{act:?}"), called.begun, called.ended, errno);
+                    self.told(&format!("{act:?} {kind:?}"), called.begun, called.ended, errno);
                     End::Open(errno)
                 }
             }
@@ -319,8 +358,8 @@ impl Hand<'_> {
         if errno != EIO {
             return self.notes.add(&Line::Failed { what, begun, took, errno });
         }
-        self.notes.told.fetch_add(1, Ordering::Relaxed);
-        if took >= self.deadline && what != "Sync" {
+        self.notes.count_told(&what);
+        if took >= self.deadline && !what.starts_with("Sync") {
             self.notes.add(&Line::Late { what, begun, took, errno });
         }
     }
