@@ -51,6 +51,47 @@ fn a_to_t() {
     assert!(matches!(&g.jobs[0].steps[0], Step::Data(d) if d.largest() == 128 << 10));
 }
 
+/// Table 5.2 of the thesis: compute nodes, processes, GB written and read.
+const APPLICATIONS: [(&str, u32, u32, f64, f64); 9] = [
+    ("bt-io-c", 32, 128, 6.3, 6.3),
+    ("bt-io-d", 64, 512, 126.5, 126.5),
+    ("hacc-io", 8, 64, 1.8, 0.0),
+    ("ior-mpi", 16, 128, 16.0, 16.0),
+    ("madbench2", 32, 64, 16.2, 16.2),
+    ("posix-l", 64, 512, 32.0, 32.0),
+    ("posix-s", 16, 128, 16.0, 16.0),
+    ("s3asim", 16, 16, 19.6, 0.0),
+    ("s3d-io", 64, 512, 33.7, 0.0),
+];
+
+#[test]
+fn applications_are_scaled_by_their_rule_and_no_two_are_the_same() {
+    let mut patterns = BTreeSet::new();
+    for (name, compute_nodes, processes, written, read) in APPLICATIONS {
+        let all = shipped(&format!("applications/{name}.toml"));
+        let [scenario] = &all[..] else { panic!("{name}: {} scenarios", all.len()) };
+        let job = &scenario.jobs[0];
+        assert_eq!((&*scenario.name, job.compute_nodes), (name, (compute_nodes / 8).max(2)));
+        assert_eq!(job.processes(), (processes / 16).max(8), "{name}");
+        let mut pattern = format!("{}", job.processes());
+        let mut moved = [0.0; 2];
+        for step in &job.steps {
+            let Step::Data(d) = step else { panic!("{name}: {step:?}") };
+            moved[usize::from(d.read_share > 0.0)] += d.total_size as f64 / 1e9;
+            pattern +=
+                &format!(" {:?} {:?} {} {}", d.target.layout, d.spatiality, d.mean_size(), d.read_share);
+            assert_eq!(d.total_size % u64::from(job.processes()), 0, "{name}: {}", d.total_size);
+        }
+        // A request of each process is the least: HACC's header is one.
+        let least = f64::from(job.processes()) * if name == "hacc-io" { 27.8e6 } else { 0.0 } / 1e9;
+        for (ours, theirs) in moved.into_iter().zip([written, read]) {
+            let wanted: f64 = if theirs == 0.0 { 0.0 } else { (theirs / 64.0).max(least) };
+            assert!((ours - wanted).abs() <= 0.2 * wanted, "{name}: {ours} GB, {wanted} by the rule");
+        }
+        assert!(patterns.insert(pattern), "{name} is as another");
+    }
+}
+
 #[test]
 fn every_file_loads() {
     for file in ["interference.toml", "metadata.toml", "forge-flat.json", "forge-phases.json"] {

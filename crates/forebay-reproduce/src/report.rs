@@ -2,6 +2,7 @@
 
 use crate::index::{Index, PublishedClaim, Tolerance};
 use crate::state::Tried;
+use crate::verdict::ClaimVerdict;
 use forebay_plot::{Axis, BarSeries, Bars, Size};
 use std::fmt::Write as _;
 
@@ -23,7 +24,7 @@ pub fn html(index: &Index, tried: &[Tried], about: &[String]) -> String {
     }
     let count = |name: &str| tried.iter().filter(|t| t.verdict.name() == name).count();
     page += "<table><tr><th>verdict<th>claims</tr>";
-    for name in ["reproduced", "refuted", "differs", "not possible here"] {
+    for name in ClaimVerdict::NAMES {
         let _ = write!(page, "<tr><td>{name}<td>{}</tr>", count(name));
     }
     page += "</table>";

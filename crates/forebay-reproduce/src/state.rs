@@ -109,10 +109,10 @@ impl Session {
         }
         let (group, name) = entry.measure.as_deref()?.split_once('.')?;
         match &self.groups.get(group)?.0 {
-            Production::Failed(why) => tried(None, ClaimVerdict::NotPossible(why.clone())),
+            Production::Failed(why) => tried(None, ClaimVerdict::Failed(why.clone())),
             Production::Figures(figures) => match figures.get(name) {
                 Some(m) => tried(Some(m.clone()), judge(entry, m)),
-                None => tried(None, ClaimVerdict::NotPossible(format!("{group} made no figure {name:?}"))),
+                None => tried(None, ClaimVerdict::Failed(format!("{group} made no figure {name:?}"))),
             },
         }
     }

@@ -56,7 +56,6 @@ pub fn tried(index: &Index, tried: &[Tried]) -> String {
         }
     }
     let count = |name: &str| tried.iter().filter(|t| t.verdict.name() == name).count();
-    let names = ["reproduced", "refuted", "differs", "not possible here"];
-    say!(out, "\n{}", names.map(|n| format!("{} {n}", count(n))).join(", "));
+    say!(out, "\n{}", ClaimVerdict::NAMES.map(|n| format!("{} {n}", count(n))).join(", "));
     out
 }

@@ -16,9 +16,15 @@ pub enum ClaimVerdict {
     Differs(String),
     /// It cannot be tested here.
     NotPossible(String),
+    /// It was tried, and the run failed: nothing is known.
+    Failed(String),
 }
 
 impl ClaimVerdict {
+    /// All there are, in the order in which reports count them.
+    pub const NAMES: [&'static str; 5] =
+        ["reproduced", "refuted", "differs", "not possible here", "the run failed"];
+
     /// In a word or two.
     pub fn name(&self) -> &'static str {
         match self {
@@ -26,13 +32,16 @@ impl ClaimVerdict {
             ClaimVerdict::Refuted => "refuted",
             ClaimVerdict::Differs(_) => "differs",
             ClaimVerdict::NotPossible(_) => "not possible here",
+            ClaimVerdict::Failed(_) => "the run failed",
         }
     }
 
     /// The reason, where there is one.
     pub fn because(&self) -> Option<&str> {
         match self {
-            ClaimVerdict::Differs(why) | ClaimVerdict::NotPossible(why) => Some(why),
+            ClaimVerdict::Differs(why) | ClaimVerdict::NotPossible(why) | ClaimVerdict::Failed(why) => {
+                Some(why)
+            }
             ClaimVerdict::Reproduced | ClaimVerdict::Refuted => None,
         }
     }

@@ -25,6 +25,9 @@ pub struct QueueFile {
     /// Whether jobs may go to the file system directly.
     #[serde(default)]
     pub direct: bool,
+    /// How often a running job looks whether it has other I/O nodes now, in seconds from its start; 0: it is told at once.
+    #[serde(default)]
+    pub look_seconds: f64,
     /// By name.
     pub applications: BTreeMap<String, Application>,
     /// In the order of submission.
@@ -103,6 +106,9 @@ impl QueueFile {
         }
         if self.io_nodes > 100_000 {
             return invalid(format!("{} I/O nodes are more than can be simulated", self.io_nodes));
+        }
+        if self.look_seconds != 0.0 && !(0.1..=1e9).contains(&self.look_seconds) {
+            return invalid(format!("jobs look for their I/O nodes every {} s", self.look_seconds));
         }
         for (name, app) in &self.applications {
             if app.compute_nodes == 0 || app.compute_nodes > self.compute_nodes {
@@ -209,6 +215,9 @@ struct Running {
     rate: f64,
     /// Until when a move keeps it from doing I/O.
     paused: f64,
+    /// The I/O nodes that it has been given, and when it looks at that next.
+    given: Vec<NodeId>,
+    look: f64,
 }
 
 impl Running {
@@ -250,6 +259,8 @@ pub fn simulate(file: &QueueFile, kind: PolicyKind, settings: &Settings) -> Resu
                 left: next.megabytes,
                 rate: 0.0,
                 paused: now,
+                given: Vec::new(),
+                look: now,
             });
             waiting += 1;
             changed = true;
@@ -261,11 +272,14 @@ pub fn simulate(file: &QueueFile, kind: PolicyKind, settings: &Settings) -> Resu
             decisions += 1;
             // Never at once: virtual time must go on.
             review = decision.review.map(|after| now + after.as_secs_f64().max(1e-3));
-            apply(&decision, &jobs, &pool, &mut running, &mut outcomes, now, move_seconds)?;
+            give(&decision, &jobs, &pool, &mut running);
         }
+        serve(&mut running, &mut outcomes, now, file.look_seconds, move_seconds)?;
         let arrival = plan.get(waiting).map(|p| p.arrival).filter(|&a| a > now);
         let ends = running.iter().map(|r| r.paused.max(now) + r.left / r.rate);
-        let Some(next) = arrival.into_iter().chain(review).chain(ends).min_by(f64::total_cmp) else {
+        let looks = running.iter().map(|r| r.look).filter(|&at| at > now);
+        let Some(next) = arrival.into_iter().chain(review).chain(looks).chain(ends).min_by(f64::total_cmp)
+        else {
             return Err(QueueError::Invalid("nothing runs and nothing arrives, yet jobs wait".to_owned()));
         };
         for r in &mut running {
@@ -317,16 +331,8 @@ impl JobOutcome {
     }
 }
 
-/// Puts the decision into effect: who is where, and how fast that is.
-fn apply(
-    decision: &Decision,
-    jobs: &[Job],
-    pool: &Pool,
-    running: &mut [Running],
-    outcomes: &mut [JobOutcome],
-    now: f64,
-    move_seconds: f64,
-) -> Result<(), QueueError> {
+/// Puts the decision into effect: who is to be where.
+fn give(decision: &Decision, jobs: &[Job], pool: &Pool, running: &mut [Running]) {
     let mut placed = placement::place(decision, jobs, pool);
     for ((job, chosen), nodes) in jobs.iter().zip(&decision.jobs).zip(&mut placed) {
         // Of fewer than it was to have it uses the most of which its curve says something.
@@ -335,13 +341,41 @@ fn apply(
             nodes.truncate(known.unwrap_or(nodes.len()));
         }
     }
+    for ((r, chosen), nodes) in running.iter_mut().zip(&decision.jobs).zip(placed) {
+        r.given.clone_from(&nodes);
+        r.job.current = Some(chosen.held(nodes));
+    }
+}
+
+/// Jobs that look go to the I/O nodes that they were given; how fast each is where it is.
+fn serve(
+    running: &mut [Running],
+    outcomes: &mut [JobOutcome],
+    now: f64,
+    look_seconds: f64,
+    move_seconds: f64,
+) -> Result<(), QueueError> {
+    for r in running.iter_mut().filter(|r| r.look <= now) {
+        r.look = now + look_seconds;
+        let outcome = &mut outcomes[r.index];
+        if outcome.holds.last().is_some_and(|h| h.io_nodes == r.given) {
+            continue;
+        }
+        if let Some(hold) = outcome.holds.last_mut() {
+            hold.until = now;
+            outcome.moves += 1;
+            r.paused = now + move_seconds;
+        }
+        outcome.holds.push(Hold { from: now, until: now, io_nodes: r.given.clone() });
+    }
+    let nodes = |r: &Running| outcomes[r.index].holds.last().map_or(&[][..], |h| &h.io_nodes[..]);
     let mut users: BTreeMap<NodeId, u32> = BTreeMap::new();
-    for node in placed.iter().flatten() {
+    for node in running.iter().flat_map(&nodes) {
         *users.entry(*node).or_default() += 1;
     }
-    for ((r, chosen), nodes) in running.iter_mut().zip(&decision.jobs).zip(placed) {
-        let outcome = &mut outcomes[r.index];
+    for r in running {
         // On I/O nodes that others use too, a job gets an equal part of each.
+        let nodes = nodes(r);
         let parts: f64 = nodes.iter().map(|n| 1.0 / f64::from(users[n])).sum();
         let part = if nodes.is_empty() { 1.0 } else { parts / nodes.len() as f64 };
         let count = nodes.len() as u32;
@@ -352,16 +386,6 @@ fn apply(
             ))
         })?;
         r.rate = alone * part;
-        let stays = outcome.holds.last().is_some_and(|h| h.io_nodes == nodes);
-        if !stays {
-            if let Some(hold) = outcome.holds.last_mut() {
-                hold.until = now;
-                outcome.moves += 1;
-                r.paused = now + move_seconds;
-            }
-            outcome.holds.push(Hold { from: now, until: now, io_nodes: nodes.clone() });
-        }
-        r.job.current = Some(chosen.held(nodes));
     }
     Ok(())
 }

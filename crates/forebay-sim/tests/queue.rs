@@ -70,6 +70,30 @@ fn fair_protects_the_job_that_mckp_sacrifices() {
     }
 }
 
+/// A job that looks for its I/O nodes from time to time stays where it is until then, and its nodes serve the newcomer, too.
+#[test]
+fn a_job_that_does_not_look_stays_where_it_was() {
+    let at_once = contended(8.0, 3);
+    let file = QueueFile { look_seconds: 25.0, ..at_once.clone() };
+    let [told, looking] = [at_once, file].map(|f| run(&f, PolicyKind::Mckp, 0.5));
+    let small = |outcome: &Outcome| outcome.jobs.iter().find(|j| j.id.starts_with("small")).unwrap().clone();
+    assert!(small(&told).moves > 0 && small(&told).holds[0].until < 25.0, "{:?}", small(&told));
+    assert!(small(&looking).holds[0].until >= 25.0, "{:?}", small(&looking));
+    for job in &looking.jobs {
+        let since = |at: f64| (at - job.start) / 25.0;
+        assert!(job.holds.iter().all(|h| (since(h.from) - since(h.from).round()).abs() < 1e-9), "{job:?}");
+    }
+}
+
+/// The published queue with the published 10 s: HACC and IOR-MPI, which are most of MCKP's gain, end before they have looked.
+#[test]
+fn looking_every_ten_seconds_takes_much_of_the_gain_of_short_jobs() {
+    let file = QueueFile { look_seconds: 10.0, ..built_in() };
+    let [told, looking] = [built_in(), file].map(|f| run(&f, PolicyKind::Mckp, 0.5).aggregate_mbs / 1000.0);
+    assert!((told - 23.1).abs() < 0.5, "{told}");
+    assert!((looking - 16.02).abs() < 1.6, "{looking}");
+}
+
 #[test]
 fn strict_fifo_and_no_more_compute_nodes_than_there_are() {
     for kind in PolicyKind::ALL.into_iter().filter(|&k| k != PolicyKind::Zero) {

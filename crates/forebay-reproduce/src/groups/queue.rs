@@ -9,8 +9,11 @@ pub(super) fn figures(setup: &Setup<'_>) -> Result<Figures> {
     let mut figures = Figures::new();
     let mckp = if setup.breaks(Break::Knapsack) { PolicyKind::Size } else { PolicyKind::Mckp };
     let settings = Settings::default();
+    let look = setup.table("queue-machine")?.get("look-seconds").and_then(toml::Value::as_float);
+    let look_seconds = look.context("how often jobs look for their I/O nodes")?;
     for (name, text) in [("fourteen", QueueFile::BUILT_IN), ("three", QueueFile::THREE)] {
         let file = QueueFile::parse(text).with_context(|| format!("the queue {name}"))?;
+        let file = QueueFile { look_seconds, ..file };
         let total = |kind| anyhow::Ok(simulate(&file, kind, &settings)?.aggregate_mbs / 1000.0);
         let (fixed, best) = (total(PolicyKind::Static)?, total(mckp)?);
         put(&mut figures, &format!("{name}-static"), Measured::exact(fixed));

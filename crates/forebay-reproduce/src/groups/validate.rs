@@ -113,6 +113,7 @@ pub(super) fn arbiter(
             compute_nodes: 48,
             io_nodes: 4,
             direct: false,
+            look_seconds: 0.0,
             queue: queue.collect(),
             applications,
         };

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 ///
 /// Every claim in the index (`--list`) has a published value and a tolerance in a data file, and a figure that
 /// is made here: from published data, in the simulator, or on real I/O nodes. The verdict is *reproduced*,
-/// *refuted*, *differs* for a known reason, or *not possible here*. Figures are kept in `--out` as soon as they
+/// *refuted*, *differs* for a known reason, or *not possible here*; a run that failed has none. Figures are kept in `--out` as soon as they
 /// are made, so that a session that was interrupted goes on where it was; the report is written there as
 /// `index.html` and `verdicts.json`.
 #[derive(Args)]
