@@ -300,13 +300,46 @@ async fn drain(State(shared): App, Path(id): Path<String>) -> Result<Response, R
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-async fn limit(State(shared): App, body: axum::body::Bytes) -> Result<Response, Rejection> {
-    let limit: Limit = parse(&body, "a limit")?;
-    Ok(Json(shared.ask(move |core, now| core.set_limit(now, limit)).await??).into_response())
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitParams {
+    /// Only if this holds now: a limit, or `null` for none.
+    was: Option<String>,
 }
 
-async fn remove_limit(State(shared): App, Path(id): Path<String>) -> Result<Response, Rejection> {
-    shared.ask(move |core, now| core.remove_limit(now, &id)).await??;
+type AskedLimit = Result<Params<LimitParams>, axum::extract::rejection::QueryRejection>;
+
+/// What is to hold now, if that is asked: a limit, or none.
+fn expected(params: AskedLimit) -> Result<Option<Option<Limit>>, Rejection> {
+    let Params(p) = params.map_err(|e| Rejection::new(Status::Invalid, e.body_text()))?;
+    let was = p.was.map(|was| serde_json::from_str(&was)).transpose();
+    was.map_err(|e| Rejection::new(Status::Invalid, format!("was: neither a limit nor null: {e}")))
+}
+
+async fn limit(
+    State(shared): App,
+    params: AskedLimit,
+    body: axum::body::Bytes,
+) -> Result<Response, Rejection> {
+    let (limit, was): (Limit, _) = (parse(&body, "a limit")?, expected(params)?);
+    let set = move |core: &mut Core, now| {
+        was.map_or(Ok(()), |was| core.limit_is(&limit.subject.to_string(), was.as_ref()))?;
+        core.set_limit(now, limit)
+    };
+    Ok(Json(shared.ask(set).await??).into_response())
+}
+
+async fn remove_limit(
+    State(shared): App,
+    Path(id): Path<String>,
+    params: AskedLimit,
+) -> Result<Response, Rejection> {
+    let was = expected(params)?;
+    let remove = move |core: &mut Core, now| {
+        was.map_or(Ok(()), |was| core.limit_is(&id, was.as_ref()))?;
+        core.remove_limit(now, &id)
+    };
+    shared.ask(remove).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

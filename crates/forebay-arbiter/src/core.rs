@@ -130,8 +130,8 @@ pub enum Action {
     HangUp(ConnectionId),
     /// Say in the log what is thought of a node.
     Judged(health::Change),
-    /// Add to the history.
-    Record(HistoryRow),
+    /// Add to the history; of a job that began then, in milliseconds since 1970.
+    Record(HistoryRow, u64),
     /// Keep a decision.
     Decided(Box<DecisionView>),
 }
@@ -190,8 +190,8 @@ pub struct Core {
     jobs: BTreeMap<String, Job>,
     /// Runs of jobs that somebody has ended, and when they last asked to go on.
     banned: BTreeMap<(String, u32), Nanos>,
-    /// Jobs that have ended of late, and when: nodes may still report what they did last.
-    ended: BTreeMap<String, Nanos>,
+    /// Jobs that have ended of late: nodes may still report what they did last.
+    ended: BTreeMap<String, Ended>,
     limits: Limits,
     next_order: u64,
     next_decision: u64,
@@ -210,6 +210,12 @@ pub struct Core {
     /// Every job that runs has had the time to say so: whoever is not known is gone.
     complete: bool,
     actions: Vec<Action>,
+}
+
+/// A job that has ended.
+struct Ended {
+    at: Nanos,
+    began_unix_ms: u64,
 }
 
 /// By then all nodes have reported what a job that has ended did last.
@@ -331,7 +337,7 @@ impl Core {
             self.tell_all_mappings();
         }
         let lost = self.expire_nodes(now);
-        self.ended.retain(|_, at| now.since(*at) < LAST_WORD);
+        self.ended.retain(|_, job| now.since(job.at) < LAST_WORD);
         let ended = self.expire_jobs(now);
         if let Some(cause) = ended.or(lost) {
             self.decide(now, &cause);

@@ -72,7 +72,7 @@ const COLUMNS: &str = "time, job, node, bytes_read, bytes_written, reads, writes
 impl History {
     /// Opens `history.db` in the directory for writing, or makes it.
     pub fn open(dir: &Path, keep: Keep) -> rusqlite::Result<History> {
-        let db = Connection::open(dir.join("history.db"))?;
+        let mut db = Connection::open(dir.join("history.db"))?;
         db.busy_timeout(std::time::Duration::from_secs(5))?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "journal_size_limit", 4 << 20)?;
@@ -90,8 +90,12 @@ impl History {
         db.execute_batch(
             "CREATE TABLE IF NOT EXISTS decision (id INTEGER PRIMARY KEY, json TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL);
-             CREATE TABLE IF NOT EXISTS job (job TEXT PRIMARY KEY, first INTEGER, last INTEGER) WITHOUT ROWID;",
+             CREATE TABLE IF NOT EXISTS past (
+               job TEXT, began INTEGER, first INTEGER, last INTEGER, bytes_read INTEGER, bytes_written INTEGER,
+               PRIMARY KEY (job, began)) WITHOUT ROWID;
+             CREATE INDEX IF NOT EXISTS past_last ON past (last);",
         )?;
+        adopt(&mut db)?;
         Ok(History { db, keep: Keep { bytes: keep.bytes.max(1 << 20), ..keep } })
     }
 
@@ -103,10 +107,11 @@ impl History {
         Ok(History { db, keep: Keep::default() })
     }
 
-    /// Adds rows of one second. What a node reported twice in a second is added up.
-    pub fn add(&mut self, rows: &[HistoryRow]) -> rusqlite::Result<()> {
+    /// Adds rows of one second, each with when its job began, in milliseconds since 1970. What a node reported twice
+    /// in a second is added up.
+    pub fn add(&mut self, rows: &[(HistoryRow, u64)]) -> rusqlite::Result<()> {
         let tx = self.db.transaction()?;
-        for row in rows {
+        for (row, began) in rows {
             let same = tx
                 .prepare_cached(&format!(
                     "SELECT {COLUMNS} FROM second WHERE time = ?1 AND job = ?2 AND node = ?3"
@@ -117,12 +122,13 @@ impl History {
             same.iter().for_each(|old| merged.add(old));
             merged.add(row);
             put(&tx, "second", &merged.row)?;
-            // Rows that were rolled up no longer tell the second.
+            // Rows that were rolled up tell neither the second nor which job of the name it was.
             tx.prepare_cached(
-                "INSERT INTO job VALUES (?1, ?2, ?2 + 1) ON CONFLICT DO UPDATE \
-                 SET first = min(first, excluded.first), last = max(last, excluded.last)",
+                "INSERT INTO past VALUES (?1, ?2, ?3, ?3 + 1, ?4, ?5) ON CONFLICT DO UPDATE \
+                 SET first = min(first, excluded.first), last = max(last, excluded.last), \
+                 bytes_read = bytes_read + excluded.bytes_read, bytes_written = bytes_written + excluded.bytes_written",
             )?
-            .execute(params![row.job, int(row.time)])?;
+            .execute(params![row.job, int(*began), int(row.time), int(row.bytes_read), int(row.bytes_written)])?;
         }
         tx.commit()
     }
@@ -156,7 +162,7 @@ impl History {
         self.shrink()?;
         let oldest =
             LEVELS.map(|(table, _)| format!("SELECT min(time) AS time FROM {table}")).join(" UNION ALL ");
-        let sql = format!("DELETE FROM job WHERE last < coalesce((SELECT min(time) FROM ({oldest})), ?1)");
+        let sql = format!("DELETE FROM past WHERE last < coalesce((SELECT min(time) FROM ({oldest})), ?1)");
         self.db.execute(&sql, [int(now)])?;
         Ok(())
     }
@@ -247,27 +253,19 @@ impl History {
 
     /// The jobs that are still known, the latest first.
     pub fn jobs(&self, limit: u32) -> rusqlite::Result<Vec<PastJob>> {
-        // Rows that were rolled up stand in two tables for a while: the fuller one has all of them.
-        let each = LEVELS.map(|(table, step)| {
-            format!(
-                "SELECT job, min(time) AS first, max(time) + {step} AS last, sum(bytes_read) AS r, \
-                 sum(bytes_written) AS w FROM {table} GROUP BY job"
-            )
-        });
-        let sql = format!(
-            "SELECT job, coalesce(job.first, min(rows.first)), coalesce(job.last, max(rows.last)), max(r), max(w) \
-             FROM ({}) AS rows LEFT JOIN job USING (job) GROUP BY job ORDER BY 3 DESC LIMIT ?1",
-            each.join(" UNION ALL ")
-        );
-        let mut rows = self.db.prepare(&sql)?;
+        let mut rows = self.db.prepare(
+            "SELECT job, began, first, last, bytes_read, bytes_written FROM past \
+             ORDER BY last DESC, began DESC LIMIT ?1",
+        )?;
         let number = |r: &rusqlite::Row<'_>, at| Ok::<_, rusqlite::Error>(r.get::<_, i64>(at)?.max(0) as u64);
         let found = rows.query_map([limit], |r| {
             Ok(PastJob {
                 job: r.get(0)?,
-                first: number(r, 1)?,
-                last: number(r, 2)?,
-                bytes_read: number(r, 3)?,
-                bytes_written: number(r, 4)?,
+                began_unix_ms: number(r, 1)?,
+                first: number(r, 2)?,
+                last: number(r, 3)?,
+                bytes_read: number(r, 4)?,
+                bytes_written: number(r, 5)?,
             })
         })?;
         found.collect()
@@ -290,6 +288,24 @@ impl History {
         }
         Ok(found)
     }
+}
+
+/// What an earlier version knew of jobs, by name alone.
+fn adopt(db: &mut Connection) -> rusqlite::Result<()> {
+    let tx = db.transaction()?;
+    let old = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'job'";
+    if tx.query_row(old, [], |r| r.get::<_, i64>(0))? > 0 {
+        // Rows that were rolled up stand in two tables for a while: the fuller one has all of them.
+        let each = LEVELS.map(|(table, _)| {
+            format!("SELECT job, sum(bytes_read) AS r, sum(bytes_written) AS w FROM {table} GROUP BY job")
+        });
+        tx.execute_batch(&format!(
+            "INSERT OR IGNORE INTO past SELECT job, first * 1000, first, last, max(r), max(w) \
+             FROM job JOIN ({}) USING (job) GROUP BY job; DROP TABLE job;",
+            each.join(" UNION ALL ")
+        ))?;
+    }
+    tx.commit()
 }
 
 /// Rows added up.
@@ -389,8 +405,8 @@ fn from_row(r: &Row<'_>, seconds: u32) -> rusqlite::Result<HistoryRow> {
 mod tests {
     use super::*;
 
-    fn row(time: u64, job: &str, node: u32, bytes: u64) -> HistoryRow {
-        HistoryRow {
+    fn row(time: u64, job: &str, node: u32, bytes: u64) -> (HistoryRow, u64) {
+        let row = HistoryRow {
             time,
             seconds: 1,
             job: job.into(),
@@ -404,7 +420,8 @@ mod tests {
             files: 1,
             mode: if bytes > 50 { "N-N" } else { "N-1" }.into(),
             ..HistoryRow::default()
-        }
+        };
+        (row, 5000)
     }
 
     fn all(step: u32) -> Query {
@@ -468,6 +485,33 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_one_name_are_each_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut h = History::open(dir.path(), Keep::default()).unwrap();
+        let began = |began, row: (HistoryRow, u64)| (row.0, began);
+        h.add(&[began(99_500, row(100, "a", 0, 10)), began(99_500, row(101, "a", 1, 20))]).unwrap();
+        h.add(&[began(101_800, row(101, "a", 0, 40)), began(101_800, row(200, "a", 0, 80))]).unwrap();
+        h.tidy(300).unwrap();
+        let told = |h: &History| -> Vec<_> {
+            let all = h.jobs(9).unwrap().into_iter();
+            all.map(|j| (j.job, j.began_unix_ms, j.first, j.last, j.bytes_written)).collect()
+        };
+        let a = |began, first, last, bytes| ("a".to_owned(), began, first, last, bytes);
+        assert_eq!(told(&h), [a(101_800, 101, 201, 120), a(99_500, 100, 102, 30)]);
+        // What a version knew that told them apart by name alone is taken over, once.
+        h.db.execute_batch(
+            "CREATE TABLE job (job TEXT PRIMARY KEY, first INTEGER, last INTEGER) WITHOUT ROWID;
+             INSERT INTO job VALUES ('a', 100, 201); DELETE FROM past",
+        )
+        .unwrap();
+        drop(h);
+        for _ in 0..2 {
+            let h = History::open(dir.path(), Keep::default()).unwrap();
+            assert_eq!(told(&h), [a(100_000, 100, 201, 150)]);
+        }
+    }
+
+    #[test]
     fn a_second_reported_twice_is_added_up() {
         let dir = tempfile::tempdir().unwrap();
         let mut h = History::open(dir.path(), Keep::default()).unwrap();
@@ -488,7 +532,9 @@ mod tests {
         let rows: Vec<_> =
             (0..50).map(|n| row(0, &format!("a job with a rather long name {n}"), n, 5)).collect();
         for t in 0..4000u64 {
-            let now: Vec<_> = rows.iter().map(|r| HistoryRow { time: 1_000_000 + t, ..r.clone() }).collect();
+            let now =
+                |(r, began): &(HistoryRow, u64)| (HistoryRow { time: 1_000_000 + t, ..r.clone() }, *began);
+            let now: Vec<_> = rows.iter().map(now).collect();
             h.add(&now).unwrap();
             if t % 20 == 0 {
                 h.tidy(1_000_000 + t).unwrap();

@@ -500,7 +500,7 @@ impl Worker<'_> {
                 }
                 Action::HangUp(connection) => self.links.retain(|_, (c, _)| *c != connection),
                 Action::Judged(change) => log(&change),
-                Action::Record(row) => self.shared.history.note(Note::Row(row)),
+                Action::Record(row, began) => self.shared.history.note(Note::Row(row, began)),
                 Action::Decided(mut decision) => {
                     decision.took_us = u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX);
                     self.shared.next_decision.store(decision.id + 1, Ordering::Relaxed);

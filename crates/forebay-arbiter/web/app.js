@@ -47,7 +47,7 @@ function pick(kind, id) {
   const bar = document.createElement("div");
   bar.className = "actions"; bar.append(shut);
   $("detail").append(bar);
-  detail = kind === "job" ? jobDetail($("detail"), id, act) : nodeDetail($("detail"), id, act, pick);
+  detail = kind === "job" ? jobDetail($("detail"), id, act) : kind === "past" ? jobDetail($("detail"), id.job, act, id) : nodeDetail($("detail"), id, act, pick);
   shut.focus();
   redraw();
 }
@@ -154,11 +154,10 @@ const act = {
   async drain(node) { if (await ask(`Drain I/O node ${node}?`, "It finishes what it accepted, its jobs move to others, and it ends.", null) !== null) change("POST", `/v1/nodes/${node}/drain`); },
   async end(job) { if (await ask(`End job ${job}?`, "The arbiter forgets it. Its processes are not stopped; they lose their I/O nodes.", null) !== null) change("DELETE", `/v1/jobs/${encodeURIComponent(job)}`); },
   async limit(job) {
-    const now = () => state.limits.get(`job=${job}`) ?? {};
-    const given = await ask(`Limit ${job}`, "On all its I/O nodes together. Empty: none; all empty: the limit is removed.", null, LIMIT.map(([, label, type, of]) => [label, type, of(now()) ?? ""]));
+    const id = `job=${job}`, was = state.limits.get(id) ?? null, now = was ?? {};
+    const given = await ask(`Limit ${job}`, "On all its I/O nodes together. Empty: none; all empty: the limit is removed.", null, LIMIT.map(([, label, type, of]) => [label, type, of(now) ?? ""]));
     if (given === null) return;
-    // What was not touched stays as it is now, whoever else has changed it meanwhile.
-    const limit = { subject: { job }, most: { ...now().most }, at_least: now().at_least, until_unix_ms: now().until_unix_ms };
+    const limit = { subject: { job }, most: { ...now.most }, at_least: now.at_least, until_unix_ms: now.until_unix_ms };
     for (const [i, [key, label, type]] of LIMIT.entries()) {
       if (given[i] === null) continue;
       const entered = given[i] === "" ? undefined : type === "number" ? Number(given[i]) : new Date(given[i]).getTime();
@@ -167,13 +166,16 @@ const act = {
       MOST.includes(key) ? (limit.most[key] = value) : (limit[key] = value);
     }
     const nothing = MOST.every((k) => limit.most[k] === undefined) && limit.at_least === undefined;
-    if (!nothing) return change("POST", "/v1/limits", limit);
-    if (state.limits.has(`job=${job}`)) return change("DELETE", `/v1/limits/${encodeURIComponent(`job=${job}`)}`);
+    // Whoever else has changed it meanwhile is not overwritten: the arbiter refuses, and says so.
+    const seen = `?was=${encodeURIComponent(JSON.stringify(was))}`;
+    if (!nothing) return change("POST", `/v1/limits${seen}`, limit);
+    if (was) return change("DELETE", `/v1/limits/${encodeURIComponent(id)}${seen}`);
     toast("Nothing was limited.");
   },
   async pin(job) {
-    const has = state.jobs.get(job)?.nodes ?? [];
-    const given = await ask(`Pin ${job}`, `The numbers of the I/O nodes it is to have, whatever the policy says. ${has.length ? "These are those it has now." : "It has none now."} Empty: leave it to the policy.`, "text", [], has.join(" "));
+    const { pinned = [], nodes: has = [] } = state.jobs.get(job) ?? {};
+    const now = pinned.length ? "It is pinned to these." : has.length ? "These are what the policy has given it." : "It has none now.";
+    const given = await ask(`Pin ${job}`, `The numbers of the I/O nodes it is to have, whatever the policy says. ${now} Empty: leave it to the policy.`, "text", [], (pinned.length ? pinned : has).join(" "));
     if (given === null) return;
     const nodes = given.split(/[\s,]+/).filter(Boolean).map(Number);
     if (nodes.some((n) => !Number.isInteger(n) || n < 0)) return toast("These are not numbers of I/O nodes.");

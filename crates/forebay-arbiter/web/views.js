@@ -259,13 +259,13 @@ export const views = {
   history(main, pick) {
     let found = [];
     const l = list([
-      { title: "job", width: "minmax(150px, 1fr)", id: (j) => j.job, value: (j) => j.job, fill: (c, j) => fillNamed(c, j.job) },
-      { title: "began", width: "170px", value: (j) => j.first, cell: (j) => new Date(j.first * 1000).toLocaleString([], { hour12: false }), down: true },
+      { title: "job", width: "minmax(150px, 1fr)", id: (j) => j, value: (j) => j.job, fill: (c, j) => fillNamed(c, j.job) },
+      { title: "began", width: "170px", value: (j) => j.began_unix_ms, cell: (j) => new Date(j.began_unix_ms).toLocaleString([], { hour12: false }), down: true },
       { title: "last seen", width: "170px", value: (j) => j.last, cell: (j) => new Date(j.last * 1000).toLocaleString([], { hour12: false }), sort: true, down: true },
       { title: "read", width: "90px", num: true, value: (j) => j.bytes_read, cell: (j) => amount(j.bytes_read, "B"), down: true },
       { title: "written", width: "90px", num: true, value: (j) => j.bytes_written, cell: (j) => amount(j.bytes_written, "B"), down: true },
-    ], () => found, (id) => pick("job", id), "the database knows no job");
-    main.append(panel("History", "jobs that did I/O, from the database", l.box)); main.querySelector("h2").append(el("span", { class: "grow" }), l.search);
+    ], () => found, (j) => pick("past", j), "the database knows no job");
+    main.append(panel("History", "jobs that did I/O, from the database; those of one name by when they began", l.box)); main.querySelector("h2").append(el("span", { class: "grow" }), l.search);
     look("/v1/history/jobs").then((jobs) => { found = jobs; l.draw(); }).catch(() => {});
     return { draw: l.draw };
   },
@@ -273,8 +273,8 @@ export const views = {
 
 const facts = (rows) => el("dl", {}, ...rows.filter(([, v]) => v !== null && v !== undefined && v !== "").flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v instanceof Node ? v : String(v))]));
 
-// One job, running or ended.
-export function jobDetail(box, id, act) {
+// One job, running or ended; of the past: which one of its name.
+export function jobDetail(box, id, act, gone = null) {
   const head = el("div"), live = el("div"), chart = el("div"), curve = el("div"), past = el("div");
   box.append(el("h2", {}, swatch(id), id), head, live, chart, curve, past);
   const [bandwidth, ops, latency] = ["Bandwidth", "Operations a second", "Latency of reads and writes"].map((title) => { const at = el("div"); chart.append(el("h3", {}, title), at); return at; });
@@ -285,11 +285,16 @@ export function jobDetail(box, id, act) {
     lines(latency, "ms", () => [["median", "#2f7ebc", series("p50")], ["99 % within", "#d9822b", series("p99")]], 130),
   ];
   let rows = [];
-  look(`/v1/history?limit=4000&job=${encodeURIComponent(id)}`).then((found) => { rows = found; history(); }).catch(() => {});
+  // The job of this name that runs, if it is this one; the arbiter tells since when to the second.
+  const running = () => { const j = state.jobs.get(id), off = j && gone ? gone.began_unix_ms - j.since * 1000 : 0; return off > -500 && off < 1500 ? j : undefined; };
+  // Of long ago only minutes are known, or hours.
+  const first = Math.floor(gone?.first ?? running()?.since ?? 0), age = first ? now() - first : 0;
+  const step = age < 5.5 * 3600 ? 1 : age < 13.5 * 86400 ? 60 : 3600, last = gone && !running() ? `&to=${gone.last}` : "";
+  look(`/v1/history?limit=4000&job=${encodeURIComponent(id)}&step=${step}&from=${first - (first % step)}${last}`).then((found) => { rows = found; history(); }).catch(() => {});
   function history() {
     if (!rows.length) return;
     const by = new Map();
-    for (const r of rows) { const s = by.get(r.time) ?? [0, 0, 0, 0]; s[0] += r.bytes_read / 1e6; s[1] += r.bytes_written / 1e6; s[2] += r.reads + r.writes; s[3] += r.metadata; by.set(r.time, s); }
+    for (const r of rows) { const s = by.get(r.time) ?? [0, 0, 0, 0]; s[0] += r.bytes_read / 1e6 / r.seconds; s[1] += r.bytes_written / 1e6 / r.seconds; s[2] += (r.reads + r.writes) / r.seconds; s[3] += r.metadata / r.seconds; by.set(r.time, s); }
     const times = [...by.keys()].sort((a, b) => a - b), read = times.map((t) => by.get(t)[0]), written = times.map((t) => by.get(t)[1]);
     const ops = times.map((t) => by.get(t)[2]), meta = times.map((t) => by.get(t)[3]);
     const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
@@ -299,15 +304,17 @@ export function jobDetail(box, id, act) {
     one("Bytes a second, from the database", "MB/s", [["read", "#2f7ebc", read], ["written", "#d9822b", written]]);
     one("Requests a second", "", [["data", "#2f7ebc", ops], ["metadata", "#8a56c2", meta]]);
   }
+  const date = (ms) => new Date(ms).toLocaleString([], { hour12: false });
   return { draw() {
-    const j = state.jobs.get(id);
+    const j = running();
     if (j) {
-      head.replaceChildren(facts([["application", j.app && named(j.app)], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["operations", `${amount(Math.round(j.operations ?? 0))} a second`], ["latency", `p50 ${span(j.latency_p50)}, p99 ${span(j.latency_p99)}`], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", el("span", { title: j.bytes_at_least ? UNCOUNTED : undefined }, moved(j))], ...limitsOf(j).map((l) => ["limited", limitWords(l)]), ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["why", j.reason]]));
+      head.replaceChildren(facts([["application", j.app && named(j.app)], ["user", j.user], ["compute nodes", j.compute_nodes], ["processes", j.processes], ["weight", j.weight], ["running", ago(now() - j.since)], ["bandwidth", amount(j.bandwidth_mbs, "MB/s")], ["operations", `${amount(Math.round(j.operations ?? 0))} a second`], ["latency", `p50 ${span(j.latency_p50)}, p99 ${span(j.latency_p99)}`], ["predicted", j.predicted_mbs === null ? null : amount(j.predicted_mbs, "MB/s")], ["moved", el("span", { title: j.bytes_at_least ? UNCOUNTED : undefined }, moved(j))], ...limitsOf(j).map((l) => ["limited", limitWords(l)]), ["pattern", j.pattern], ["curve from", j.curve], ["I/O nodes", j.nodes.join(" ") || "none"], ["pinned to", j.pinned?.join(" ")], ["why", j.reason]]));
       if (!live.firstChild) live.append(el("div", { class: "actions" }, el("button", { type: "button", onclick: () => act.pin(id) }, "Pin to I/O nodes…"), el("button", { type: "button", onclick: () => act.limit(id) }, "Limit…"), el("button", { type: "button", class: "danger", onclick: () => act.end(id) }, "End job…")));
       chart.hidden = false;
       drawn.forEach((draw) => draw());
-    } else { head.replaceChildren(el("p", { class: "soft" }, "This job has ended.")); live.replaceChildren(); chart.hidden = true; }
-    const d = state.decisions.find((x) => x.jobs.some((y) => y.id === id))?.jobs.find((y) => y.id === id);
+    } else { head.replaceChildren(el("p", { class: "soft" }, `This job has ended.${state.jobs.has(id) ? " Another one of its name runs." : ""}`), ...(gone ? [facts([["began", date(gone.began_unix_ms)], ["last seen at work", date(gone.last * 1000)], ["read", amount(gone.bytes_read, "B")], ["written", amount(gone.bytes_written, "B")]])] : [])); live.replaceChildren(); chart.hidden = true; }
+    const then = (x) => !gone || j || (x.unix_ms >= gone.began_unix_ms && x.unix_ms <= gone.last * 1000 + 5000);
+    const d = state.decisions.find((x) => then(x) && x.jobs.some((y) => y.id === id))?.jobs.find((y) => y.id === id);
     const mine = d && [...d.alternatives, ...(d.predicted_mbs === null ? [] : [[d.nodes.length, d.predicted_mbs]])].sort((a, b) => a[0] - b[0]).filter((a, i, all) => !i || a[0] !== all[i - 1][0]);
     if (mine?.length > 1) {
       const top = Math.max(...mine.map((a) => a[1]), 1);

@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crate::seen::Posted;
 use crate::sys;
 use crate::transfer::Data;
-use forebay_types::{Address, Epoch, Nanos, Seat, Secret, Task};
+use forebay_types::{Address, Epoch, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode};
 use forebay_wire::hello::SessionId;
@@ -65,7 +65,7 @@ pub struct Client {
     /// How nodes want what this process uses to be protected, as far as they have said so.
     pub(crate) asked: AtomicU8,
     pub(crate) counters: Option<&'static Counters>,
-    files: Option<&'static FileCounters>,
+    pub(crate) files: Option<&'static FileCounters>,
 }
 
 /// A file that a node has opened.
@@ -248,14 +248,6 @@ impl Client {
         }
         self.did(&file, begun, Done::Opened);
         Ok((file, attr))
-    }
-
-    /// Something was done with a file since `begun`; counts it, if that is wanted.
-    pub(crate) fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
-        let (Some(files), Some(begun)) = (self.files, begun) else { return };
-        let Some(map) = self.config.exports.get(usize::from(file.export)) else { return };
-        let name = [map.dir.as_os_str().as_encoded_bytes(), b"/", &file.rel()].concat();
-        files.add(&name, self.task.map_or(0, |t| t.rank.into()), done, sys::now().since(begun).0);
     }
 
     /// `Err` inside: it was made by this node, which is gone, with this identity.
@@ -497,7 +489,11 @@ impl Client {
     pub fn meta<T>(&self, op: Meta<'_>, answer: impl FnOnce(Answer<'_>) -> Option<T>) -> Result<T, Error> {
         let mut body = Vec::with_capacity(64);
         op.encode(&mut body);
-        self.answered(OpIndex::meta(&op), On::Names, Request::meta(&op, Body::Bytes(&body)), answer)
+        let begun = self.files.map(|_| sys::now());
+        let done =
+            self.answered(OpIndex::meta(&op), On::Names, Request::meta(&op, Body::Bytes(&body)), answer)?;
+        self.did_rename(&op, begun);
+        Ok(done)
     }
 
     /// A metadata operation on an open file: `op` is given its handle.

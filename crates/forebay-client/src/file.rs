@@ -28,6 +28,8 @@ pub struct FileRecord {
     pub export: u16,
     /// The path below it.
     pub rel: Vec<u8>,
+    /// The one by which it was opened, if it has another one now.
+    pub opened_as: Option<Vec<u8>>,
     /// How it was opened, without what happens only once (create, truncate, exclusive).
     pub flags: OpenFlags,
     /// Its inode number.
@@ -55,7 +57,7 @@ pub struct FileRecord {
 pub struct File {
     /// The export's index in the configuration.
     pub export: u16,
-    rel: Guarded<Vec<u8>>,
+    names: Guarded<Names>,
     flags: AtomicU32,
     /// Its inode number.
     pub ino: u64,
@@ -95,6 +97,14 @@ pub struct File {
     pub(crate) later: Option<Puts>,
 }
 
+/// The path below the export.
+#[derive(Debug, Default)]
+struct Names {
+    now: Vec<u8>,
+    /// The one by which it was opened, once it has another one.
+    opened: Option<Vec<u8>>,
+}
+
 /// One thread does with the file what only one may: whoever holds this.
 pub(crate) struct Alone<'a>(&'a AtomicBool);
 
@@ -120,7 +130,7 @@ impl File {
     ) -> File {
         File {
             export: path.export.0,
-            rel: Guarded::new(path.rel.to_vec()),
+            names: Guarded::new(Names { now: path.rel.to_vec(), opened: None }),
             flags: AtomicU32::new(flags.0),
             ino: attr.ino,
             identity,
@@ -158,6 +168,7 @@ impl File {
         let place = RemoteHandle { node: usize::MAX, address, handle, session, lost: false };
         let mut file = File::new(path, record.flags, &attr, identity, place);
         file.on_board = None;
+        file.names.with(|names| names.opened = record.opened_as);
         file.set_shared(true);
         let owed = HostSet::all(record.unsynced.iter().copied(), record.more_unsynced);
         if let Some(joined) = record.common.and_then(Joined::find) {
@@ -182,6 +193,7 @@ impl File {
         FileRecord {
             export: self.export,
             rel: self.rel(),
+            opened_as: self.names.with(|names| names.opened.clone()).flatten(),
             flags: self.flags(),
             ino: self.ino,
             identity: self.identity,
@@ -242,12 +254,20 @@ impl File {
 
     /// The path below the export, as it was last known.
     pub fn rel(&self) -> Vec<u8> {
-        self.rel.with(|rel| rel.clone()).unwrap_or_default()
+        self.names.with(|names| names.now.clone()).unwrap_or_default()
+    }
+
+    /// The path below the export by which it was opened.
+    pub(crate) fn opened_as(&self) -> Vec<u8> {
+        self.names.with(|names| names.opened.as_ref().unwrap_or(&names.now).clone()).unwrap_or_default()
     }
 
     /// The file was renamed.
     pub fn set_rel(&self, new: Vec<u8>) {
-        self.rel.with(|rel| *rel = new);
+        self.names.with(|names| {
+            let old = std::mem::replace(&mut names.now, new);
+            names.opened.get_or_insert(old);
+        });
     }
 
     /// How it was opened.
@@ -460,7 +480,7 @@ impl File {
         self.lanes.open().for_each(File::forget_process_locks);
         // What another thread of the parent was just changing is not known here.
         self.locks.take_over(Locks::default());
-        self.rel.take_over(Vec::new());
+        self.names.take_over(Names::default());
         self.place.take_over();
         self.with_locks(Locks::fork);
         self.enter_common();

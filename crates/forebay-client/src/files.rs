@@ -2,6 +2,9 @@
 //! asks for a profile of the run (`forebay run --darshan`). Otherwise nothing is counted.
 
 use crate::sys;
+use crate::{Client, File};
+use forebay_types::Nanos;
+use forebay_wire::message::{Meta, Path as WirePath};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -57,6 +60,9 @@ struct Slot {
     meta_nanos: AtomicU64,
     /// With its attributes, and without.
     syncs: [AtomicU64; 2],
+    /// How often it was renamed, how often another one to it, and the first of those.
+    renamed: [AtomicU64; 2],
+    renamed_from: AtomicU64,
     switches: AtomicU64,
     /// 1 after a read, 2 after a write.
     latest: AtomicU64,
@@ -111,6 +117,10 @@ pub struct FileTotals {
     pub meta_nanos: u64,
     /// With its attributes (`fsync`), and without (`fdatasync`). Their time is in that of the writes.
     pub syncs: [u64; 2],
+    /// How often it was renamed, and how often another that was opened before to it.
+    pub renamed: [u64; 2],
+    /// The first of those, by its [`name_id`]; 0 if there was none.
+    pub renamed_from: u64,
     /// From reading to writing and back.
     pub switches: u64,
     pub read: DirectionTotals,
@@ -207,17 +217,36 @@ impl FileCounters {
         }
     }
 
+    /// A file was renamed in so many nanoseconds. As Darshan does it, that is counted of files that had been opened,
+    /// and what is done with one that is open goes on under the name by which it was opened.
+    fn rename(&self, from: &[u8], to: &[u8], rank: u64, nanos: u64) {
+        let Some(old) = self.find(from, rank, false) else { return };
+        old.renamed[0].fetch_add(1, Relaxed);
+        old.meta_nanos.fetch_add(nanos, Relaxed);
+        let Some(new) = self.slot(to, rank) else {
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        };
+        new.renamed[1].fetch_add(1, Relaxed);
+        let _ = new.renamed_from.compare_exchange(0, name_id(kept(from)), Relaxed, Relaxed);
+    }
+
     fn slot(&self, name: &[u8], rank: u64) -> Option<&Slot> {
+        self.find(name, rank, true)
+    }
+
+    /// Its place, which it takes if it has none and is to have one.
+    fn find(&self, name: &[u8], rank: u64, take: bool) -> Option<&Slot> {
         let all = name.iter().copied().chain(rank.to_le_bytes());
         let hash = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
         let key = all.fold(0xcbf2_9ce4_8422_2325, hash).max(1);
         for probe in 0..SLOTS {
             let slot = &self.slots[(key as usize % SLOTS + probe) % SLOTS];
             let mut known = slot.key.load(Relaxed);
-            if known == 0 && self.taken.load(Acquire) < FILES as u64 {
+            if known == 0 && take && self.taken.load(Acquire) < FILES as u64 {
                 known = slot.key.compare_exchange(0, key, Relaxed, Relaxed).unwrap_or_else(|known| known);
                 if known == 0 {
-                    slot.name(&name[name.len().saturating_sub(NAME - 1)..], rank);
+                    slot.name(kept(name), rank);
                     self.taken.fetch_add(1, Release);
                     return Some(slot);
                 }
@@ -233,6 +262,46 @@ impl FileCounters {
             }
         }
         None
+    }
+}
+
+/// As much of a name as is kept.
+fn kept(name: &[u8]) -> &[u8] {
+    &name[name.len().saturating_sub(NAME - 1)..]
+}
+
+/// What tells one name in a log from others.
+pub fn name_id(name: &[u8]) -> u64 {
+    let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+    name.iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1)
+}
+
+impl Client {
+    fn name_of(&self, export: u16, rel: &[u8]) -> Option<Vec<u8>> {
+        let map = self.config.exports.get(usize::from(export))?;
+        Some([map.dir.as_os_str().as_encoded_bytes(), b"/", rel].concat())
+    }
+
+    fn rank(&self) -> u64 {
+        self.task.map_or(0, |t| t.rank.into())
+    }
+
+    /// Something was done with a file since `begun`; counts it, if that is wanted.
+    pub(crate) fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
+        let (Some(files), Some(begun)) = (self.files, begun) else { return };
+        let Some(name) = self.name_of(file.export, &file.opened_as()) else { return };
+        files.add(&name, self.rank(), done, sys::now().since(begun).0);
+    }
+
+    /// The same of an operation on names.
+    pub(crate) fn did_rename(&self, op: &Meta<'_>, begun: Option<Nanos>) {
+        let (Some(files), Some(begun), Meta::Rename { from, to, flags }) = (self.files, begun, op) else {
+            return;
+        };
+        let name = |path: &WirePath<'_>| self.name_of(path.export.0, path.rel);
+        if let (Some(from), Some(to), 0) = (name(from), name(to), flags & libc::RENAME_EXCHANGE) {
+            files.rename(&from, &to, self.rank(), sys::now().since(begun).0);
+        }
     }
 }
 
@@ -259,6 +328,8 @@ impl Slot {
                 closed: (get(&self.closed), get(&self.closed_last)),
                 meta_nanos: get(&self.meta_nanos),
                 syncs: [get(&self.syncs[0]), get(&self.syncs[1])],
+                renamed: [get(&self.renamed[0]), get(&self.renamed[1])],
+                renamed_from: get(&self.renamed_from),
                 switches: get(&self.switches),
                 read: self.read.totals(),
                 written: self.written.totals(),
@@ -340,9 +411,18 @@ mod tests {
         assert_eq!((all[0].read.classes[2], all[1].rank, all[1].written.count), (1, 1, 2));
         assert_eq!(all[0].name, b"/data/x");
         assert_eq!(all[0].sizes[..2], [(100, 3), (2000, 1)]);
+        // What was never opened is none of a log's business; of what was, it is told where it came from.
+        for _ in 0..2 {
+            files.rename(b"/data/never", b"/data/z", 0, 3);
+            files.rename(b"/data/x", b"/data/y", 0, 3);
+        }
+        let (all, _) = FileCounters::totals(dir.path()).unwrap();
+        assert_eq!((all.len(), all[0].renamed, all[0].meta_nanos), (3, [2, 0], 13));
+        assert_eq!((&all[2].name[..], all[2].renamed, all[2].opens), (&b"/data/y"[..], [0, 2], 0));
+        assert_eq!(all[2].renamed_from, name_id(b"/data/x"));
         // As many as are promised have a place, however they fall.
         let many = |n: usize| format!("/many/{n}").into_bytes();
-        for n in 0..FILES - 2 {
+        for n in 0..FILES - 3 {
             files.add(&many(n), 0, Done::Opened, 1);
         }
         let (all, lost) = FileCounters::totals(dir.path()).unwrap();
@@ -351,7 +431,7 @@ mod tests {
             files.add(&many(n), 0, Done::Opened, 1);
         }
         let (all, lost) = FileCounters::totals(dir.path()).unwrap();
-        assert_eq!((all.len(), lost), (FILES, 2), "and no more");
-        assert_eq!(all[2].opens, 2);
+        assert_eq!((all.len(), lost), (FILES, 3), "and no more");
+        assert_eq!(all[3].opens, 2);
     }
 }

@@ -43,7 +43,7 @@ pub use config::{Config, ConfigError, DIRECT_MARK, ExportMap, Fallback, LONGEST_
 pub use counters::{Counters, HOUSEKEEPING, OpTotals};
 pub use error::Error;
 pub use file::{File, FileRecord};
-pub use files::{DirectionTotals, FileCounters, FileTotals};
+pub use files::{DirectionTotals, FileCounters, FileTotals, name_id};
 pub use forebay_types::{Address, Starter, Task};
 pub use locks::LockWait;
 pub use seen::Moment;

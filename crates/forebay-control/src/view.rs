@@ -67,6 +67,9 @@ pub struct JobView {
     /// Whether it does its I/O itself, as the policy wanted.
     #[serde(default)]
     pub direct: bool,
+    /// The I/O nodes that an admin wants it on; none leaves it to the policy.
+    #[serde(default)]
+    pub pinned: Vec<NodeId>,
     /// Why it has those I/O nodes, in one sentence.
     pub reason: String,
 }
@@ -278,11 +281,14 @@ pub struct HistoryRow {
     pub mode: String,
 }
 
-/// `GET /v1/history/jobs`: a list of these, the latest first.
+/// `GET /v1/history/jobs`: a list of these, the latest first. Jobs of one name are told apart by when they began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastJob {
     /// Its name.
     pub job: String,
+    /// When it began, in milliseconds since 1970.
+    #[serde(default)]
+    pub began_unix_ms: u64,
     /// When it was first seen at work, in seconds since 1970.
     pub first: u64,
     /// When it was last seen at work.

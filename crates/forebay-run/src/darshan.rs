@@ -3,7 +3,7 @@
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use forebay_client::{DirectionTotals, FileTotals};
+use forebay_client::{DirectionTotals, FileTotals, name_id};
 use std::io::{Result, Write};
 
 const MAGIC: i64 = 6_567_223;
@@ -35,7 +35,7 @@ pub(crate) fn log(run: &Run<'_>, files: &[FileTotals]) -> Result<Vec<u8>> {
     let mut last: Option<&[u8]> = None;
     for file in files {
         if last != Some(&file.name) {
-            names.extend(id(&file.name).to_le_bytes());
+            names.extend(name_id(&file.name).to_le_bytes());
             // PyDarshan reads no other names.
             names.extend(String::from_utf8_lossy(&file.name).as_bytes());
             names.push(0);
@@ -102,12 +102,6 @@ fn command_and_mounts(run: &Run<'_>, room: usize) -> Vec<u8> {
     command.bytes().take(left).chain(mounts.concat().into_bytes()).collect()
 }
 
-/// What tells one name from others.
-fn id(name: &[u8]) -> u64 {
-    let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
-    name.iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1)
-}
-
 fn record(run: &Run<'_>, f: &FileTotals) -> Vec<u8> {
     let mut c = [0u64; COUNTERS];
     let (r, w) = (&f.read, &f.written);
@@ -117,6 +111,9 @@ fn record(run: &Run<'_>, f: &FileTotals) -> Vec<u8> {
         (4, w.count),
         (8, f.syncs[0]),
         (9, f.syncs[1]),
+        (10, f.renamed[0]),
+        (11, f.renamed[1]),
+        (12, f.renamed_from),
         (14, r.bytes),
         (15, w.bytes),
         (16, r.most),
@@ -161,7 +158,7 @@ fn record(run: &Run<'_>, f: &FileTotals) -> Vec<u8> {
         0.0,
         0.0,
     ];
-    let head = [id(&f.name), f.rank].into_iter().chain(c);
+    let head = [name_id(&f.name), f.rank].into_iter().chain(c);
     head.flat_map(u64::to_le_bytes).chain(times.iter().flat_map(|t: &f64| t.to_le_bytes())).collect()
 }
 

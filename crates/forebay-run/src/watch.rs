@@ -100,6 +100,7 @@ impl Watched {
                 bytes: moved(&done),
                 bytes_at_least: false,
                 direct: false,
+                pinned: Vec::new(),
                 reason: "of its own, on this machine".to_owned(),
             };
             (then, before) = (now, done);

@@ -5,10 +5,13 @@ use forebay_testkit::{RunDir, program, skipped};
 use std::path::Path;
 use std::process::Command;
 
-/// Writes 40 times 4 KiB (synced) and once 3 MB (its data synced), reads the first file back in pieces of 16 KiB, appends.
+/// Writes 40 times 4 KiB (synced) and once 3 MB (its data synced), reads the first file back in pieces of 16 KiB, appends;
+/// renames a file between two writes to it, and reads it.
 const SCRIPT: &str = "dd if=/dev/zero of=/seen/small bs=4k count=40 conv=fsync status=none && \
                       dd if=/dev/zero of=/seen/large bs=3000000 count=1 conv=fdatasync status=none && \
-                      dd if=/seen/small of=/dev/null bs=16k status=none && echo more >> /seen/log";
+                      dd if=/seen/small of=/dev/null bs=16k status=none && echo more >> /seen/log && \
+                      perl -e 'open(F, \">/seen/part\"); syswrite(F, \"one\\n\"); rename(\"/seen/part\", \"/seen/whole\"); \
+                      syswrite(F, \"two\\n\"); close(F)' && dd if=/seen/whole of=/dev/null bs=4k status=none";
 
 /// What PyDarshan says: a line of counters for each file.
 const PYTHON: &str = "
@@ -21,8 +24,10 @@ for i in range(len(c)):
     n = r.name_records[int(c['id'].iloc[i])]
     print(n, *[int(row['POSIX_' + k]) for k in
         ['OPENS', 'READS', 'WRITES', 'BYTES_READ', 'BYTES_WRITTEN', 'CONSEC_WRITES', 'SIZE_WRITE_1K_10K', 'ACCESS1_ACCESS',
-         'FSYNCS', 'FDSYNCS']],
+         'FSYNCS', 'FDSYNCS', 'RENAME_SOURCES', 'RENAME_TARGETS']],
         t['POSIX_F_WRITE_TIME'] >= 0, t['POSIX_F_CLOSE_END_TIMESTAMP'] >= t['POSIX_F_CLOSE_START_TIMESTAMP'] > 0)
+    if row['POSIX_RENAMED_FROM']:
+        print(n, 'was', r.name_records[int(row['POSIX_RENAMED_FROM'])])
 print('processes', r.metadata['job']['nprocs'])
 print('command', r.metadata['exe'])
 print('mounts', r.mounts)
@@ -41,7 +46,7 @@ fn the_log_agrees_with_the_report() {
     let report: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&report).expect("a report")).expect("JSON");
     let read = darshan::read(&std::fs::read(&log).expect("a log")).expect("a Darshan log");
-    assert_eq!((read.processes, read.posix.len()), (1, 3), "{read:?}");
+    assert_eq!((read.processes, read.posix.len()), (1, 5), "{read:?}");
     let sum = |of: fn(&darshan::PosixRecord) -> u64| read.posix.iter().map(of).sum::<u64>();
     assert_eq!(sum(|r| r.bytes_read), report["bytes_read"], "{report:#}");
     assert_eq!(sum(|r| r.bytes_written), report["bytes_written"], "{report:#}");
@@ -76,9 +81,13 @@ fn the_log_agrees_with_the_report() {
     println!("{said}{}", String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{out:?}");
     for line in [
-        "/seen/small 2 11 40 163840 163840 39 40 4096 1 0 True True",
-        "/seen/large 1 0 1 0 3000000 0 0 3000000 0 1 True True",
-        "/seen/log 1 0 1 0 5 0 0 5 0 0 True True",
+        "/seen/small 2 11 40 163840 163840 39 40 4096 1 0 0 0 True True",
+        "/seen/large 1 0 1 0 3000000 0 0 3000000 0 1 0 0 True True",
+        "/seen/log 1 0 1 0 5 0 0 5 0 0 0 0 True True",
+        // Under the name by which it was opened, as Darshan itself has it.
+        "/seen/part 1 0 2 0 8 1 0 4 0 0 1 0 True True",
+        "/seen/whole 1 2 0 8 0 0 0 8 0 0 0 1 True True",
+        "/seen/whole was /seen/part",
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }

@@ -3,15 +3,16 @@
 
 #[path = "page/browser.rs"]
 mod browser;
+#[path = "page/dialogs.rs"]
+mod dialogs;
 #[path = "page/stream.rs"]
 mod stream;
 
 use browser::Browser;
 use forebay_control::client::Client as Arbiter;
-use forebay_control::limit::{Limit, Rates, Subject};
 use forebay_control::view::NodeState;
 use forebay_testkit::{
-    ArbiterSpec, Munged, NodeProcess, Signal, Site, Verifiers, needs, setting, strict_times, until,
+    ArbiterSpec, NodeProcess, Signal, Site, Verifiers, needs, setting, strict_times, until,
 };
 use forebay_types::{NodeId, Secret};
 use serde_json::{Value, json};
@@ -177,7 +178,7 @@ fn screenshots(page: &mut Browser, dir: &std::path::Path) {
     page.theme(false);
 }
 
-/// Where users are told apart, the page shows nothing to whoever cannot prove to be an admin, and says so.
+/// What the council chose and why, and what jobs did that have ended, each of one name by itself.
 #[test]
 fn the_councils_rounds_and_the_past_are_on_the_page() {
     if !needs("the council and the history on the arbiter's page", &["chromium"]) {
@@ -192,8 +193,11 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
     let url = arbiter.url();
     let _node = site.node(0, url);
     until(PATIENCE, "the node does not come", || site.nodes(url).filter(|n| n.len() == 1));
-    let grant = site.register(url, "past", None).expect("an answer").expect("a grant");
-    let load = Verifiers::start(vec![site.client(&grant, grant.secret.as_deref().expect("a secret"))]);
+    let work = || {
+        let grant = site.register(url, "past", None).expect("an answer").expect("a grant");
+        Verifiers::start(vec![site.client(&grant, grant.secret.as_deref().expect("a secret"))])
+    };
+    let load = work();
     let mut page = Browser::start();
     page.open(url);
     page.view("council");
@@ -204,10 +208,13 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
         "[...document.querySelectorAll('.feed li:not(.empty)')].some((l) => /twins/.test(l.querySelector('b')?.textContent) && l.querySelector('.soft')?.textContent)",
     );
     // What it did is in the database, and stays there.
-    until(PATIENCE, "nothing is in the database", || {
-        let (status, body) = site.get(url, "/v1/history/jobs")?;
-        (status == 200 && body.contains("\"past\"")).then_some(())
-    });
+    let remembered = |times: usize| {
+        until(PATIENCE, "it is not in the database", || {
+            let (status, body) = site.get(url, "/v1/history/jobs")?;
+            (status == 200 && body.matches("\"past\"").count() == times).then_some(())
+        });
+    };
+    remembered(1);
     assert!(load.finish() > 0);
     let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
     admin.end("past").expect("it ends");
@@ -218,6 +225,18 @@ fn the_councils_rounds_and_the_past_are_on_the_page() {
     page.shows("that it has ended", &format!("/This job has ended/.test({detail})"));
     page.shows("what it did", &format!("/Bytes a second, from the database/.test({detail})"));
     page.shows("its curve", "document.querySelectorAll('#detail canvas').length >= 2");
+    // Another job of the name is another one.
+    let load = work();
+    remembered(2);
+    page.shows("that another runs", &format!("/Another one of its name runs/.test({detail})"));
+    page.view("jobs");
+    page.view("history");
+    page.shows("both of them", "document.querySelectorAll('.row.item').length === 2");
+    page.eval("document.querySelectorAll('.row.item')[0].click()");
+    page.shows("the one that runs", &format!("/running.*latency/.test({detail})"));
+    page.eval("document.querySelectorAll('.row.item')[1].click()");
+    page.shows("the one that has ended", &format!("/has ended.*last seen at work/.test({detail})"));
+    assert!(load.finish() > 0);
     assert_eq!(page.complaints, [""; 0], "the page complains");
 }
 
@@ -237,127 +256,6 @@ fn an_arbiter_that_stands_still_is_not_said_to_lead() {
     page.shows("that it does not answer", &format!("/^no answer for [0-9]+ s$/.test({word}) && {old}"));
     arbiter.process.signal(Signal::CONT).expect("it runs");
     page.shows("that it leads again", &format!("{word} === 'leading' && !{old}"));
-}
-
-#[test]
-fn where_users_are_told_apart_the_page_asks_for_the_secret() {
-    let name = "the arbiter's page where users are told apart";
-    let site = Site::new();
-    let Some(munged) = needs(name, &["chromium"]).then(|| Munged::start(name, site.path())).flatten() else {
-        return;
-    };
-    let settings = format!("munge = true\nmunge-socket = {:?}\n", munged.socket());
-    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
-    let _node = site.node(0, arbiter.url());
-    let mut page = Browser::start();
-    page.size(400, 800);
-    page.open(arbiter.url());
-    let notice = "document.getElementById('notice')";
-    page.shows("why there is nothing", &format!("/tells users apart/.test({notice}.textContent)"));
-    assert_eq!(page.eval("forebay.state.nodes.size"), 0);
-    let dir = pictures(&site);
-    page.screenshot(&dir.join("page-closed-400.png"));
-    page.eval("document.getElementById('login').click()");
-    answer(&mut page, "Log in", "1234");
-    page.shows("that this is no secret", "/no secret/.test(document.getElementById('toast').textContent)");
-    page.eval("document.getElementById('login').click()");
-    answer(&mut page, "Log in", site.secret());
-    page.shows("the I/O node", &format!("forebay.state.nodes.size === 1 && {notice}.hidden"));
-    page.shows("who leads", "document.getElementById('state').textContent === 'leading'");
-    page.view("history");
-    page.eval("document.getElementById('login').click()");
-    page.shows("nothing any more", &format!("forebay.state.nodes.size === 0 && !{notice}.hidden"));
-    assert_eq!(page.complaints, [""; 0], "the page complains");
-    another_secret(&mut page);
-    assert_eq!(page.eval("forebay.state.nodes.size"), 0);
-}
-
-/// A secret, but not this arbiter's: that is said at once, and nobody is logged in.
-fn another_secret(page: &mut Browser) {
-    page.eval("document.getElementById('login').click()");
-    answer(page, "Log in", &"0".repeat(64));
-    page.shows(
-        "that it is another",
-        "/not logged in.*refuses this secret/.test(document.getElementById('toast').textContent)",
-    );
-    assert_eq!(page.eval("document.getElementById('login').textContent"), "Log in");
-    assert_eq!(page.eval("sessionStorage.getItem('secret')"), Value::Null);
-}
-
-/// What is limited is seen, what the dialog is not told to change stays, and a wrong secret changes nothing.
-#[test]
-fn limits_are_seen_and_changed_one_by_one() {
-    if !needs("limits on the arbiter's page", &["chromium"]) {
-        return;
-    }
-    let site = Site::new();
-    // Nobody renews the job's lease.
-    let settings = "lease-ms = 600000\n".into();
-    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
-    site.register(arbiter.url(), "busy", None).expect("an answer").expect("a grant");
-    let admin = Arbiter::new(arbiter.url(), Secret::from_hex(site.secret())).expect("an address");
-    let until_ms = (seconds() + 3600) * 1000 + 123;
-    let set = Limit {
-        subject: Subject::Job("busy".into()),
-        most: Rates { bandwidth: Some(9_333_333.25), iops: Some(500.0), metadata: Some(50.0) },
-        at_least: Some(1e6),
-        until_unix_ms: Some(until_ms),
-    };
-    admin.limit(&set).expect("it is limited");
-    let mut page = Browser::start();
-    page.size(1280, 900);
-    page.open(arbiter.url());
-    page.view("jobs");
-    page.shows("the limit", &format!("/≤ 9.3 MB.s/.test({})", row("busy")));
-    page.eval("document.querySelector('.row.item').click()");
-    let said = "document.getElementById('detail').textContent";
-    let words = "at most 9.3 MB/s, at most 500 reads and writes a second, at most 50 metadata operations a second, at least 1.0 MB/s, until";
-    page.shows("the limit in words", &format!("{said}.includes({words:?})"));
-    let fields = "[...document.querySelectorAll('#ask-fields input')]";
-    let ask = |page: &mut Browser| {
-        page.eval("[...document.querySelectorAll('#detail button')].find((b) => b.textContent === 'Limit…').click()");
-        page.shows("the fields", &format!("document.getElementById('ask').open && {fields}.length === 5"));
-    };
-    let done = |page: &mut Browser| {
-        page.eval("document.getElementById('toast').textContent = ''");
-        page.eval("document.getElementById('ask-ok').click()");
-    };
-    let text = "document.getElementById('toast').textContent";
-    // Not without the secret, nor with another one.
-    ask(&mut page);
-    assert_eq!(page.eval(&format!("{fields}[0].value + ' ' + {fields}[1].value")), "9.33333325 500");
-    page.eval(&format!("{fields}[0].value = '8'"));
-    done(&mut page);
-    answer(&mut page, "Log in", &"0".repeat(64));
-    page.shows("that it is refused", &format!("/refuses this secret/.test({text})"));
-    page.eval("document.getElementById('login').click()");
-    answer(&mut page, "Log in", site.secret());
-    page.shows("who is in", "document.getElementById('login').textContent === 'Log out'");
-    let now = || admin.limits().expect("limits").into_iter().map(|l| l.limit).collect::<Vec<_>>();
-    assert_eq!(now(), std::slice::from_ref(&set));
-    // Only what was touched changes; what is not a number is not taken for nothing.
-    ask(&mut page);
-    done(&mut page);
-    page.shows("that all is well", &format!("{text} === 'Done.'"));
-    assert_eq!(now(), std::slice::from_ref(&set));
-    ask(&mut page);
-    page.eval(&format!("{fields}[0].value = '8'"));
-    done(&mut page);
-    page.shows("the new limit", &format!("/≤ 8.0 MB.s/.test({})", row("busy")));
-    let most = Rates { bandwidth: Some(8e6), ..set.most };
-    assert_eq!(now(), [Limit { most, ..set.clone() }]);
-    ask(&mut page);
-    page.screenshot(&pictures(&site).join("page-limit.png"));
-    page.eval(&format!("{fields}[1].value = '', {fields}[3].value = ''"));
-    done(&mut page);
-    page.shows("less of it", &format!("!/500/.test({said})"));
-    let most = Rates { iops: None, ..most };
-    assert_eq!(now(), [Limit { most, at_least: None, ..set }]);
-    ask(&mut page);
-    page.eval(&format!("{fields}.forEach((f) => f.value = '')"));
-    done(&mut page);
-    page.shows("no limit", &format!("!/[≤≥]/.test({}) && !/limited/.test({said})", row("busy")));
-    assert_eq!(now(), []);
 }
 
 /// Enter opens what the cursor is on, and it stays open; Escape leads back to the list.

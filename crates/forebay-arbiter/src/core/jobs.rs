@@ -1,6 +1,6 @@
 //! Jobs register, renew their lease, and end.
 
-use super::{Action, Activity, Core, Job, unix_ms};
+use super::{Action, Activity, Core, Ended, Job, unix_ms};
 use crate::store::{Change, StoredJob};
 use forebay_control::job::{
     JobGrant, JobRequest, LONGEST, MOST_HOSTS, MOST_HOSTS_BYTES, check_name, printable,
@@ -232,7 +232,8 @@ impl Core {
     fn forget_job(&mut self, now: Nanos, id: &str, complete: bool) {
         let Some(job) = self.jobs.remove(id) else { return };
         if self.ended.len() < self.config.max_jobs {
-            self.ended.insert(id.to_owned(), now);
+            let ended = Ended { at: now, began_unix_ms: job.stored.since_unix_ms };
+            self.ended.insert(id.to_owned(), ended);
         }
         self.actions.push(Action::Persist(Change::JobEnded(id.to_owned())));
         // What an arbiter saw that was restarted meanwhile is a part of a run.

@@ -207,6 +207,16 @@ impl Core {
             .ok_or_else(|| Refusal::Unknown(format!("there is no limit {id:?}")))
     }
 
+    /// Refuses whoever has not seen what holds now.
+    pub fn limit_is(&self, id: &str, was: Option<&Limit>) -> Result<(), Refusal> {
+        if self.limits.all.get(id).map(|held| &held.limit) == was {
+            return Ok(());
+        }
+        Err(Refusal::Conflict(format!(
+            "somebody has changed the limit of {id} meanwhile: nothing was changed now"
+        )))
+    }
+
     /// It holds no longer.
     pub fn remove_limit(&mut self, now: Nanos, id: &str) -> Result<(), Refusal> {
         if self.limits.all.remove(id).is_none() {

@@ -277,14 +277,17 @@ impl Core {
         }
         for flow in &report.interval.flows {
             let Some(name) = report.jobs.get(&flow.flow) else { continue };
-            if let Some(job) = self.jobs.get_mut(name) {
+            let began = if let Some(job) = self.jobs.get_mut(name) {
                 job.activity.add(now, id, span, flow);
                 job.activity.took(now, id, report.job_latencies.get(name).map_or(&[], Vec::as_slice));
                 self.limits.used(now, id, name, span, flow);
-            } else if !self.ended.contains_key(name) {
+                job.stored.since_unix_ms
+            } else if let Some(ended) = self.ended.get(name) {
+                ended.began_unix_ms
+            } else {
                 continue;
-            }
-            self.actions.push(Action::Record(row(now, id, name, flow)));
+            };
+            self.actions.push(Action::Record(row(now, id, name, flow), began));
         }
         if span != Nanos::ZERO {
             self.limits.peaks.worked(id, report.interval.load.served as f64 / span.as_secs_f64());

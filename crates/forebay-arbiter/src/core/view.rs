@@ -120,6 +120,7 @@ fn job_view(job: &Job, now: Nanos) -> JobView {
         bytes: job.activity.moved(),
         bytes_at_least: job.activity.uncounted,
         direct: job.stored.direct,
+        pinned: job.stored.pinned.clone(),
         reason: job.reason.clone(),
     }
 }

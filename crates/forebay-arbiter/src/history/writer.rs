@@ -18,8 +18,8 @@ const TIDY: Duration = Duration::from_secs(10);
 /// Something to write down.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// A row.
-    Row(HistoryRow),
+    /// A row, and when its job began, in milliseconds since 1970.
+    Row(HistoryRow, u64),
     /// A decision.
     Decided(Box<DecisionView>),
 }
@@ -74,8 +74,8 @@ fn write(mut history: History, from: &Receiver<Note>, dropped: &AtomicU64) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let notes: Vec<Note> = first.into_iter().chain(from.try_iter().take(10_000)).collect();
-        let rows: Vec<HistoryRow> =
-            notes.iter().filter_map(|n| if let Note::Row(r) = n { Some(r.clone()) } else { None }).collect();
+        let row = |n: &Note| if let Note::Row(r, began) = n { Some((r.clone(), *began)) } else { None };
+        let rows: Vec<_> = notes.iter().filter_map(row).collect();
         let mut written = if rows.is_empty() { Ok(()) } else { history.add(&rows) };
         for note in &notes {
             if let Note::Decided(decision) = note {

@@ -108,6 +108,16 @@ fn limits_end_and_nonsense_is_refused() {
         };
         assert_eq!(why, "no job, user or application has this name: it is longer than 255 bytes");
     }
+    // Whoever has seen something else than what holds is told so.
+    let (old, new) = (limit(Subject::Job("x".into()), 5.0), limit(Subject::Job("x".into()), 6.0));
+    assert_eq!(c.limit_is("job=x", None), Ok(()));
+    c.set_limit(secs(2), old.clone()).unwrap();
+    assert_eq!(c.limit_is("job=x", Some(&old)), Ok(()));
+    c.set_limit(secs(2), new).unwrap();
+    assert!(matches!(c.limit_is("job=x", Some(&old)), Err(Refusal::Conflict(_))));
+    assert!(matches!(c.limit_is("job=x", None), Err(Refusal::Conflict(_))));
+    c.remove_limit(secs(2), "job=x").unwrap();
+    assert!(matches!(c.limit_is("job=x", Some(&old)), Err(Refusal::Conflict(_))));
     // What no job can be called, a user or an application can.
     c.set_limit(secs(2), limit(Subject::App("(others)".into()), 5.0)).unwrap();
 }

@@ -15,7 +15,7 @@ fn what_a_job_did_last_is_kept_though_it_has_ended() {
         let report = Box::new(NodeReport { jobs, ..report(s, vec![flow]) });
         c.tick(secs(s));
         c.node_said(secs(s), NodeId(0), ConnectionId(0), ToArbiter::Report(report));
-        c.actions().iter().filter(|a| matches!(a, Action::Record(row) if row.job == job)).count()
+        c.actions().iter().filter(|a| matches!(a, Action::Record(row, _) if row.job == job)).count()
     };
     assert_eq!((rows(2, "short"), rows(2, "nobody")), (1, 0));
     assert_eq!(rows(20, "short"), 0, "by then all has been said");
