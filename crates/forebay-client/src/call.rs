@@ -461,6 +461,41 @@ impl Client {
         }
     }
 
+    /// Connects to a node within that time, so that it knows of this process; or why none could be reached.
+    ///
+    /// # Errors
+    /// What the last of the nodes said, or that there was no time.
+    pub fn announce(&self, patience: Duration) -> Result<(), String> {
+        let until = sys::now() + patience.into();
+        let mut why = "there was no time".to_owned();
+        for _ in 0..self.nodes.len() {
+            let node = self.nodes.pick(sys::now());
+            let Some(mut taken) = self.pool.take(node, &mut sys::now(), until) else { break };
+            if taken.conn().is_some() {
+                return Ok(());
+            }
+            match self.connect(node, until, false) {
+                Ok(conn) => {
+                    self.serves(&conn);
+                    taken.put_conn(node, conn);
+                    return Ok(());
+                }
+                Err(failure) => {
+                    self.lost_connection(node, true, &failure);
+                    why = match failure {
+                        Failure::Broken(why) | Failure::Silent(why) => {
+                            format!("{}: {why}", self.nodes.address(node))
+                        }
+                        Failure::Deadline => continue,
+                        Failure::Fatal(e) => e.to_string(),
+                    };
+                }
+            }
+            drop(taken);
+        }
+        Err(why)
+    }
+
     pub(crate) fn connect(&self, node: usize, until: Nanos, lifeline: bool) -> Result<Conn, Failure> {
         let address = *self.nodes.address(node);
         let exports: Vec<&str> = self.config.exports.iter().map(|e| e.export.as_str()).collect();

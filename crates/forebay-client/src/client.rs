@@ -25,7 +25,6 @@ use forebay_wire::session::nodes::Nodes;
 use forebay_wire::session::place::has_no_name;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Closes of clean files that wait for the next request to travel with.
 const MAX_PENDING: usize = 16;
@@ -156,29 +155,6 @@ impl Client {
         child.lifelines = self.lifelines.inherit();
         child.board = self.board.inherit();
         child
-    }
-
-    /// Makes the process known to an I/O node, which counts it even if it never opens a file. Nothing is
-    /// lost if none answers: calls look for one again.
-    pub fn announce(&self, patience: Duration) -> bool {
-        let until = sys::now() + patience.into();
-        for _ in 0..self.nodes.len() {
-            let node = self.nodes.pick(sys::now());
-            let Some(mut taken) = self.pool.take(node, &mut sys::now(), until) else { return false };
-            if taken.conn().is_some() {
-                return true;
-            }
-            match self.connect(node, until, false) {
-                Ok(conn) => {
-                    self.serves(&conn);
-                    taken.put_conn(node, conn);
-                    return true;
-                }
-                Err(failure) => self.lost_connection(node, true, &failure),
-            }
-            drop(taken);
-        }
-        false
     }
 
     /// Which process of a parallel program this is.

@@ -137,7 +137,7 @@ pub struct NodeOutcome {
 }
 
 /// Something that was not forwarded, or not as one might think, and why.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Note {
     /// What kind of thing.
     pub kind: String,

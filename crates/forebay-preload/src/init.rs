@@ -140,8 +140,10 @@ fn announce(state: &'static state::State) {
     if sys::env(b"FOREBAY_ANNOUNCED").is_some_and(|known| known == rank.as_bytes()) {
         return;
     }
-    if !state.client().announce(ANNOUNCE_LIMIT) {
-        notes::note("rank", b"", &format!("rank {rank} reached no I/O node when it started"));
+    if let Err(why) = state.client().announce(ANNOUNCE_LIMIT) {
+        // The report names it so, if no process of the rank comes later.
+        let who = format!("rank {rank} of host {}", forebay_client::hostname());
+        notes::note("rank", who.as_bytes(), &format!("reached no I/O node when it started: {why}"));
     }
     let rank = sys::cstring(rank.as_bytes());
     // SAFETY: before `main`, with one thread; C strings.

@@ -16,7 +16,7 @@ use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport};
 use forebay_mount::Contract;
-use forebay_types::{Nanos, Protect};
+use forebay_types::{Nanos, Protect, Task};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -240,6 +240,9 @@ impl Program {
             keep(&mut layer);
         }
         let mut notes = layer.notes();
+        // Those of whom that has been said are not named again.
+        let absent = |n: &Note| ranks.as_ref().is_some_and(|r| r.missing.iter().any(|m| m.why == n.why));
+        notes.retain(|n| n.kind != "rank" || !absent(n));
         notes.extend(refused.map(|(why, job)| Note {
             kind: "ended".into(),
             path: job,
@@ -399,23 +402,41 @@ impl Program {
     /// Who came to the I/O nodes, against who should have.
     fn account(&self, layer: &Layer, nodes: &[Address], before: &ClientsByNode) -> Option<Account> {
         let plan = &self.plan;
-        if plan.launch.starter.is_none() && plan.hosts.is_empty() {
+        let named = plan.launch.starter.is_some() || !plan.hosts.is_empty();
+        let (mut seen, failed) = launch::clients(layer.config(), nodes);
+        // A script may start a launcher: its ranks say of how many they are. Where this process says the same of itself (a
+        // batch job does), all have it from there.
+        let ranks = || seen.iter().flat_map(|(_, clients)| clients).any(|c| c.ranks > 1);
+        let ours = Task::find(None, |name| std::env::var(name).ok());
+        if !named && (ours.is_some() || !ranks()) {
             return None;
         }
-        let (mut seen, failed) = launch::clients(layer.config(), nodes);
         failed.iter().for_each(|why| (self.warn)(why));
         launch::since(&mut seen, before);
         let why = match route::uncovered(plan) {
             Some(forebay_program::Program { path, uncovered: Some(why), .. }) => {
                 format!("{} is {}", path.display(), why.reason())
             }
+            _ if !named && self.several.share.is_none() => format!(
+                "{} started them where {} is not seen: name a directory that all hosts see with --share, and have \
+                 LD_PRELOAD and FOREBAY_CONFIG passed on (docs/CLUSTER.md)",
+                crate::name(&plan.command),
+                layer.dir().display()
+            ),
+            // What the library itself has to say of it is in a directory that is not seen from here.
+            _ if plan.joining() > 0 => {
+                "no process there reached an I/O node: what `forebay join` has said there \
+                                        tells why (--strict looks before the program runs)"
+                    .to_owned()
+            }
             _ => format!(
-                "no process there reached an I/O node: {} cannot be read there, or the I/O nodes are not reached \
-                 from there (--strict looks before the program runs)",
+                "no process there reached an I/O node, and the library has not said why: {} cannot be read there, or \
+                 was not loaded (--strict looks before the program runs)",
                 layer.dir().join("libforebay.so").display()
             ),
         };
-        let account = launch::account(plan.ranks, &plan.hosts, &seen, &why);
+        let complaints = launch::complaints(&layer.notes());
+        let account = launch::account(plan.ranks, &plan.hosts, &seen, &complaints, &why);
         for missing in &account.missing {
             (self.warn)(&missing.to_string());
         }

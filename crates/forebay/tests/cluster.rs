@@ -120,7 +120,8 @@ fn a_host_without_the_library_is_named() {
         "{text}"
     );
     assert!(!site.data().join("by-0").exists(), "the program ran: {text}");
-    let (out, report) = site.run(forward, &line);
+    // What stands before the launcher hides nothing.
+    let (out, report) = site.run(forward, &format!("env A=1 nice {line}"));
     let text = said(&out);
     assert!(out.status.success(), "{text}");
     assert!(text.contains("4 of 6 forwarded"), "{text}");
@@ -130,6 +131,22 @@ fn a_host_without_the_library_is_named() {
     );
     assert_eq!(report["ranks"]["missing"][0]["hosts"], serde_json::json!(["c3"]), "{text}");
     assert!((0..RANKS).all(|r| site.data().join(format!("by-{r}")).exists()), "{text}");
+    // A launcher in a script is known by the ranks that came.
+    let (out, report) = site.run(forward, &format!("sh -c '{}'", line.replace('\'', "'\\''")));
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    assert!(text.contains("of an unknown host not forwarded: sh started them where"), "{text}");
+    assert_eq!(report["ranks"]["forwarded"], 2, "{text}");
+    // What the library has to say at another host, from which no I/O node is reached, is the reason.
+    site.hosts.ok("c2", "for n in 4 5; do ip route add unreachable 10.77.0.$n/32; done");
+    let (out, report) = site.run(forward, &line);
+    let text = said(&out);
+    assert!(out.status.success(), "{text}");
+    assert!(text.contains("2 of 6 forwarded"), "{text}");
+    let why = "ranks 2-3 of host c2 not forwarded: reached no I/O node when it started: tcp:10.77.0.";
+    assert!(text.contains(why), "{text}");
+    let missing = &report["ranks"]["missing"];
+    assert_eq!((&missing[0]["hosts"][0], &missing[1]["hosts"][0]), (&"c2".into(), &"c3".into()), "{text}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Every rank accounted for: what a launcher started against what the I/O nodes saw.
 
+use forebay_embed::Note;
 use forebay_types::stats::median;
 use forebay_types::{ClientReport, same_host};
 use serde::Serialize;
@@ -100,12 +101,25 @@ impl HostRow {
     }
 }
 
+/// What ranks that reached no I/O node say of that themselves: by rank where they ran, and why.
+pub(super) type Complaints = BTreeMap<u32, (String, String)>;
+
+/// What the library has noted of ranks (`rank 3 of host c2`).
+pub fn complaints(notes: &[Note]) -> Complaints {
+    let of = |n: &Note| {
+        let (rank, host) = n.path.strip_prefix("rank ")?.split_once(" of host ")?;
+        (n.kind == "rank").then_some((rank.parse().ok()?, (host.to_owned(), n.why.clone())))
+    };
+    notes.iter().filter_map(of).collect()
+}
+
 /// Compares. `ranks` and `hosts` are what the launcher was told; `seen` is by I/O node what it saw, `why`
-/// the reason to give for what was not.
+/// the reason to give for what was not and says nothing itself.
 pub fn account(
     ranks: Option<u32>,
     hosts: &[String],
     seen: &[(String, Vec<ClientReport>)],
+    complaints: &Complaints,
     why: &str,
 ) -> Account {
     let all = || seen.iter().flat_map(|(node, clients)| clients.iter().map(move |c| (node, c)));
@@ -134,13 +148,20 @@ pub fn account(
     rows.sort_by(|a, b| (order(a), &a.host).cmp(&(order(b), &b.host)));
     let told = all().map(|(_, c)| c.ranks).max().filter(|n| *n > 0);
     let ranks = told.or(ranks);
-    let absent: Vec<u32> = (0..ranks.unwrap_or(0)).filter(|r| !by_rank.contains_key(r)).collect();
-    let mut missing = Vec::new();
-    if !absent.is_empty() {
+    let absent = (0..ranks.unwrap_or(0)).filter(|r| !by_rank.contains_key(r));
+    let (told, silent): (Vec<u32>, Vec<u32>) = absent.partition(|r| complaints.contains_key(r));
+    let mut missing: Vec<Missing> = Vec::new();
+    for (rank, (host, why)) in told.iter().filter_map(|r| Some((*r, complaints.get(r)?))) {
+        match missing.iter_mut().find(|m| m.hosts[0] == *host && m.why == *why) {
+            Some(same) => same.ranks.push(rank),
+            None => missing.push(Missing { hosts: vec![host.clone()], ranks: vec![rank], why: why.clone() }),
+        }
+    }
+    if !silent.is_empty() {
         // What was seen of a host may have been the launcher alone.
         let ranked = |h: &&String| rows.iter().any(|r| same_host(h, &r.host) && !r.ranks.is_empty());
-        let unseen = hosts.iter().filter(|h| !ranked(h));
-        missing.push(Missing { hosts: unseen.cloned().collect(), ranks: absent, why: why.to_owned() });
+        let unseen = hosts.iter().filter(|h| !ranked(h)).cloned().collect();
+        missing.push(Missing { hosts: unseen, ranks: silent, why: why.to_owned() });
     }
     let per_rank = spread(by_rank.iter().map(|(rank, (host, s))| (*s, format!("rank {rank} on {host}"))));
     let per_host = spread(rows.iter().map(|r| (r.seconds, r.host.clone())));
@@ -174,14 +195,14 @@ mod tests {
 
     #[test]
     fn all_are_there() {
-        let hosts: Vec<String> = ["c1", "c2", "c3"].map(str::to_owned).into();
+        let (hosts, none) = (["c1", "c2", "c3"].map(str::to_owned), Complaints::new());
         let rank = |r: u32| client(&format!("c{}", r / 2 + 1), Some(r), u64::from(r));
         let seen = vec![
             ("io1".to_owned(), vec![rank(0), rank(1), rank(2), rank(3), client("c1", None, 100)]),
             // One that moved.
             ("io2".to_owned(), vec![rank(4), rank(5), client("c2", Some(3), 9)]),
         ];
-        let a = account(Some(6), &hosts, &seen, "");
+        let a = account(Some(6), &hosts, &seen, &none, "");
         assert_eq!((a.ranks, a.forwarded, a.missing.len()), (Some(6), 6, 0));
         assert_eq!(
             a.hosts.iter().map(|h| (h.host.as_str(), h.ranks_text(), h.nodes.len())).collect::<Vec<_>>(),
@@ -195,20 +216,36 @@ mod tests {
 
     #[test]
     fn who_is_missing_is_named() {
-        let hosts: Vec<String> = ["c1", "c2", "c3"].map(str::to_owned).into();
+        let (hosts, none) = (["c1", "c2", "c3"].map(str::to_owned), Complaints::new());
         let seen = vec![(
             "io1".to_owned(),
             (0..4).map(|r| client(&format!("c{}", r / 2 + 1), Some(r), 1)).collect(),
         )];
-        let a = account(None, &hosts, &seen, "the library is not there");
+        let a = account(None, &hosts, &seen, &none, "the library is not there");
         let said: Vec<String> = a.missing.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["ranks 4-5 of host c3 not forwarded: the library is not there"]);
+        // What they say themselves goes before, host by host.
+        let note = |rank: u32, host: &str, why: &str| Note {
+            kind: "rank".into(),
+            path: format!("rank {rank} of host {host}"),
+            why: why.into(),
+            ..Note::default()
+        };
+        let notes = [
+            note(5, "c3", "refused"),
+            note(0, "c1", "late"),
+            Note { kind: "vfork".into(), ..note(4, "c3", "x") },
+        ];
+        let a = account(Some(7), &hosts, &seen, &complaints(&notes), "who knows");
+        let said: Vec<String> = a.missing.iter().map(ToString::to_string).collect();
+        assert_eq!(said[0], "rank 5 of host c3 not forwarded: refused");
+        assert_eq!((said[1].as_str(), said.len()), ("rank 4 of host c3 not forwarded: who knows", 2));
         // Of static ranks nobody comes but what starts them.
         let launcher = vec![("io1".to_owned(), vec![ClientReport { ranks: 0, ..client("c1", None, 1) }])];
-        let a = account(Some(2), &hosts[..2], &launcher, "static");
+        let a = account(Some(2), &hosts[..2], &launcher, &none, "static");
         assert_eq!(a.missing[0].to_string(), "ranks 0-1 of hosts c1, c2 not forwarded: static");
-        let none = account(Some(2), &[], &[], "nobody came");
-        assert_eq!(none.missing[0].to_string(), "ranks 0-1 of an unknown host not forwarded: nobody came");
-        assert_eq!(account(None, &[], &[], ""), Account::default());
+        let nobody = account(Some(2), &[], &[], &none, "nobody came");
+        assert_eq!(nobody.missing[0].to_string(), "ranks 0-1 of an unknown host not forwarded: nobody came");
+        assert_eq!(account(None, &[], &[], &none, ""), Account::default());
     }
 }

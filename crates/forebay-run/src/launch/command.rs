@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub struct Launch {
     /// By which launcher, if one is recognised.
     pub starter: Option<Starter>,
+    /// Where its name stands in the command: what only sets something up for it (`env A=1`) may come before.
+    at: usize,
     /// Where the name of the program stands in the command: 0 without a launcher.
     pub program: usize,
     /// How many ranks it says.
@@ -159,12 +161,12 @@ const SRUN: &[&str] = &[
 const SRUN_LETTERS: &str = "nNcwxpAJtoeiDmTCdrqMLGSBW";
 
 impl Launch {
-    /// Reads a command whose first word is the launcher `starter`.
-    pub fn read(command: &[OsString], starter: Option<Starter>) -> Launch {
-        let mut launch = Launch { starter, ..Launch::default() };
+    /// Reads a command whose word `first` is the launcher `starter`.
+    pub fn read(command: &[OsString], first: usize, starter: Option<Starter>) -> Launch {
+        let mut launch = Launch { starter, at: first, ..Launch::default() };
         let Some(starter) = starter else { return launch };
         let text: Vec<String> = command.iter().map(|c| c.to_string_lossy().into_owned()).collect();
-        let mut at = 1;
+        let mut at = first + 1;
         while let Some((name, value, words)) = text.get(at..).and_then(|rest| option(starter, rest)) {
             launch.take(starter, &name, value.as_deref());
             at += words;
@@ -232,7 +234,7 @@ impl Launch {
                 all.extend(options());
             }
             all.push(word.clone());
-            if at == 0 {
+            if at == self.at {
                 all.extend(options());
             }
         }
@@ -253,7 +255,7 @@ impl Launch {
     pub fn with_options(&mut self, command: &[OsString], options: Vec<OsString>) -> Vec<OsString> {
         self.program += options.len();
         self.contexts.iter_mut().for_each(|at| *at += options.len());
-        let (first, rest) = command.split_at(1.min(command.len()));
+        let (first, rest) = command.split_at((self.at + 1).min(command.len()));
         first.iter().cloned().chain(options).chain(rest.iter().cloned()).collect()
     }
 }
@@ -309,7 +311,7 @@ mod tests {
 
     fn read(line: &str, starter: Starter) -> (String, Option<u32>, String, Option<String>) {
         let command = words(line);
-        let l = Launch::read(&command, Some(starter));
+        let l = Launch::read(&command, 0, Some(starter));
         (command[l.program].to_string_lossy().into_owned(), l.ranks, l.hosts.join(" "), l.agent)
     }
 
@@ -319,11 +321,15 @@ mod tests {
         let agent = Some("/x/ssh".to_owned());
         assert_eq!(read(line, Starter::OpenMpi), ("./app".into(), Some(6), "c1 c2".into(), agent));
         let two = words("mpirun -n 2 ./a -n 9 : -n 3 ./b");
-        let l = Launch::read(&two, Some(Starter::OpenMpi));
+        let l = Launch::read(&two, 0, Some(Starter::OpenMpi));
         assert_eq!((l.program, l.ranks), (3, Some(5)));
         let passed = l.passing(&two, &["V"]);
         let text: Vec<_> = passed.iter().map(|w| w.to_string_lossy()).collect();
         assert_eq!(text.join(" "), "mpirun -x V -n 2 ./a -n 9 : -x V -n 3 ./b");
+        let wrapped = words("env A=1 mpirun -n 2 ./a : -n 3 ./b");
+        let l = Launch::read(&wrapped, 2, Some(Starter::OpenMpi));
+        assert_eq!((l.program, l.ranks), (5, Some(5)));
+        assert_eq!(l.passing(&wrapped, &["V"]), words("env A=1 mpirun -x V -n 2 ./a : -x V -n 3 ./b"));
     }
 
     #[test]
@@ -332,7 +338,7 @@ mod tests {
         let agent = Some("/x/ssh".to_owned());
         assert_eq!(read(line, Starter::Hydra), ("./app".into(), Some(6), "c1 c2".into(), agent));
         let command = words(line);
-        let l = Launch::read(&command, Some(Starter::Hydra));
+        let l = Launch::read(&command, 0, Some(Starter::Hydra));
         assert_eq!(l.passing(&command, &["V"]), command);
         let probe = l.with_program(&command, &words("sh -c x"));
         assert_eq!(probe.len(), command.len() + 2);
@@ -358,7 +364,7 @@ mod tests {
         ] {
             for starter in [Starter::OpenMpi, Starter::Hydra, Starter::Slurm] {
                 let command = words(line);
-                let mut l = Launch::read(&command, Some(starter));
+                let mut l = Launch::read(&command, 0, Some(starter));
                 assert!(l.program < command.len());
                 let _ = (
                     l.passing(&command, &["V"]),

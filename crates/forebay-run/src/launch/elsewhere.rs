@@ -1,10 +1,12 @@
 //! Commands that start processes on other hosts and are no launchers of parallel programs: `ssh`, GNU parallel and the
 //! like. They pass no variables on by themselves, and nobody counts what they start.
 
+use super::wrapper;
 use std::ffi::OsString;
 
 /// By which program, if the command is one that starts something on other hosts.
 pub(crate) fn elsewhere(command: &[OsString]) -> Option<&'static str> {
+    let command = command.get(wrapper::behind(command)..)?;
     let name = crate::name(command);
     match name.as_str() {
         "ssh" => Some("ssh"),
@@ -26,7 +28,8 @@ fn remote(word: &OsString) -> bool {
 pub(super) fn passing(command: &[OsString], variables: &[&str]) -> Vec<OsString> {
     let mut all = command.to_vec();
     if elsewhere(command) == Some("parallel") {
-        all.splice(1..1, variables.iter().flat_map(|v| ["--env".into(), OsString::from(v)]));
+        let at = wrapper::behind(command) + 1;
+        all.splice(at..at, variables.iter().flat_map(|v| ["--env".into(), OsString::from(v)]));
     }
     all
 }
@@ -55,12 +58,13 @@ mod tests {
             ("/usr/bin/parallel --sshlogin=c1 echo ::: 1", Some("parallel")),
             ("parallel --slf hosts echo ::: 1", Some("parallel")),
             ("ssh c1 ./app", Some("ssh")),
+            ("timeout 9 ssh c1 ./app", Some("ssh")),
             ("./ssh-keygen", None),
         ] {
             assert_eq!(elsewhere(&words(line)), tool, "{line}");
         }
-        let passed = passing(&words("parallel -S c1 echo"), &["A", "B"]);
-        assert_eq!(passed, words("parallel --env A --env B -S c1 echo"));
+        let passed = passing(&words("nice parallel -S c1 echo"), &["A", "B"]);
+        assert_eq!(passed, words("nice parallel --env A --env B -S c1 echo"));
         assert_eq!(passing(&words("parallel echo"), &["A"]), words("parallel echo"));
         assert_eq!(passing(&words("ssh c1 x"), &["A"]), words("ssh c1 x"));
     }

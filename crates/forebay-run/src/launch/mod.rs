@@ -13,7 +13,7 @@ mod probe;
 mod submitted;
 mod wrapper;
 
-pub use account::{Account, HostRow, Missing, Spread, account};
+pub use account::{Account, HostRow, Missing, Spread, account, complaints};
 pub(crate) use bounded::said_within;
 pub use command::Launch;
 pub(crate) use elsewhere::{elsewhere, unshared};

@@ -71,8 +71,9 @@ pub struct Plan {
 impl Plan {
     /// Looks at a command, in this process's environment.
     pub fn of(command: &[OsString]) -> Plan {
-        let starter = command.first().and_then(|c| recognise(c));
-        let launch = Launch::read(command, starter);
+        let at = super::wrapper::before(command);
+        let starter = command.get(at).and_then(|c| recognise(c));
+        let launch = Launch::read(command, at, starter);
         let batch = BatchJob::here();
         let listed = launch.host_file.as_ref().and_then(|f| std::fs::read_to_string(f).ok());
         let mut hosts = match listed {
@@ -95,7 +96,7 @@ impl Plan {
 
     /// How many words of the command, from the program on, make a rank of the job of whatever comes behind them:
     /// `forebay join`, and what sets something up for it. 0 without.
-    pub(super) fn joining(&self) -> usize {
+    pub(crate) fn joining(&self) -> usize {
         let launched = self.command.get(self.launch.program..).unwrap_or_default();
         super::wrapper::behind_join(launched)
     }
@@ -279,7 +280,7 @@ mod tests {
 
     fn plan(line: &str, starter: Starter, allocation: &[&str]) -> Plan {
         let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let launch = Launch::read(&command, Some(starter));
+        let launch = Launch::read(&command, crate::launch::wrapper::before(&command), Some(starter));
         let hosts: Vec<String> = allocation.iter().map(|h| (*h).to_owned()).collect();
         let batch = BatchJob { hosts: hosts.clone(), ..BatchJob::default() };
         let hosts = if launch.hosts.is_empty() { hosts } else { launch.hosts.clone() };
@@ -321,6 +322,9 @@ mod tests {
         assert_eq!(p.place(&IoHosts::Dedicated, 2).unwrap(), ["c3", "c4"]);
         assert_eq!(p.command[2], "c1:3,c2:3");
         assert_eq!(p.app(), "app");
+        let mut p = plan("env A=1 mpirun -n 6 ./app", Starter::OpenMpi, &all);
+        assert_eq!(p.place(&IoHosts::Dedicated, 2).unwrap(), ["c3", "c4"]);
+        assert_eq!((p.command[4].to_str(), p.app()), (Some("c1:3,c2:3"), "app".into()));
         let mut p = plan("mpirun --host c1,c2,c3 ./app", Starter::OpenMpi, &all);
         assert_eq!(p.place(&IoHosts::Dedicated, 2).unwrap(), ["c4", "c4"]);
         assert!(plan("srun ./app", Starter::Slurm, &all).place(&IoHosts::Dedicated, 4).is_err());

@@ -227,7 +227,7 @@ mod tests {
         let script = |line: &str| {
             let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let plan = Plan {
-                launch: Launch::read(&command, Some(Starter::OpenMpi)),
+                launch: Launch::read(&command, 0, Some(Starter::OpenMpi)),
                 command,
                 batch: BatchJob::default(),
                 hosts: Vec::new(),

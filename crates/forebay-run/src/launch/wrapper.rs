@@ -43,6 +43,11 @@ pub(super) fn behind(command: &[OsString]) -> usize {
     wrapped(command).last().map_or(0, |(_, end)| end)
 }
 
+/// Where the launcher stands, if it is one: a rank (`forebay join`) starts none.
+pub(super) fn before(command: &[OsString]) -> usize {
+    wrapped(command).take_while(|(wrapper, _)| wrapper.verb.is_none()).last().map_or(0, |(_, end)| end)
+}
+
 /// Where the command stands that `forebay join` runs; 0 if that is not among what the program is wrapped in.
 pub(super) fn behind_join(command: &[OsString]) -> usize {
     wrapped(command).find(|(wrapper, _)| wrapper.verb.is_some()).map_or(0, |(_, end)| end)
