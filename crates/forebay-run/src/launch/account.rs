@@ -160,8 +160,12 @@ pub fn account(
     if !silent.is_empty() {
         // What was seen of a host may have been the launcher alone.
         let ranked = |h: &&String| rows.iter().any(|r| same_host(h, &r.host) && !r.ranks.is_empty());
-        let unseen = hosts.iter().filter(|h| !ranked(h)).cloned().collect();
-        missing.push(Missing { hosts: unseen, ranks: silent, why: why.to_owned() });
+        let unseen: Vec<String> = hosts.iter().filter(|h| !ranked(h)).cloned().collect();
+        // Of a host whose ranks have said why, the others have most likely, too.
+        let says = |h: &&String| complaints.values().any(|(host, _)| same_host(h, host));
+        let quiet: Vec<String> = unseen.iter().filter(|h| !says(h)).cloned().collect();
+        let hosts = if quiet.is_empty() { unseen } else { quiet };
+        missing.push(Missing { hosts, ranks: silent, why: why.to_owned() });
     }
     let per_rank = spread(by_rank.iter().map(|(rank, (host, s))| (*s, format!("rank {rank} on {host}"))));
     let per_host = spread(rows.iter().map(|r| (r.seconds, r.host.clone())));
