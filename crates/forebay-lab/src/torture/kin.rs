@@ -115,7 +115,7 @@ fn errno<T>(called: &Called<T>) -> Option<i32> {
 /// writes. A new open file for each step: what has been divided between nodes has a set of locks on each.
 pub(super) fn counters(hand: &mut Hand) {
     while !hand.over() {
-        let number = APART | now() / COUNTER_FOR;
+        let number = APART | (now() / COUNTER_FOR);
         let path = hand.path(&format!("kin{number}"));
         let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let Some(Called { got: Ok(file), .. }) = hand.sure("open a counter of kin", open) else { continue };
