@@ -290,18 +290,24 @@ impl History {
     }
 }
 
-/// What an earlier version knew of jobs, by name alone.
+/// What earlier versions knew of jobs, by name alone: in a table of its own, or, before that, from the rows only.
 fn adopt(db: &mut Connection) -> rusqlite::Result<()> {
     let tx = db.transaction()?;
-    let old = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'job'";
-    if tx.query_row(old, [], |r| r.get::<_, i64>(0))? > 0 {
+    let old = "SELECT NOT EXISTS (SELECT * FROM past) \
+               OR EXISTS (SELECT * FROM sqlite_master WHERE type = 'table' AND name = 'job')";
+    if tx.query_row(old, [], |r| r.get::<_, bool>(0))? {
         // Rows that were rolled up stand in two tables for a while: the fuller one has all of them.
-        let each = LEVELS.map(|(table, _)| {
-            format!("SELECT job, sum(bytes_read) AS r, sum(bytes_written) AS w FROM {table} GROUP BY job")
+        let each = LEVELS.map(|(table, step)| {
+            format!(
+                "SELECT job, min(time) AS first, max(time) + {step} AS last, sum(bytes_read) AS r, \
+                 sum(bytes_written) AS w FROM {table} GROUP BY job"
+            )
         });
         tx.execute_batch(&format!(
-            "INSERT OR IGNORE INTO past SELECT job, first * 1000, first, last, max(r), max(w) \
-             FROM job JOIN ({}) USING (job) GROUP BY job; DROP TABLE job;",
+            "CREATE TABLE IF NOT EXISTS job (job TEXT PRIMARY KEY, first INTEGER, last INTEGER) WITHOUT ROWID;
+             INSERT OR IGNORE INTO past SELECT job, coalesce(job.first, min(seen.first)) * 1000, \
+             coalesce(job.first, min(seen.first)), coalesce(job.last, max(seen.last)), max(r), max(w) \
+             FROM ({}) AS seen LEFT JOIN job USING (job) GROUP BY job; DROP TABLE job;",
             each.join(" UNION ALL ")
         ))?;
     }
@@ -509,6 +515,14 @@ mod tests {
             let h = History::open(dir.path(), Keep::default()).unwrap();
             assert_eq!(told(&h), [a(100_000, 100, 201, 150)]);
         }
+        // One before that had no such table: what its rows tell, by the hour.
+        let h = History::open(dir.path(), Keep::default()).unwrap();
+        h.db.execute_batch("DELETE FROM past").unwrap();
+        drop(h);
+        let h = History::open(dir.path(), Keep::default()).unwrap();
+        let (job, began, first, last, bytes) = told(&h).remove(0);
+        assert_eq!((job.as_str(), began, bytes), ("a", first * 1000, 150));
+        assert!(first <= 100 && last >= 201, "{first} {last}");
     }
 
     #[test]
