@@ -48,7 +48,9 @@ struct Owner {
 
 impl Owner {
     fn this() -> Owner {
-        let pid = std::process::id();
+        // As /proc counts, where it is looked up: that may be another numbering than this process's own.
+        let shown = std::fs::read_link("/proc/self").ok();
+        let pid = shown.and_then(|name| name.to_str()?.parse().ok()).unwrap_or_else(std::process::id);
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Owner {
@@ -74,7 +76,9 @@ fn began(pid: u32) -> Option<u64> {
 /// process of this machine began.
 fn is_over(owner: &Owner, here: &Owner, silent: Duration, lives: impl Fn(u32) -> Option<u64>) -> bool {
     let host = owner.host == here.host && !here.boot.is_empty();
-    if host && owner.boot == here.boot && owner.space == here.space {
+    // Whoever did not see itself in /proc sees no others there, and is not seen.
+    let seen = owner.began != 0 && here.began != 0;
+    if host && seen && owner.boot == here.boot && owner.space == here.space {
         return lives(owner.pid) != Some(owner.began);
     }
     silent > if host && owner.boot != here.boot { REBOOTED } else { GONE }
@@ -203,6 +207,9 @@ mod tests {
         assert!(!over(&here, 1_000_000, Some(70)));
         assert!(over(&here, 0, None));
         assert!(over(&here, 0, Some(71)));
+        // Its /proc did not show it: nobody can tell.
+        let unseen = Owner { began: 0, ..here.clone() };
+        assert!(!over(&unseen, 80_000, None) && over(&unseen, 90_000, None));
         // In a container of this host, whose processes are not seen from here.
         let inside = Owner { space: "pid:[2]".into(), ..here.clone() };
         assert!(!over(&inside, 80_000, None) && over(&inside, 90_000, None));
