@@ -223,7 +223,7 @@ impl Program {
             used.retain(|a| nodes.iter().any(|n| n.problem.is_none() && n.address == a.to_string()));
         }
         // A mount is one client, whoever uses it.
-        let ranks = if route.mount { None } else { self.account(&layer, &used, &before) };
+        let ranks = if route.mount { None } else { self.account(&layer, &mut used, &before) };
         let blame = launch::blamed(layer.config(), &used, &earlier, began.into());
         let survivors = match route.mount {
             true => Vec::new(),
@@ -399,16 +399,19 @@ impl Program {
         Ok(seen)
     }
 
-    /// Who came to the I/O nodes, against who should have.
-    fn account(&self, layer: &Layer, nodes: &[Address], before: &ClientsByNode) -> Option<Account> {
+    /// Who came to the I/O nodes, against who should have. Nodes that do not answer are not waited for again.
+    fn account(&self, layer: &Layer, nodes: &mut Vec<Address>, before: &ClientsByNode) -> Option<Account> {
         let plan = &self.plan;
         let named = plan.launch.starter.is_some() || !plan.hosts.is_empty();
-        let (mut seen, failed) = launch::clients(layer.config(), nodes);
         // A script may start a launcher: its ranks say of how many they are. Where this process says the same of itself (a
         // batch job does), all have it from there.
+        if !named && Task::find(None, |name| std::env::var(name).ok()).is_some() {
+            return None;
+        }
+        let (mut seen, failed) = launch::clients(layer.config(), nodes);
+        nodes.retain(|node| seen.iter().any(|(name, _)| *name == node.to_string()));
         let ranks = || seen.iter().flat_map(|(_, clients)| clients).any(|c| c.ranks > 1);
-        let ours = Task::find(None, |name| std::env::var(name).ok());
-        if !named && (ours.is_some() || !ranks()) {
+        if !named && !ranks() {
             return None;
         }
         failed.iter().for_each(|why| (self.warn)(why));
