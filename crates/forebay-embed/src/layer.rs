@@ -343,8 +343,9 @@ fn run_dir(share: Option<&Path>) -> Result<(RunDir, Lease), EmbedError> {
         }
     };
     let dir = RunDir::create(&base)?;
-    let lease = Lease::take(dir.path())?;
-    lease::sweep(dir.path(), share.is_some());
+    // A directory for temporary files may have very many entries.
+    let (own, shared) = (dir.path().to_owned(), share.is_some());
+    let lease = Lease::take(dir.path(), move || lease::sweep(&own, shared))?;
     Ok((dir, lease))
 }
 

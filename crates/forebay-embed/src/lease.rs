@@ -93,14 +93,15 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Writes the lease of a directory.
-    pub(crate) fn take(dir: &Path) -> Result<Lease, EmbedError> {
+    /// Writes the lease of a directory. `first` is done beside it, and need not be waited for by whoever takes it.
+    pub(crate) fn take(dir: &Path, first: impl FnOnce() + Send + 'static) -> Result<Lease, EmbedError> {
         let path = dir.join(FILE);
         let text = serde_json::to_vec(&Owner::this()).map_err(|e| EmbedError::Argument(e.to_string()))?;
         write_private(&path, &text)?;
         let file = File::options().write(true).open(&path).map_err(EmbedError::io("cannot open", &path))?;
         let (end, ended) = channel::<()>();
         let renew = move || {
+            first();
             while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 // If it cannot be told now, it will be a minute later.
                 let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -234,7 +235,7 @@ mod tests {
         let [own, alive, dead, bare, noted, held] =
             ["forebay-1-0", "forebay-2-0", "forebay-3-0", "forebay-4-0", "slurm-1-0", "slurm-2-0"]
                 .map(private);
-        let leases = [&own, &alive].map(|dir| Lease::take(dir).unwrap());
+        let leases = [&own, &alive].map(|dir| Lease::take(dir, || ()).unwrap());
         let gone = Owner { pid: u32::MAX, ..Owner::this() };
         write_private(&dead.join(FILE), &serde_json::to_vec(&gone).unwrap()).unwrap();
         let env = |dir: &Path| format!("LD_PRELOAD=x\nFOREBAY_CONFIG={}/client.json\n", dir.display());
