@@ -26,8 +26,10 @@ for i in range(len(c)):
         ['OPENS', 'READS', 'WRITES', 'BYTES_READ', 'BYTES_WRITTEN', 'CONSEC_WRITES', 'SIZE_WRITE_1K_10K', 'ACCESS1_ACCESS',
          'FSYNCS', 'FDSYNCS', 'RENAME_SOURCES', 'RENAME_TARGETS']],
         t['POSIX_F_WRITE_TIME'] >= 0, t['POSIX_F_CLOSE_END_TIMESTAMP'] >= t['POSIX_F_CLOSE_START_TIMESTAMP'] > 0)
-    if row['POSIX_RENAMED_FROM']:
-        print(n, 'was', r.name_records[int(row['POSIX_RENAMED_FROM'])])
+    # By column: a row of signed and unsigned numbers is made of floating ones, which round.
+    before = int(c['POSIX_RENAMED_FROM'].iloc[i])
+    if before:
+        print(n, 'was', r.name_records[before])
 print('processes', r.metadata['job']['nprocs'])
 print('command', r.metadata['exe'])
 print('mounts', r.mounts)
