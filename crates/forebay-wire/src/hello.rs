@@ -288,7 +288,7 @@ mod tests {
             protect: Protect::None,
         };
         assert_eq!(negotiate(&g), Ok(VERSION_MAX));
-        g.version_min = 8;
+        g.version_min = VERSION_MAX + 1;
         assert!(negotiate(&g).is_err());
     }
 }

@@ -250,6 +250,7 @@ fn limits_of_files_and_memory_end_a_command_in_order() {
         let mut limited = Command::new("bash");
         limited.args(["-c", &format!("ulimit {limit}; exec timeout 60 \"$@\""), "sh"]);
         limited.arg(forebay(args).get_program()).args(args).current_dir(dir.path()).env("TMPDIR", &tmp);
+        limited.env_remove("RUST_BACKTRACE");
         let (status, _, says) = outcome(&limited.stdin(Stdio::null()).output().unwrap());
         assert!(matches!(status, Some(0 | 1 | 101)), "{limit} {args:?}: {status:?} {says}");
         for place in [&data, &tmp] {
