@@ -44,6 +44,8 @@ const MOST_REMEMBERED: usize = 1 << 20;
 const STACK: usize = 256 << 10;
 /// How often sessions and memory are looked after.
 const TICK: Duration = Duration::from_millis(100);
+/// How long somebody who comes waits for those who give way to him to be gone.
+const GIVING_WAY: Nanos = Nanos::from_millis(500);
 /// A request that has taken so long is reported to its client as being worked on.
 const LONG: Nanos = Nanos::from_millis(300);
 
@@ -290,13 +292,31 @@ impl Node {
     }
 
     /// There are as many connections as can be: the oldest of those who have not shown who they are gives way to one
-    /// more. Whether there is one, and those before it are gone.
+    /// more. Whether there is one, and those before it are gone or about to be: threads that end take a moment on a
+    /// busy machine, for which whoever came waits.
     fn make_room(&self, now: usize) -> bool {
-        let all = self.connections();
-        let unknown = all.iter().filter(|c| c.session.get().is_none() && !c.is_cut());
-        let oldest = unknown.min_by_key(|c| c.heard.load(Relaxed));
-        let gives_way = oldest.filter(|_| now <= self.places.most + self.places.most / 8);
-        gives_way.inspect(|link| link.cut()).is_some()
+        let room = self.places.most + self.places.most / 8;
+        let until = sys::now() + GIVING_WAY;
+        let mut now = now;
+        loop {
+            let all = self.connections();
+            let unknown = all.iter().filter(|c| c.session.get().is_none());
+            let oldest = unknown.clone().filter(|c| !c.is_cut()).min_by_key(|c| c.heard.load(Relaxed));
+            let ending = unknown.count() > 0;
+            match oldest {
+                Some(link) if now <= room => {
+                    link.cut();
+                    return true;
+                }
+                _ if !ending || sys::now() >= until => return false,
+                _ => drop(all),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            now = self.connection_count.load(Relaxed).saturating_sub(1);
+            if now < self.places.most {
+                return true;
+            }
+        }
     }
 
     fn closed(&self, link: &Arc<Link>) {

@@ -275,7 +275,8 @@ pub(crate) fn close_fd(fd: i32) -> isize {
 /// A descriptor is gone; closes the file with the last one.
 fn forget(open: Arc<Open>) -> isize {
     let Some(file) = open.remote() else { return 0 };
-    let client = state().client();
+    // Nobody asks whose it is that closes a file.
+    let client = state().client_for_data();
     let released = lock::on_close(client, file);
     let path = open.path.clone();
     let closed = match Arc::try_unwrap(open) {
