@@ -37,7 +37,8 @@ const SLOTS: u64 = 64;
 /// and read back blocks of 64 KiB and check each byte. In turn for 2 s each, the job's mapping stands
 /// still, and it is changed every 200 ms to 2 other I/O nodes through the arbiter. Shows how long it
 /// takes from the decision until the last process has moved, and what throughput moving costs. With
-/// `--kill-arbiter N`, the arbiter is killed N times meanwhile and started again.
+/// `--kill-arbiter N`, the arbiter is killed N times meanwhile and started again. The processes leave no
+/// processor idle; with `--rest` they do, as where arbiter and I/O nodes have hosts of their own.
 #[derive(Clone, Debug)]
 pub struct Remap {
     /// How much to do.
@@ -46,6 +47,8 @@ pub struct Remap {
     pub seconds: Option<u64>,
     /// Kill the arbiter so many times meanwhile, and start it again.
     pub kill_arbiter: u32,
+    /// Milliseconds for which each process rests between two blocks.
+    pub rest: u64,
     /// Of the random choices.
     pub seed: u64,
     /// The arbiter's certificate for 127.0.0.1 and its key; `FOREBAY_CA` names whose word counts.
@@ -54,7 +57,7 @@ pub struct Remap {
 
 impl Default for Remap {
     fn default() -> Remap {
-        Remap { size: Size::Small, seconds: None, kill_arbiter: 0, seed: 1, tls: None }
+        Remap { size: Size::Small, seconds: None, kill_arbiter: 0, rest: 0, seed: 1, tls: None }
     }
 }
 
@@ -65,6 +68,8 @@ pub struct RemapWorker {
     pub config: PathBuf,
     /// Which process it is.
     pub number: usize,
+    /// Milliseconds for which it rests between two blocks.
+    pub rest: u64,
 }
 
 /// What a worker says, a line each.
@@ -141,6 +146,9 @@ impl RemapWorker {
             if ended {
                 break;
             }
+            if self.rest > 0 {
+                std::thread::sleep(Duration::from_millis(self.rest));
+            }
         }
         client.close(&file)?;
         client.leave();
@@ -156,10 +164,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(config: &Path, number: usize) -> Result<Worker> {
+    fn start(config: &Path, number: usize, rest: u64) -> Result<Worker> {
         let mut command = Command::new(program()?);
-        command.args(["experiment", "remap-worker", "--number", &number.to_string(), "--config"]).arg(config);
-        command.env("OMPI_COMM_WORLD_RANK", number.to_string());
+        let (rank, rest) = (number.to_string(), rest.to_string());
+        command.args(["experiment", "remap-worker", "--number", &rank, "--rest", &rest, "--config"]);
+        command.arg(config).env("OMPI_COMM_WORLD_RANK", rank);
         let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let input = process.input();
         let output = BufReader::new(process.output().context("a worker's output")?);
@@ -203,7 +212,7 @@ impl Experiment for Remap {
         let config = pool.client_config(&grant)?;
         let mut workers = Vec::new();
         for number in 0..PROCESSES {
-            workers.push(Worker::start(&config, number)?);
+            workers.push(Worker::start(&config, number, self.rest)?);
         }
         progress.begin(2 * pairs as usize);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -234,11 +243,11 @@ impl Experiment for Remap {
             }
         }
         let said = workers.into_iter().map(Worker::finish).collect::<Result<Vec<_>>>()?;
-        Ok(judge(&moves, &segments, &said, killed))
+        Ok(judge(&moves, &segments, &said, killed, self.rest))
     }
 }
 
-fn judge(moves: &[Move], segments: &[Segment], said: &[Vec<Said>], killed: u32) -> Outcome {
+fn judge(moves: &[Move], segments: &[Segment], said: &[Vec<Said>], killed: u32, rest: u64) -> Outcome {
     let mut found = Outcome::default();
     let took: Vec<f64> = moves.iter().filter_map(|m| last_moved(m, said)).collect();
     let quantile = |q: f64| quantile(&took, q);
@@ -253,7 +262,8 @@ fn judge(moves: &[Move], segments: &[Segment], said: &[Vec<Said>], killed: u32) 
         median(&some.map(|(_, r)| *r).collect::<Vec<_>>())
     };
     let bytes: u64 = said.iter().filter_map(|w| w.last()).map(|s| s.bytes).sum();
-    found.line(format!("{PROCESSES} processes, {NODES} I/O nodes, {}\n", load()));
+    let resting = if rest > 0 { format!(" that rest {rest} ms between blocks") } else { String::new() };
+    found.line(format!("{PROCESSES} processes{resting}, {NODES} I/O nodes, {}\n", load()));
     let gb = bytes as f64 / 1e9;
     found.line(format!("verified                         {gb:>10.1} GB, no error, no wrong byte"));
     found.line(format!("mapping changed                  {:>10} times", moves.len()));

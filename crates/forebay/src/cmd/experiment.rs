@@ -302,7 +302,8 @@ struct AnnouncersArgs {
 /// and read back blocks of 64 KiB and check each byte. In turn for 2 s each, the job's mapping stands
 /// still, and it is changed every 200 ms to 2 other I/O nodes through the arbiter. Shows how long it
 /// takes from the decision until the last process has moved, and what throughput moving costs. With
-/// `--kill-arbiter N`, the arbiter is killed N times meanwhile and started again.
+/// `--kill-arbiter N`, the arbiter is killed N times meanwhile and started again. The processes leave no
+/// processor idle; with `--rest` they do, as where arbiter and I/O nodes have hosts of their own.
 #[derive(Args)]
 struct RemapArgs {
     #[command(flatten)]
@@ -313,6 +314,9 @@ struct RemapArgs {
     /// Kill the arbiter so many times meanwhile, and start it again.
     #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter, value_parser = clap::value_parser!(u32).range(0..=1000))]
     kill_arbiter: u32,
+    /// Milliseconds for which each process rests between two blocks.
+    #[arg(long, value_name = "MS", default_value_t = Remap::default().rest, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    rest: u64,
     /// Of the random choices.
     #[arg(long, value_name = "N", default_value_t = Remap::default().seed)]
     seed: u64,
@@ -331,6 +335,8 @@ struct RemapWorkerArgs {
     config: PathBuf,
     #[arg(long)]
     number: usize,
+    #[arg(long)]
+    rest: u64,
 }
 
 impl Experiment {
@@ -371,12 +377,12 @@ impl Experiment {
             What::Announcers(a) => {
                 a.common.with(|size| Announcers { size, turns: a.turns, rounds: a.rounds })
             }
-            What::Remap(RemapArgs { common, seconds, kill_arbiter, seed, certificate, key }) => {
+            What::Remap(RemapArgs { common, seconds, kill_arbiter, rest, seed, certificate, key }) => {
                 let tls = certificate.zip(key);
-                common.with(|size| Remap { size, seconds, kill_arbiter, seed, tls })
+                common.with(|size| Remap { size, seconds, kill_arbiter, rest, seed, tls })
             }
             What::RemapWorker(a) => {
-                RemapWorker { config: a.config, number: a.number }.run()?;
+                RemapWorker { config: a.config, number: a.number, rest: a.rest }.run()?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
