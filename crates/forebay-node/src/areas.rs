@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So much may be shared with all clients of a node.
@@ -30,6 +30,15 @@ pub(crate) struct Areas {
     /// Those who write, and how many they are.
     writers: Mutex<Writers>,
     staged: AtomicUsize,
+    /// How many files have been opened.
+    opened: AtomicU64,
+}
+
+/// How things stood before somebody made a file: who finds them so afterwards knows that nobody else has
+/// had anything to do with it.
+pub(crate) struct Quiet {
+    still: Still,
+    opened: u64,
 }
 
 #[derive(Default)]
@@ -59,7 +68,7 @@ impl Default for Areas {
     fn default() -> Areas {
         let board = BoardMap::new().map_or_else(|_| Posted::Nowhere(Box::default()), Posted::Here);
         board.nonce.store(RandomState::new().hash_one(std::process::id()), SeqCst);
-        Areas { board, writers: Mutex::default(), staged: AtomicUsize::new(0) }
+        Areas { board, writers: Mutex::default(), staged: AtomicUsize::new(0), opened: AtomicU64::new(0) }
     }
 }
 
@@ -113,6 +122,23 @@ impl Areas {
     /// holds.
     pub(crate) fn still(&self, file: &OpenFile, mine: Scope, held: bool) -> Option<Still> {
         self.board.still(place_of(file), mine, held)
+    }
+
+    /// Whether nothing is being changed by its name but by the asker, who is about to make a file.
+    pub(crate) fn quiet(&self, mine: Scope) -> Option<Quiet> {
+        let opened = self.opened.load(SeqCst);
+        // One place or another: that it changes is no harm.
+        self.board.still(0, mine, false).map(|still| Quiet { still, opened })
+    }
+
+    /// A file has been opened, and nobody has heard of it yet: what he changes through it, he changes after this.
+    pub(crate) fn opens(&self) {
+        self.opened.fetch_add(1, SeqCst);
+    }
+
+    /// Whether a file that did not exist then has been opened by nobody but its maker since, and changed by no name.
+    pub(crate) fn is_quiet_since(&self, then: &Quiet) -> bool {
+        self.opened.load(SeqCst) == then.opened + 1 && self.board.attributes_hold(&then.still)
     }
 
     /// The file may be changed at any time, until it is released.
@@ -343,5 +369,35 @@ impl Node {
         self.stop_sharing(session, Some(handle))?;
         let session = Arc::clone(session);
         self.areas.enter(Area { session, handle, file, memory, taking: Mutex::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_made_a_file_knows_whether_somebody_else_has_found_it() {
+        let areas = Areas::default();
+        let made = || {
+            let mine = areas.begin(Scope::Names);
+            let quiet = areas.quiet(mine.scope).unwrap();
+            areas.opens();
+            (mine, quiet)
+        };
+        let (mine, quiet) = made();
+        assert!(areas.is_quiet_since(&quiet));
+        areas.opens();
+        assert!(!areas.is_quiet_since(&quiet), "it was opened");
+        drop(mine);
+        for scope in [Scope::Names, Scope::Everything] {
+            let (_mine, quiet) = made();
+            drop(areas.begin(scope));
+            assert!(!areas.is_quiet_since(&quiet), "it was changed by its name, and is no more");
+        }
+        let other = areas.begin(Scope::Names);
+        let (_mine, quiet) = made();
+        drop(other);
+        assert!(!areas.is_quiet_since(&quiet), "another one was changing names when it was made");
     }
 }

@@ -1,6 +1,7 @@
 //! Operations on open files.
 
 use super::{Call, DONE};
+use crate::areas::Quiet;
 use crate::engine::Turn;
 use crate::fail::{Failure, Outcome};
 use crate::file::OpenFile;
@@ -39,11 +40,14 @@ impl<'a> Call<'a> {
         if flags.has(OpenFlags::CREATE) || flags.has(OpenFlags::TRUNC) || flags.has(OpenFlags::TMPFILE) {
             self.may_change()?;
         }
+        let (creates, new) = (flags.has(OpenFlags::CREATE), flags.has(OpenFlags::CREATE | OpenFlags::EXCL));
+        // Of a file that is new one look is enough, unless somebody finds it meanwhile.
+        let asks = flags.has(OpenFlags::SEEN);
+        let quiet = (asks && new).then(|| self.node.areas.quiet(self.changing)).flatten();
         let fd = super::making(mode, |mode| checked.open(raw, mode))?;
         self.kept.set(false);
         // Before a file is said to stay as it is, only what it is; but one that is to be made may be there and empty.
-        let may_be_there = flags.has(OpenFlags::CREATE) && !flags.has(OpenFlags::EXCL);
-        let twice = flags.has(OpenFlags::SEEN) && (!may_be_there || flags.has(OpenFlags::TRUNC));
+        let twice = asks && quiet.is_none() && (!creates || new || flags.has(OpenFlags::TRUNC));
         let attr = if twice { path::nature_of(fd.as_fd())? } else { path::attr_of(fd.as_fd())? };
         if identity != 0 && path::identity(fd.as_fd(), &attr) != identity {
             return Err(Failure::new(Errno::STALE, "another file has this name now"));
@@ -54,7 +58,7 @@ impl<'a> Call<'a> {
                 "files that do not say how long they are are not forwarded",
             ));
         }
-        self.opened(fd, attr, flags, (checked.protect, room), out)
+        self.opened(fd, attr, flags, quiet, (checked.protect, room), out)
     }
 
     /// Enters a file that was opened.
@@ -63,9 +67,11 @@ impl<'a> Call<'a> {
         fd: OwnedFd,
         attr: Attr,
         asked: OpenFlags,
+        quiet: Option<Quiet>,
         (protect, room): (Protect, Taken),
         out: &mut Vec<u8>,
     ) -> Outcome<()> {
+        self.node.areas.opens();
         let flags = asked.without(OpenFlags::SEEN);
         let kind = attr.mode & libc::S_IFMT;
         if kind != libc::S_IFREG && kind != libc::S_IFDIR && !flags.has(OpenFlags::PATH) {
@@ -92,7 +98,8 @@ impl<'a> Call<'a> {
             return Ok(());
         };
         // What was seen before may have changed.
-        let attr = look()?;
+        let alone = quiet.is_some_and(|then| self.node.areas.is_quiet_since(&then));
+        let attr = if alone { attr } else { look()? };
         let contents = self.contents(&file, &attr);
         let seen = Some(FileSnapshot { still, contents: contents.as_deref(), later });
         Answer::Opened { handle, attr, identity, seen }.append_to(out);
