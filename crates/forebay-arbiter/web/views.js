@@ -35,13 +35,13 @@ function list(columns, items, onPick, empty) {
   let sort = columns.findIndex((c) => c.sort) , down = columns[sort]?.down ?? false, filter = "", shown = [], at = -1;
   const space = el("div", { class: "space" });
   const head = el("div", { class: "row head", style: { gridTemplateColumns: template }, role: "row" },
-    ...columns.map((c, i) => el("button", { type: "button", class: c.num ? "num" : "", onclick: () => { down = sort === i ? !down : !!c.down; sort = i; draw(); } }, c.title)));
+    ...columns.map((c, i) => el("button", { type: "button", class: c.num ? "num" : "", onclick: () => { down = sort === i ? !down : !!c.down; sort = i; draw(true); } }, c.title)));
   const heads = [...head.children];
   const box = el("div", { class: "list", tabindex: "0", role: "table" }, head, space);
   // How much is in sight changes with the window, and to ask is to have the page laid out.
   let spaceTall = -1, boxTall = 0, scrolled = 0;
   new ResizeObserver(() => { boxTall = box.clientHeight; requestAnimationFrame(sight); }).observe(box);
-  const search = el("input", { type: "search", placeholder: "filter ( / )", "aria-label": "Filter", oninput: () => { filter = search.value.toLowerCase(); draw(); } });
+  const search = el("input", { type: "search", placeholder: "filter ( / )", "aria-label": "Filter", oninput: () => { filter = search.value.toLowerCase(); draw(true); } });
   // From what was searched for to what was found; its own arrow keys lead nowhere.
   search.addEventListener("keydown", (e) => {
     if (!["Enter", "Escape", "ArrowDown", "ArrowUp"].includes(e.key)) return;
@@ -50,12 +50,15 @@ function list(columns, items, onPick, empty) {
     e.preventDefault(); e.stopPropagation();
   });
   const rows = [], nothing = el("div", { class: "empty" }, empty);
-  function draw() {
-    const key = columns[sort]?.value;
+  // Whoever points at a row gets that one: the order is kept for so long, and who is new comes last.
+  const pointed = () => box.matches(":hover") || (at >= 0 && document.activeElement === box);
+  function draw(anew) {
+    const key = columns[sort]?.value, id = columns[0].id;
+    const kept = anew || !pointed() ? undefined : new Map(shown.map((item, i) => [id(item), i]));
     shown = items().filter((i) => !filter || columns.some((c) => String(c.value(i) ?? "").toLowerCase().includes(filter)));
     if (key) {
-      const keyed = shown.map((i) => [key(i), i]);
-      keyed.sort(([x], [y]) => { const d = typeof x === "number" ? x - y : order(String(x), String(y)); return down ? -d : d; });
+      const keyed = shown.map((i) => [key(i), i]), place = (i) => kept?.get(id(i)) ?? Infinity;
+      keyed.sort(([x, a], [y, b]) => { if (place(a) !== place(b)) return place(a) - place(b); const d = typeof x === "number" ? x - y : order(String(x), String(y)); return down ? -d : d; });
       shown = keyed.map(([, i]) => i);
     }
     heads.forEach((b, i) => say(b, columns[i].title + (i === sort ? (down ? " ↓" : " ↑") : "")));
@@ -300,7 +303,9 @@ export function jobDetail(box, id, act, gone = null) {
     const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const long = times.at(-1) - times[0] > 86400;
     const clock = (t) => new Date(t * 1000).toLocaleString([], { hour12: false, ...(long ? { month: "short", day: "numeric" } : { second: "2-digit" }), hour: "2-digit", minute: "2-digit" });
-    const one = (title, unit, series) => { const at = el("div"); past.append(el("h3", {}, title), at); new uPlot({ width: Math.max(200, past.clientWidth), height: 140, axes: [{ ...axis, space: 64, values: (_, v) => v.map(clock) }, { ...axis, size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }], series: [{}, ...series.map(([label, stroke]) => ({ label, stroke, width: 1.5, points: { show: times.length < 3 } }))] }, [times, ...series.map((s) => s[2])], at); };
+    // One second alone has some around it.
+    const scales = { x: { range: (_, a, b) => (b - a < 10 ? [a - 5, b + 5] : [a, b]) } };
+    const one = (title, unit, series) => { const at = el("div"); past.append(el("h3", {}, title), at); new uPlot({ scales, width: Math.max(200, past.clientWidth), height: 140, axes: [{ ...axis, space: 64, values: (_, v) => v.map(clock) }, { ...axis, size: 62, values: (_, v) => v.map((n) => amount(n, unit)) }], series: [{}, ...series.map(([label, stroke]) => ({ label, stroke, width: 1.5, points: { show: times.length < 3 } }))] }, [times, ...series.map((s) => s[2])], at); };
     one("Bytes a second, from the database", "MB/s", [["read", "#2f7ebc", read], ["written", "#d9822b", written]]);
     one("Requests a second", "", [["data", "#2f7ebc", ops], ["metadata", "#8a56c2", meta]]);
   }

@@ -199,7 +199,7 @@ impl Decision {
                 let size = if of == "processes" { job.processes } else { job.compute_nodes };
                 format!("{size} {of} are worth {exact:.2} of {pool} I/O nodes")
             }
-            Reason::Kept => "running: STATIC leaves it as it started".to_owned(),
+            Reason::Kept => "running: STATIC leaves it as many as it started with".to_owned(),
             Reason::Best if chosen.io_nodes == 0 => "direct access is its best".to_owned(),
             Reason::Best => "its best count".to_owned(),
             Reason::Unknown if job.curve.is_some() => {
