@@ -6,9 +6,10 @@ use super::store::EtcdStore;
 use super::tenure::{Campaign, Candidate, Tenure};
 use crate::service::Shared;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Before somebody who stands by looks again whether the leader is gone, where that cannot be watched.
 const LOOK: Duration = Duration::from_millis(200);
@@ -16,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const WATCH: Duration = Duration::from_secs(10);
 /// How often a leader looks whether its core still runs.
 const CHECK: Duration = Duration::from_millis(50);
+/// How long an arbiter that ends waits for what it is asking etcd.
+const PATIENCE: Duration = Duration::from_millis(300);
 /// Before an arbiter that was elected and could not lead tries again.
 const PENALTY: Duration = Duration::from_secs(1);
 
@@ -33,31 +36,37 @@ enum News {
 pub struct Attending {
     say: Sender<News>,
     thread: Option<JoinHandle<()>>,
+    leads: Arc<AtomicBool>,
 }
 
 impl Attending {
     /// Takes part from now on, as the arbiter that others reach at `url`.
     pub fn start(shared: Arc<Shared>, etcd: Etcd, url: String) -> std::io::Result<Attending> {
         let (say, hear) = channel();
+        let (etcd, leads) = (Arc::new(etcd), Arc::new(AtomicBool::new(false)));
         let attendant =
-            Attendant { shared, etcd: Arc::new(etcd), url, say: say.clone(), last: String::new() };
+            Attendant { shared, etcd, url, say: say.clone(), leads: leads.clone(), last: String::new() };
         let thread =
             std::thread::Builder::new().name("attendant".into()).spawn(move || attendant.run(&hear))?;
-        Ok(Attending { say, thread: Some(thread) })
+        Ok(Attending { say, thread: Some(thread), leads })
     }
 }
 
 impl Drop for Attending {
     fn drop(&mut self) {
         let _ = self.say.send(News::Stop);
-        if let Some(thread) = self.thread.take() {
-            // All it does is bounded in time.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        // What is asked of an etcd that does not answer takes longer than anybody waits for an arbiter that only
+        // stands by. One that leads takes leave, which is bounded in time.
+        let until = Instant::now() + PATIENCE;
+        while !thread.is_finished() && (self.leads.load(SeqCst) || Instant::now() < until) {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
 struct Attendant {
+    leads: Arc<AtomicBool>,
     shared: Arc<Shared>,
     etcd: Arc<Etcd>,
     url: String,
@@ -72,10 +81,15 @@ impl Attendant {
         loop {
             let say = self.say.clone();
             let nap = match candidate.campaign(move |why| drop(say.send(News::Over(why)))) {
-                Ok(Campaign::Won(tenure)) => match self.lead(Arc::new(tenure), hear) {
-                    Some(nap) => nap,
-                    None => return,
-                },
+                Ok(Campaign::Won(tenure)) => {
+                    self.leads.store(true, SeqCst);
+                    let nap = self.lead(Arc::new(tenure), hear);
+                    self.leads.store(false, SeqCst);
+                    match nap {
+                        Some(nap) => nap,
+                        None => return,
+                    }
+                }
                 Ok(Campaign::Lost(leader, revision)) => {
                     self.note(&format!("standing by: {leader} leads"));
                     let why = format!("this arbiter stands by: the one at {leader} leads");
