@@ -2,7 +2,7 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 /// How long to try to remove what processes that are ending may still write to.
 const REMOVAL: Duration = Duration::from_millis(500);
+
+/// How long this program's other threads have to come to what they must wait for.
+const SETTLES: Duration = Duration::from_millis(10);
 
 /// A second signal so soon is the first one: `timeout` and terminals tell a process, and its group, too.
 const SAME_REQUEST: Duration = Duration::from_millis(250);
@@ -58,7 +61,6 @@ pub fn tidy_when_interrupted() -> io::Result<()> {
     if std::mem::replace(&mut started().watched, true) {
         return Ok(());
     }
-    tidy_when_broken();
     let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
@@ -83,23 +85,18 @@ pub fn heed_file_size_limit() {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }
 
-/// Where a thread cannot be started, others wait for it for ever: the program ends.
-fn tidy_when_broken() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| match info.payload_as_str() {
-        Some(said) if said.contains("failed to spawn thread") => {
-            let _ =
-                writeln!(io::stderr(), "forebay: {said}: is there a limit on processes or memory (ulimit)?");
-            tidy_and_exit(101);
-        }
-        _ => before(info),
-    }));
+/// What to say if a panic is about a thread that the system does not give.
+pub fn lacks_thread(panic: &(dyn std::any::Any + Send)) -> Option<&'static str> {
+    let text = panic.downcast_ref::<String>()?;
+    let of = ["failed to spawn thread", "OS can't spawn", "The global thread pool has not been initialized"];
+    of.iter().any(|start| text.starts_with(start)).then_some(
+        "cannot start a thread: this user, or the job, has as many as it may (ulimit -u, pids.max), or no memory",
+    )
 }
 
 /// A flag that an interrupt ([`ending_signals`]) sets, for programs that then end in order. If this one has not ended
 /// `limit` later, or if it is asked again, it ends where it is ([`tidy_and_exit`]).
 pub fn stop_when_interrupted(limit: Duration) -> io::Result<&'static AtomicBool> {
-    tidy_when_broken();
     let mut signals = signal_hook::iterator::Signals::new(ending_signals())?;
     std::thread::spawn(move || {
         let mut first = None;
@@ -138,8 +135,14 @@ pub fn tidy_and_exit(status: i32) -> ! {
         let _ = wait.recv_timeout(LAST_LIMIT);
     }
     let deadline = Instant::now() + REMOVAL;
-    all.directories.iter().for_each(|dir| remove(dir, deadline));
-    std::process::exit(status)
+    loop {
+        all.directories.iter().for_each(|dir| remove(dir, deadline));
+        // Another thread of ours may have been making something there: it has by now, or waits for us.
+        std::thread::sleep(SETTLES);
+        if Instant::now() >= deadline || !all.directories.iter().any(|dir| dir.exists()) {
+            std::process::exit(status)
+        }
+    }
 }
 
 /// Removes a directory; tries again while somebody still writes to it.

@@ -25,8 +25,8 @@ pub use error::EmbedError;
 pub use etcd::Etcd;
 pub use files::write_config;
 pub use interrupt::{
-    before_exit, ending_signals, heed_file_size_limit, interrupted_status, stop_when_interrupted,
-    tidy_and_exit, tidy_when_interrupted,
+    before_exit, ending_signals, heed_file_size_limit, interrupted_status, lacks_thread,
+    stop_when_interrupted, tidy_and_exit, tidy_when_interrupted,
 };
 pub use launcher::{ArbiterProcess, ArbiterSpec, Launcher, Log, NodeEnd, NodeProcess, NodeSpec, await_ready};
 pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};

@@ -11,6 +11,7 @@
 //! | `darshan` | what it did with each file, as a Darshan log |
 //! | `watch` | what the program does, while it runs |
 //! | `signals` | who a signal is for |
+//! | `sentence` | errors for a person |
 //! | `report`, `report_file` | what the run did, for a person and as JSON |
 //! | [`mount`] | forwarded directories mounted on the machine until told otherwise |
 //! | [`doctor`] | what works here, before anything is run |
@@ -26,6 +27,7 @@ mod registration;
 mod report;
 mod report_file;
 mod route;
+mod sentence;
 mod signals;
 mod survivors;
 mod sys;
@@ -37,6 +39,7 @@ pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
 pub use report::RunReport;
 pub use report_file::ReportFile;
 pub use route::{Via, inside, not_within};
+pub use sentence::sentence;
 pub use signals::Signals;
 pub use survivors::{rest, stand_by};
 pub use sys::output_was_closed;

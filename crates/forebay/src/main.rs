@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Some(command) if command == "run" || command == "join" => forebay_run::NOT_STARTED,
         _ => u8::try_from(code).unwrap_or(2),
     };
-    output::guarded(|| match parsed() {
+    output::guarded(failed(1), || match parsed() {
         Ok(cli) => match forebay_types::switches::check(|name| std::env::var_os(name)) {
             Ok(()) => cli.command.run(),
             Err(why) => {

@@ -1,8 +1,9 @@
 //! What the program says to a person: errors in one sentence, and a quiet end when nobody reads its
 //! output any more. Commands print with `println!`; that it failed is found here, in one place.
 
+use forebay_embed::lacks_thread;
+pub(crate) use forebay_run::sentence;
 use std::any::Any;
-use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -13,13 +14,18 @@ const CLOSED_PIPE: u8 = 128 + 13;
 const CANNOT_PRINT: [&str; 2] = ["failed printing to stdout: ", "failed printing to stderr: "];
 
 /// Runs a command. If its output cannot be written, it is unwound, so that everything it started is
-/// ended: quietly with status 141 where the reader has left, else with one sentence and status 1.
-pub(crate) fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+/// ended: quietly with status 141 where the reader has left, else with one sentence and status 1. The same where
+/// there is no thread for it, with the status of what `failed`.
+pub(crate) fn guarded(failed: u8, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if cannot_print(info.payload()).is_none() {
-            usual(info);
+    std::panic::set_hook(Box::new(move |info| match lacks_thread(info.payload()) {
+        // The main one is unwound. Others would wait for this one for ever.
+        Some(why) if std::thread::current().name() != Some("main") => {
+            complain(why);
+            forebay_embed::tidy_and_exit(failed.into());
         }
+        None if cannot_print(info.payload()).is_none() => usual(info),
+        _ => {}
     }));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(command));
     match outcome {
@@ -32,10 +38,14 @@ pub(crate) fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> Exi
             complain(&sentence(&e));
             ExitCode::from(1)
         }
-        Err(payload) => match cannot_print(&*payload) {
-            Some(why) if why.starts_with("Broken pipe") => ExitCode::from(CLOSED_PIPE),
-            Some(why) => full(&why),
-            None => std::panic::resume_unwind(payload),
+        Err(payload) => match (cannot_print(&*payload), lacks_thread(&*payload)) {
+            (Some(why), _) if why.starts_with("Broken pipe") => ExitCode::from(CLOSED_PIPE),
+            (Some(why), _) => full(&why),
+            (None, Some(why)) => {
+                complain(why);
+                ExitCode::from(failed)
+            }
+            (None, None) => std::panic::resume_unwind(payload),
         },
     }
 }
@@ -68,38 +78,4 @@ pub(crate) fn announce(to: impl std::os::fd::AsFd, what: &str) {
 fn cannot_print(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>()?;
     CANNOT_PRINT.iter().find_map(|start| text.strip_prefix(start)).map(str::to_owned)
-}
-
-/// An error and its causes in one sentence. A cause that the text before it already ends with is not
-/// said twice.
-pub(crate) fn sentence(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            let _ = write!(text, ": {cause}");
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::Context;
-
-    #[test]
-    fn causes_are_said_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("cannot read x: {source}")]
-        struct Doubled {
-            source: std::io::Error,
-        }
-        let io = || std::io::Error::from_raw_os_error(2);
-        let doubled = anyhow::Error::new(Doubled { source: io() }).context("no secret");
-        assert_eq!(sentence(&doubled), "no secret: cannot read x: No such file or directory (os error 2)");
-        let plain = Err::<(), _>(io()).context("cannot open y").unwrap_err();
-        assert_eq!(sentence(&plain), "cannot open y: No such file or directory (os error 2)");
-    }
 }

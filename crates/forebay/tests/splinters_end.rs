@@ -204,3 +204,61 @@ fn a_mount_in_the_background_lets_go_of_its_output() {
     let (status, _, said) = run(&["mount", "--background", "--at", "/nonexist/x=/nonexist/y"]);
     assert!(status != Some(0) && said.contains("nonexist"), "{status:?} {said}");
 }
+
+/// Without a thread to be had, there is a sentence, and the status of what was not started.
+#[test]
+fn what_has_no_threads_says_so() {
+    if !rustix::process::geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
+        return skipped("what_has_no_threads_says_so", "needs root, and setpriv to become another user");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(64_321), Some(64_321)).unwrap();
+    let script = "cd \"$1\" && mkdir -p at && ulimit -u 1 && shift && \
+                  exec setpriv --reuid 64321 --regid 64321 --clear-groups \"$@\"";
+    let simulate = format!("{}/../../data/santosdumont.csv", env!("CARGO_MANIFEST_DIR"));
+    let commands: [(&[&str], i32); 3] = [
+        (&["run", "-q", "--at", "at", "--", "true"], 125),
+        (&["jobs", "--arbiter", "http://127.0.0.1:1"], 1),
+        (&["simulate", "policies", "--sets", "10", &simulate], 1),
+    ];
+    // Where another user reaches it.
+    let program = dir.path().join("forebay");
+    std::fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+    for (args, status) in commands {
+        let mut sh = Command::new("sh");
+        sh.args(["-c", script, "sh"]).arg(dir.path()).arg(&program).args(args);
+        let (found, _, said) = outcome(&sh.output().unwrap());
+        assert_eq!(found, Some(status), "{args:?}: {said}");
+        assert!(said.contains("cannot start a thread") && !said.contains("panicked"), "{args:?}: {said}");
+    }
+}
+
+/// An arbiter that stands by does not wait for an etcd that nobody hears of.
+#[test]
+fn an_arbiter_ends_whether_etcd_answers_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, state) = (secret(dir.path()), text(&dir.path().join("state")));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let etcd = format!("etcd://{}", silent.local_addr().unwrap());
+    ends_within_a_second("an arbiter without etcd", || {
+        let args = [
+            "arbiter",
+            "--listen",
+            "127.0.0.1:0",
+            "--state",
+            &state,
+            "--secret-file",
+            &secret,
+            "--ha",
+            &etcd,
+        ];
+        let mut arbiter = forebay(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        let out = arbiter.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        let since = std::time::Instant::now();
+        signal(&arbiter, Signal::TERM);
+        ended(arbiter);
+        since.elapsed()
+    });
+}

@@ -289,7 +289,7 @@ struct AnnouncersArgs {
     #[command(flatten)]
     common: Common,
     /// Turns of each side in each scenario; 0 measures the decisions only.
-    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns, value_parser = args::repetitions)]
+    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns, value_parser = args::count(0..=1000))]
     turns: usize,
     /// Rounds of reports.
     #[arg(long, value_name = "N", default_value_t = Announcers::default().rounds, value_parser = args::repetitions)]
