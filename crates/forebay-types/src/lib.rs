@@ -21,6 +21,7 @@
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`options`] | options with a range |
 //! | [`switches`] | variables of the environment: what they may be set to, and which there are |
+//! | [`trace`] | every call of a run, as a file |
 //! | [`histogram`], [`stats`] | distributions, medians and quantiles |
 //! | [`exposition`] | all of them as Prometheus reads them |
 
@@ -47,6 +48,7 @@ pub mod stats;
 pub mod switches;
 mod task;
 mod time;
+pub mod trace;
 pub mod units;
 
 pub use access::{AccessPattern, IoMode, Layout, OpKind, Operation, Pattern, Spatiality};

@@ -97,7 +97,15 @@ pub fn try_it(path: &Path) -> Result<()> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
-    put(path, bytes.as_ref(), None)
+    write_by(path, |file| file.write_all(bytes.as_ref()))
+}
+
+/// The same of what is too long to be had at once: `fill` writes it.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_by(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    put(path, fill, None)
 }
 
 /// The same, for nobody else's eyes. A FIFO that nobody reads is not waited for.
@@ -105,14 +113,14 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
 /// # Errors
 /// If it cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
-    put(path, bytes, Some(0o600))
+    put(path, |file| file.write_all(bytes), Some(0o600))
 }
 
-fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<()> {
+fn put(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>, mode: Option<u32>) -> Result<()> {
     match place(path)? {
         Place::Nothing => {
             let (new, file) = draft(path, mode.unwrap_or(0o666))?;
-            finish(&new, file, bytes, path)
+            finish(&new, file, fill, path)
         }
         Place::File(real) => {
             // Who may not write to it may not replace it.
@@ -123,16 +131,16 @@ fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<()> {
                 Ok((new, file)) if before.nlink() == 1 && file.metadata()?.uid() == before.uid() => {
                     (new, file)
                 }
-                Ok((new, _)) => return std::fs::remove_file(new).and_then(|()| in_place(&mut there, bytes)),
+                Ok((new, _)) => return std::fs::remove_file(new).and_then(|()| in_place(&mut there, fill)),
                 Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
-                    return in_place(&mut there, bytes);
+                    return in_place(&mut there, fill);
                 }
                 Err(e) => return Err(e),
             };
             if mode.is_none() {
                 let _ = new.1.set_permissions(before.permissions());
             }
-            finish(&new.0, new.1, bytes, &real)
+            finish(&new.0, new.1, fill, &real)
         }
         Place::Stream => {
             let mut stream = File::options();
@@ -144,22 +152,22 @@ fn put(path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<()> {
                 .write(true)
                 .create(path.is_symlink() && !path.exists())
                 .truncate(false);
-            stream.mode(mode.unwrap_or(0o666)).open(path)?.write_all(bytes)
+            fill(&mut stream.mode(mode.unwrap_or(0o666)).open(path)?)
         }
     }
 }
 
-fn finish(new: &Path, mut file: File, bytes: &[u8], path: &Path) -> Result<()> {
-    let done = file.write_all(bytes).and_then(|()| std::fs::rename(new, path));
+fn finish(new: &Path, mut file: File, fill: impl FnOnce(&mut File) -> Result<()>, path: &Path) -> Result<()> {
+    let done = fill(&mut file).and_then(|()| std::fs::rename(new, path));
     if done.is_err() {
         let _ = std::fs::remove_file(new);
     }
     done
 }
 
-fn in_place(file: &mut File, bytes: &[u8]) -> Result<()> {
+fn in_place(file: &mut File, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     file.set_len(0)?;
-    file.write_all(bytes)
+    fill(file)
 }
 
 #[cfg(test)]
