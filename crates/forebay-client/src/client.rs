@@ -12,6 +12,7 @@ use crate::lifeline::Lifelines;
 use crate::pool::Pool;
 use crate::seen::Posted;
 use crate::sys;
+use crate::trace::Tracer;
 use crate::transfer::Data;
 use forebay_types::{Address, Epoch, Seat, Secret, Task};
 use forebay_wire::flags::OpenFlags;
@@ -23,6 +24,7 @@ use forebay_wire::session::call::Kind;
 use forebay_wire::session::news::News;
 use forebay_wire::session::nodes::Nodes;
 use forebay_wire::session::place::has_no_name;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -65,6 +67,7 @@ pub struct Client {
     pub(crate) asked: AtomicU8,
     pub(crate) counters: Option<&'static Counters>,
     pub(crate) files: Option<&'static FileCounters>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 /// A file that a node has opened.
@@ -86,15 +89,17 @@ struct PendingClose {
 impl Client {
     /// A client for this process. It connects when it is first needed.
     pub fn new(config: Config, counters: Option<&'static Counters>) -> Result<Client, ConfigError> {
-        let files = config.files.as_deref().filter(|_| !config.outside);
-        let files = files.and_then(|dir| FileCounters::open(dir).ok());
-        Client::counting(config, counters, files)
+        let ours = |dir: &'_ Option<PathBuf>| dir.clone().filter(|_| !config.outside);
+        let files = ours(&config.files).and_then(|dir| FileCounters::open(&dir).ok());
+        let tracer = ours(&config.trace).and_then(|dir| Tracer::open(&dir));
+        Client::counting(config, counters, files, tracer)
     }
 
     fn counting(
         mut config: Config,
         counters: Option<&'static Counters>,
         files: Option<&'static FileCounters>,
+        tracer: Option<Tracer>,
     ) -> Result<Client, ConfigError> {
         let secret = config.check()?;
         let host = config.host.clone().unwrap_or_else(sys::hostname);
@@ -132,6 +137,7 @@ impl Client {
             asked: AtomicU8::new(0),
             counters,
             files,
+            tracer,
             config,
         })
     }
@@ -144,8 +150,9 @@ impl Client {
     pub unsafe fn after_fork(&self) -> Client {
         // SAFETY: as the caller promises.
         unsafe { self.pool.forget() };
-        let mut child =
-            Client::counting(self.config.clone(), self.counters, self.files).expect("the parent checked it");
+        let tracer = self.tracer.as_ref().map(Tracer::inherit);
+        let mut child = Client::counting(self.config.clone(), self.counters, self.files, tracer)
+            .expect("the parent checked it");
         child.nodes = self.nodes.clone();
         // Where hosts have their I/O nodes, workers stay with their host's.
         if self.config.hosts.is_empty() {
@@ -198,7 +205,7 @@ impl Client {
 
     /// Opens or creates a file.
     pub fn open(&self, path: Path<'_>, flags: OpenFlags, mode: u32) -> Result<(File, Attr), Error> {
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         let later = flags.without(OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::TRUNC);
         let asked = if self.may_see_board() { flags | OpenFlags::SEEN } else { flags };
         let started = sys::now();
@@ -254,7 +261,7 @@ impl Client {
     /// Closes a file. When nothing was written or locked through it there is no outcome to wait for,
     /// and the close travels with the next request.
     pub fn close(&self, file: &File) -> Result<(), Error> {
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         // The close itself has it done.
         let owed = self.owed(file);
         let settled = self.settle(file);
@@ -368,7 +375,7 @@ impl Client {
 
     /// Reads at an offset; fewer bytes than asked for means the end of the file.
     pub fn pread(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         let got = self.read_at(file, buf, offset);
         if let Ok(n) = got {
             self.did(file, begun, Done::Read { offset, bytes: n as u64 });
@@ -389,7 +396,7 @@ impl Client {
 
     /// Writes at an offset.
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         let streamed = self.write_stream(file, data, offset);
         let early = streamed.or_else(|| self.write_later(file, data, offset));
         let done = early.unwrap_or_else(|| self.write_at(file, data, offset));
@@ -413,7 +420,7 @@ impl Client {
     /// Writes at the end. Returns how much, and where the last of it ended.
     pub fn append(&self, file: &File, data: &[u8]) -> Result<(usize, u64), Error> {
         file.mark_dirty();
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         let n = self.write_chunks(data, |chunk, _| {
             let offset = file.end.load(Ordering::Relaxed);
             let body = Body::Bytes(chunk);
@@ -465,7 +472,7 @@ impl Client {
     pub fn meta<T>(&self, op: Meta<'_>, answer: impl FnOnce(Answer<'_>) -> Option<T>) -> Result<T, Error> {
         let mut body = Vec::with_capacity(64);
         op.encode(&mut body);
-        let begun = self.files.map(|_| sys::now());
+        let begun = self.noted();
         let done =
             self.answered(OpIndex::meta(&op), On::Names, Request::meta(&op, Body::Bytes(&body)), answer)?;
         self.did_rename(&op, begun);
@@ -481,7 +488,7 @@ impl Client {
     ) -> Result<T, Error> {
         let shape = op(0);
         if let Meta::Fsync { data_only, .. } = shape {
-            let begun = self.files.map(|_| sys::now());
+            let begun = self.noted();
             // The node does what was put off before it syncs.
             let owed = self.owed(file);
             let settled = self.settle(file);

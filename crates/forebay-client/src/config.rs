@@ -126,6 +126,9 @@ pub struct Config {
     /// Where it is counted what is done with each file, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<PathBuf>,
+    /// Where every call is recorded, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<PathBuf>,
     /// A sealed, empty memory file that the preload library opens to stand for forwarded files.
     #[serde(default)]
     pub placeholder: Option<PathBuf>,
@@ -163,6 +166,7 @@ impl Config {
             fallback: Fallback::default(),
             protect: Protect::None,
             files: None,
+            trace: None,
             placeholder: None,
         }
     }

@@ -90,7 +90,7 @@ impl Counters {
     pub fn open_or_create(path: &Path) -> std::io::Result<&'static Counters> {
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         // Whoever else does it at the same time makes it as long as this.
-        file.set_len(size_of::<Counters>() as u64)?;
+        crate::sys::lengthen(&file, size_of::<Counters>() as u64)?;
         Counters::map(&file)
     }
 

@@ -95,6 +95,8 @@ pub struct File {
     pub(crate) seen: Option<Sighting>,
     /// Small things may be done to it later.
     pub(crate) later: Option<Puts>,
+    /// Its number in a trace of the run; 0 if it has none.
+    pub(crate) traced: AtomicU32,
 }
 
 /// The path below the export.
@@ -155,6 +157,7 @@ impl File {
             on_board: Some(place_of(attr.dev, attr.ino)),
             seen: None,
             later: None,
+            traced: AtomicU32::new(0),
         }
     }
 

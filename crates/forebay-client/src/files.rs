@@ -149,7 +149,7 @@ impl FileCounters {
         let file =
             std::fs::File::options().read(true).write(true).create(create).truncate(false).open(path)?;
         // Whoever else does it at the same time makes it as long as this.
-        file.set_len(size_of::<FileCounters>() as u64)?;
+        sys::lengthen(&file, size_of::<FileCounters>() as u64)?;
         // SAFETY: it is made of atomics, and the file is as long.
         unsafe { sys::map_shared(&file) }
     }
@@ -277,7 +277,7 @@ pub fn name_id(name: &[u8]) -> u64 {
 }
 
 impl Client {
-    fn name_of(&self, export: u16, rel: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn name_of(&self, export: u16, rel: &[u8]) -> Option<Vec<u8>> {
         let map = self.config.exports.get(usize::from(export))?;
         Some([map.dir.as_os_str().as_encoded_bytes(), b"/", rel].concat())
     }
@@ -286,11 +286,13 @@ impl Client {
         self.task.map_or(0, |t| t.rank.into())
     }
 
-    /// Something was done with a file since `begun`; counts it, if that is wanted.
+    /// Something was done with a file since `begun`; counts and records it, if that is wanted.
     pub(crate) fn did(&self, file: &File, begun: Option<Nanos>, done: Done) {
-        let (Some(files), Some(begun)) = (self.files, begun) else { return };
+        let Some(nanos) = begun.map(|begun| sys::now().since(begun).0) else { return };
+        self.trace(file, done, nanos);
+        let Some(files) = self.files else { return };
         let Some(name) = self.name_of(file.export, &file.opened_as()) else { return };
-        files.add(&name, self.rank(), done, sys::now().since(begun).0);
+        files.add(&name, self.rank(), done, nanos);
     }
 
     /// The same of an operation on names.

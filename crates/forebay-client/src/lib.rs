@@ -34,6 +34,7 @@ mod socket;
 mod spin;
 mod stream;
 mod sys;
+mod trace;
 mod transfer;
 mod whereabouts;
 
@@ -50,6 +51,7 @@ pub use seen::Moment;
 pub use sleep::before_sleep;
 pub use spin::{Watch, may_spin, processors};
 pub use sys::{gates_at, high_descriptor, hostname, remember_mount};
+pub use trace::{MOST_TRACED, Traced, prepare_trace};
 
 pub use forebay_types::Nanos;
 pub use forebay_wire::flags::OpenFlags;

@@ -72,9 +72,61 @@ pub(crate) unsafe fn map_file<T>(path: &Path) -> std::io::Result<&'static T> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
     // Whoever else does it at the same time makes it as long as this.
-    rustix::fs::ftruncate(&fd, size_of::<T>() as u64)?;
+    lengthen(&fd, size_of::<T>() as u64)?;
     // SAFETY: as the caller promises, and the file is as long.
     unsafe { map_shared(&fd) }
+}
+
+/// Makes a file as long as that, if it is not yet and this process may: where it may not, the kernel would end the
+/// program (`SIGXFSZ`). It never becomes shorter, whoever else does this at the same time.
+pub(crate) fn lengthen(fd: impl AsFd, len: u64) -> Result<(), Errno> {
+    if rustix::fs::fstat(&fd)?.st_size as u64 >= len {
+        return Ok(());
+    }
+    if longest_file() < len {
+        return Err(Errno::FBIG);
+    }
+    rustix::io::pwrite(fd, &[0], len - 1).map(drop)
+}
+
+/// How long this process may make a file.
+fn longest_file() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Makes an empty file, if that is possible.
+pub(crate) fn touch(path: &Path) {
+    use rustix::fs::{Mode, OFlags};
+    let _ =
+        rustix::fs::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+}
+
+/// The words of a file that the processes of a run share, of which the first page is there; if none has made it yet, it
+/// becomes `len` bytes long, or as long as this process may make it.
+pub(crate) fn map_words(path: &Path, len: u64) -> std::io::Result<&'static [AtomicU64]> {
+    use rustix::fs::{FallocateFlags, Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    if rustix::fs::fstat(&fd)?.st_size == 0 {
+        lengthen(&fd, len.min(longest_file()).max(1))?;
+    }
+    let len = rustix::fs::fstat(&fd)?.st_size as usize;
+    match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.min(4096) as u64) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(e) => return Err(e.into()),
+    }
+    // SAFETY: page-aligned and as long as the file, which never becomes shorter; every bit pattern is a value of an
+    // atomic.
+    unsafe { Ok(std::slice::from_raw_parts(map_bytes(&fd, len)?.cast(), len / size_of::<AtomicU64>())) }
+}
+
+/// Has the disk keep room for a part of a file, all of which is within its length: so that no limit is passed. A file
+/// system that knows of no such thing is let have it.
+pub(crate) fn reserve(path: &Path, part: std::ops::Range<u64>) -> bool {
+    use rustix::fs::{FallocateFlags, Mode, OFlags};
+    let Ok(fd) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return false };
+    let made = rustix::fs::fallocate(&fd, FallocateFlags::empty(), part.start, part.end - part.start);
+    matches!(made, Ok(()) | Err(Errno::OPNOTSUPP))
 }
 
 /// The gates of a run's mounts, in a file that its processes share.
@@ -317,14 +369,16 @@ fn signal_mask(mask: u64) -> u64 {
 /// # Safety
 /// `T` is made of atomics alone, and the file is at least as long.
 pub(crate) unsafe fn map_shared<T>(fd: &impl rustix::fd::AsFd) -> std::io::Result<&'static T> {
+    // SAFETY: a mapping of the whole struct, page-aligned, never unmapped; every bit pattern is a value of an atomic.
+    unsafe { Ok(&*map_bytes(fd, size_of::<T>())?.cast::<T>()) }
+}
+
+/// A fresh mapping of a file's first bytes, which is never undone.
+fn map_bytes(fd: &impl AsFd, len: usize) -> std::io::Result<*const std::ffi::c_void> {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
-    let (access, len) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<T>());
-    // SAFETY: a fresh mapping of the whole struct, page-aligned, never unmapped; every bit pattern is a value
-    // of an atomic.
-    unsafe {
-        let p = mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)?;
-        Ok(&*p.cast::<T>())
-    }
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: at an address of the kernel's choice it touches nobody's memory.
+    Ok(unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)? })
 }
 
 /// Memory of this process that another one may be shown: [`Cells`], and a ring behind them.

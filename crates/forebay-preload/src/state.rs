@@ -170,7 +170,9 @@ impl State {
     /// leave a trace in it.
     #[inline(never)]
     pub(crate) fn passing_client(&self) -> Box<Client> {
-        Box::new(Client::new(self.config.clone(), None).expect("start-up checked the configuration"))
+        // Nor what is mapped to count or to record, which would stay with every child that is started.
+        let config = Config { files: None, trace: None, ..self.config.clone() };
+        Box::new(Client::new(config, None).expect("start-up checked the configuration"))
     }
 
     #[cold]

@@ -8,7 +8,7 @@
 //! | `known` | how I/O nodes without an arbiter know whose job comes |
 //! | `registration` | a job at the arbiter for as long as the program runs |
 //! | `route` | preload library or mount, and starting the program behind it |
-//! | `darshan` | what it did with each file, as a Darshan log |
+//! | `darshan`, `record` | what it did with each file, as a Darshan log; every call, as a trace |
 //! | `watch` | what the program does, while it runs |
 //! | `signals` | who a signal is for |
 //! | `sentence` | errors for a person |
@@ -23,6 +23,7 @@ mod known;
 pub mod launch;
 pub mod mount;
 mod program;
+mod record;
 mod registration;
 mod report;
 mod report_file;
@@ -37,7 +38,7 @@ pub use join::{job_secret, join};
 pub use known::known_to;
 pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
 pub use report::RunReport;
-pub use report_file::ReportFile;
+pub use report_file::{ReportFile, RunFiles};
 pub use route::{Via, inside, not_within};
 pub use sentence::sentence;
 pub use signals::Signals;

@@ -7,7 +7,7 @@ use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
 use crate::survivors::{keep, survivors, tell};
 use crate::watch::{Watched, Watcher};
-use crate::{ReportFile, RunReport, Signals, darshan};
+use crate::{ReportFile, RunReport, Signals, darshan, record};
 use anyhow::{Context, Result, bail};
 use forebay_client::{
     Address, Client, Config, Error, ExportId, ExportMap, Fallback, FileCounters, Meta, Path, Target,
@@ -119,6 +119,8 @@ pub struct Program {
     pub watch: Option<fn(&str)>,
     /// What it does with each file is written here, as Darshan does.
     pub darshan: Option<ReportFile>,
+    /// Every call of it is written here.
+    pub record: Option<ReportFile>,
 }
 
 /// How a run ended.
@@ -158,6 +160,7 @@ impl Program {
     pub fn run(mut self, io_nodes: IoNodes, signals: &Signals) -> Result<Ended, NotRun> {
         let direct = self.fallback == Fallback::Direct;
         let route = Route::choose(self.via, &self.plan, direct, self.contract)?;
+        self.record.as_ref().map_or(Ok(()), |_| record::refuse_mount(&route))?;
         if self.several.strict {
             self.refuse_uncovered(&route)?;
         } else if route.mount && self.plan.is_away() {
@@ -214,6 +217,12 @@ impl Program {
         {
             (self.warn)(&format!("the Darshan log could not be written: {e}"));
         }
+        let untraced = self.record.take().map(|file| {
+            record::write(file, &layer, self.words()).unwrap_or_else(|e| {
+                (self.warn)(&format!("the trace could not be written: {e}"));
+                None
+            })
+        });
         let operations = layer.operations();
         let mut used = nodes_used(&layer, registered.as_ref());
         let mut nodes = Vec::new();
@@ -250,7 +259,7 @@ impl Program {
             program: String::new(),
             count: 1,
         }));
-        notes.extend(changed);
+        notes.extend(changed.into_iter().chain(untraced.flatten()));
         if !route.mount {
             notes.extend(self.uncovered());
             notes.extend(survivors);
@@ -263,16 +272,20 @@ impl Program {
         Ok(Ended { report, code: exit_code(status) })
     }
 
+    /// The command in one.
+    fn words(&self) -> String {
+        self.plan.command.join(std::ffi::OsStr::new(" ")).to_string_lossy().into_owned()
+    }
+
     /// What was counted file by file, as Darshan would have it.
     fn write_darshan(&self, file: ReportFile, layer: &Layer, began: Duration) -> std::io::Result<()> {
         let (files, lost) = FileCounters::totals(layer.dir())?;
         if lost > 0 {
             (self.warn)(&format!("the Darshan log is not complete: {lost} calls were about too many files"));
         }
-        let words: Vec<_> = self.plan.command.iter().map(|w| w.to_string_lossy()).collect();
         let processes = files.iter().map(|f| f.rank + 1).max().unwrap_or(1);
         let run = darshan::Run {
-            command: &words.join(" "),
+            command: &self.words(),
             mounts: &layer.config().exports.iter().map(|e| e.dir.as_path()).collect::<Vec<_>>(),
             processes: processes.max(self.plan.ranks.unwrap_or(1).into()),
             begin: began.as_nanos() as u64,
@@ -330,15 +343,19 @@ impl Program {
             self.tell_hosts(&mut layer, across.is_some())?;
         }
         layer.write_preload()?;
+        if self.record.is_some() {
+            record::prepare(&layer, self.warn);
+        }
         Ok((layer, registered))
     }
 
     /// The job's processes learn where they are among its hosts.
     fn tell_hosts(&self, layer: &mut Layer, several: bool) -> Result<()> {
         let files = self.darshan.as_ref().map(|_| layer.dir().to_owned());
+        let trace = self.record.as_ref().map(|_| layer.dir().to_owned());
         layer.reconfigure(|config| {
             config.starter = self.plan.launch.starter;
-            config.files = files;
+            (config.files, config.trace) = (files, trace);
             if several {
                 config.hosts = self.plan.known_hosts(self.several.share.is_some()).to_vec();
                 config.origin = Some(self.plan.here.clone());

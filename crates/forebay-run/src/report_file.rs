@@ -1,5 +1,5 @@
-//! The files that `--report` and `--darshan` name: tried before the program starts, so that a mistake costs no run,
-//! and written when it has ended.
+//! The files that `--report`, `--darshan` and `--record` name: tried before the program starts, so that a mistake costs
+//! no run, and written when it has ended.
 
 use anyhow::{Context, Result, bail};
 use forebay_types::output;
@@ -7,6 +7,38 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// The files that a run is to be written to, by the options that name them.
+pub struct RunFiles {
+    /// `--report`
+    pub report: Option<ReportFile>,
+    /// `--darshan`
+    pub darshan: Option<ReportFile>,
+    /// `--record`
+    pub record: Option<ReportFile>,
+}
+
+impl RunFiles {
+    /// Opens those that are named: three different ones, and none of those that are `read`.
+    pub fn open(
+        report: Option<&Path>,
+        darshan: Option<&Path>,
+        record: Option<&Path>,
+        read: Option<&Path>,
+    ) -> Result<RunFiles> {
+        let open = |option, path: Option<&Path>| path.map(|p| ReportFile::open(option, p, read)).transpose();
+        let files = RunFiles {
+            report: open("--report", report)?,
+            darshan: open("--darshan", darshan)?,
+            record: open("--record", record)?,
+        };
+        let all: Vec<_> = [&files.report, &files.darshan, &files.record].into_iter().flatten().collect();
+        for (i, file) in all.iter().enumerate() {
+            all[..i].iter().try_for_each(|other| other.differs_from(file))?;
+        }
+        Ok(files)
+    }
+}
 
 /// A file for what is said of a run.
 pub struct ReportFile {
@@ -20,7 +52,7 @@ pub struct ReportFile {
 impl ReportFile {
     /// Opens the file that `option` names, or makes sure that it can be made; what is in it stays until there is
     /// something to write. It is none of those that are `read`.
-    pub fn open(option: &'static str, path: &Path, read: Option<&Path>) -> Result<ReportFile> {
+    fn open(option: &'static str, path: &Path, read: Option<&Path>) -> Result<ReportFile> {
         output::beside(path, read).context(option)?;
         let before = path.metadata().is_ok();
         // What somebody has open (`/dev/stdout`) goes on where it is.
@@ -36,7 +68,7 @@ impl ReportFile {
     }
 
     /// Refuses another one that is the same file.
-    pub fn differs_from(&self, other: &ReportFile) -> Result<()> {
+    fn differs_from(&self, other: &ReportFile) -> Result<()> {
         let place = |f: &ReportFile| -> Option<(u64, u64)> {
             let m = f.there.as_ref()?.metadata().ok().filter(|m| m.is_file() || m.file_type().is_fifo())?;
             Some((m.dev(), m.ino()))
@@ -67,11 +99,14 @@ impl ReportFile {
 
     /// Replaces what is in it.
     pub fn write(self, bytes: &[u8]) -> std::io::Result<()> {
+        self.write_by(|file| file.write_all(bytes))
+    }
+
+    /// The same of what is too long to be had at once.
+    pub(crate) fn write_by(self, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> std::io::Result<()> {
         match self.there {
-            Some(mut file) if output::is_open(&self.path) || !file.metadata()?.is_file() => {
-                file.write_all(bytes)
-            }
-            _ => output::write(&self.path, bytes),
+            Some(mut file) if output::is_open(&self.path) || !file.metadata()?.is_file() => fill(&mut file),
+            _ => output::write_by(&self.path, fill),
         }
     }
 }

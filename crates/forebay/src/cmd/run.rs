@@ -11,7 +11,7 @@ use forebay_client::Fallback;
 use forebay_control::job::JobRequest;
 use forebay_embed::Transport;
 use forebay_run::launch::{IoHosts, Plan, Several};
-use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, Signals, Via};
+use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, RunFiles, Signals, Via};
 use forebay_sched::SchedulerConfig;
 use forebay_types::Protect;
 use std::ffi::OsString;
@@ -117,6 +117,11 @@ pub(crate) struct Run {
     /// Write what is done with each file to this file, as a log of Darshan's POSIX module.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     darshan: Option<PathBuf>,
+    /// Write every call below DIR to this file, for `forebay explore from-trace`: who did what with which file, where,
+    /// when and for how long. The first 2,097,152 records of a host are kept, and what is left out is counted. Not
+    /// under the mount.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    record: Option<PathBuf>,
     /// Show what the program does below what it says; without a terminal, say it every second on standard error.
     #[arg(long)]
     watch: bool,
@@ -221,15 +226,9 @@ impl Run {
     }
 
     fn carry_out(&self, signals: &Signals) -> Result<(Ended, Option<ReportFile>), NotRun> {
-        let read = self.secret.path();
-        let file = |option, path: &Option<PathBuf>| {
-            path.as_ref().map(|p| ReportFile::open(option, p, read.as_deref())).transpose()
-        };
-        let report_file = file("--report", &self.report)?;
-        let darshan = file("--darshan", &self.darshan)?;
-        if let (Some(report), Some(darshan)) = (&report_file, &darshan) {
-            report.differs_from(darshan)?;
-        }
+        let [report, darshan, record] = [&self.report, &self.darshan, &self.record].map(Option::as_deref);
+        let RunFiles { report, darshan, record } =
+            RunFiles::open(report, darshan, record, self.secret.path().as_deref())?;
         let plan = Plan::of(&self.command);
         let app = plan.app();
         let io_nodes = self.io_nodes(&plan)?;
@@ -258,8 +257,9 @@ impl Run {
             warn: complain,
             watch: self.watch.then_some(complain),
             darshan,
+            record,
         };
-        Ok((program.run(io_nodes, signals)?, report_file))
+        Ok((program.run(io_nodes, signals)?, report))
     }
 
     fn io_nodes(&self, plan: &Plan) -> Result<IoNodes> {
