@@ -118,11 +118,19 @@ pub struct Header {
 impl Header {
     /// What is not in the trace, as a sentence; `None` if everything is.
     pub fn missing(&self) -> Option<String> {
-        let some = |n: u64, what: &str| (n > 0).then(|| format!("{n} {what}"));
+        let some = |n: u64, one: &str, more: &str| match n {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            n => Some(format!("{n} {more}")),
+        };
         let all = [
-            some(self.lost, "calls for which there was no room"),
-            some(self.unfinished, "calls in which a process was killed"),
-            some(self.silent, "processes that could record nothing"),
+            some(self.lost, "call for which there was no room", "calls for which there was no room"),
+            some(
+                self.unfinished,
+                "call in which a process was killed",
+                "calls in which a process was killed",
+            ),
+            some(self.silent, "process that could record nothing", "processes that could record nothing"),
         ];
         let all: Vec<String> = all.into_iter().flatten().collect();
         (!all.is_empty()).then(|| format!("not in the trace: {}", all.join(", ")))
@@ -153,7 +161,10 @@ impl Header {
     /// Reads it, to where the records begin.
     fn read(input: &mut impl BufRead) -> Result<Header, TraceError> {
         let mut line = Vec::new();
-        next_line(input, &mut line)?;
+        let whole = next_line(input, &mut line);
+        if whole.is_err() && FIRST_LINE.as_bytes().starts_with(&line) {
+            whole?;
+        }
         if line != FIRST_LINE.as_bytes() {
             let version = line.starts_with(b"forebay trace ");
             return Err(if version { TraceError::Version } else { TraceError::NoTrace });
@@ -360,13 +371,15 @@ mod tests {
         let missing = trace.header.missing().unwrap();
         assert_eq!(
             missing,
-            "not in the trace: 1 calls for which there was no room, 2 processes that could record nothing"
+            "not in the trace: 1 call for which there was no room, 2 processes that could record nothing"
         );
         let cut = Trace::read(&bytes[..bytes.len() - 3 * RECORD - 7]).unwrap();
         assert_eq!((cut.records.len(), cut.cut_off()), (16, 4));
         assert_eq!(cut.records, trace.records[..16]);
         for (bytes, says) in [
             (&b""[..], "cut off before"),
+            (b"forebay tr", "cut off before"),
+            (b"garbage", "not a trace"),
             (&bytes[..60], "cut off before"),
             (b"forebay trace 2\n", "another version"),
             (b"\0\x01\n", "not a trace"),

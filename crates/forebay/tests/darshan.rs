@@ -102,7 +102,7 @@ fn the_log_agrees_with_the_report() {
 fn a_file_that_cannot_be_written_is_named_with_its_option() {
     let dir = RunDir::in_memory().expect("a directory");
     let nowhere = dir.path().join("nowhere/log");
-    for option in ["--darshan", "--report"] {
+    for option in ["--darshan", "--report", "--record"] {
         let mut run = Command::new(program());
         run.args(["run", "--quiet", "--at", &dir.path().display().to_string()]).arg(option).arg(&nowhere);
         let out = run.args(["--", "true"]).output().expect("forebay runs");

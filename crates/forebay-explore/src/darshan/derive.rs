@@ -1,11 +1,9 @@
 //! From what a log counted to a scenario that does the like.
 
 use super::log::{Log, PosixRecord};
-use crate::scenario::{
-    Data, Fsync, Job, Layout, MAX_PROCESSES, MAX_REQUEST, Scenario, SizeShare, Spatiality, Step, Target,
-};
+use crate::derived::parts;
+use crate::scenario::{Data, Fsync, Job, Layout, MAX_PROCESSES, Scenario, Spatiality, Step, Target};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// A scenario with the log's processes, volumes, request sizes and order: for shared files and for
@@ -28,19 +26,21 @@ pub fn derive(log: &Log, name: &str) -> Result<Scenario, String> {
             // No more processes than requests: each must have one.
             let processes =
                 u32::try_from(ranks.min(sum.requests).max(1)).unwrap_or(u32::MAX).min(MAX_PROCESSES);
-            let steps = sum.parts(u64::from(processes)).into_iter().map(|(total_size, sizes)| {
-                Step::Data(Data {
-                    target: Target { path: format!("{name}-{label}"), layout, direct_io: false },
-                    read_share: f64::from(u8::from(reads)),
-                    spatiality: sum.spatiality(layout),
-                    total_size,
-                    sizes,
-                    think: Duration::ZERO,
-                    stone_wall: Duration::ZERO,
-                    validation: false,
-                    fsync: Fsync::Never,
-                })
-            });
+            let steps = parts(sum.bytes, sum.counts(), u64::from(processes)).into_iter().map(
+                |(total_size, sizes)| {
+                    Step::Data(Data {
+                        target: Target { path: format!("{name}-{label}"), layout, direct_io: false },
+                        read_share: f64::from(u8::from(reads)),
+                        spatiality: sum.spatiality(layout),
+                        total_size,
+                        sizes,
+                        think: Duration::ZERO,
+                        stone_wall: Duration::ZERO,
+                        validation: false,
+                        fsync: Fsync::Never,
+                    })
+                },
+            );
             match jobs.iter_mut().find(|j| j.processes() == processes) {
                 Some(job) => job.steps.extend(steps),
                 None => jobs.push(Job {
@@ -130,36 +130,6 @@ impl Sum {
         }
     }
 
-    /// The phases for `processes`: bytes, and sizes with their weights. A size that makes up a good part
-    /// of the bytes but of which a process sees less than two requests is a phase of its own, split
-    /// evenly: in a mix, chance would decide whether it occurs.
-    fn parts(&self, processes: u64) -> Vec<(u64, Vec<SizeShare>)> {
-        let cut = |size: u64, share: u64| size.min(share).clamp(1, MAX_REQUEST);
-        let (rare, common): (Vec<_>, Vec<_>) = self
-            .counts()
-            .into_iter()
-            .partition(|(size, n)| *n < 2 * processes && size.saturating_mul(*n) >= processes);
-        let mut left = self.bytes;
-        let mut out = Vec::new();
-        for (size, n) in rare {
-            let bytes = size.saturating_mul(n).min(left);
-            left -= bytes;
-            if bytes >= processes {
-                out.push((bytes, vec![SizeShare { size: cut(size, bytes / processes), weight: 1.0 }]));
-            }
-        }
-        if left >= processes && !common.is_empty() {
-            // A size larger than a process' share cannot occur, and its bytes are too few to matter.
-            let fits: Vec<_> = common.iter().filter(|(size, _)| *size <= left / processes).copied().collect();
-            let common = if fits.is_empty() { common } else { fits };
-            let sizes = common
-                .iter()
-                .map(|(size, n)| SizeShare { size: cut(*size, left / processes), weight: *n as f64 });
-            out.push((left, sizes.collect()));
-        }
-        out
-    }
-
     /// Consecutive: each request begins where the one before ended. Sequential: somewhere after it.
     fn spatiality(&self, layout: Layout) -> Spatiality {
         let of = self.requests as f64;
@@ -172,33 +142,4 @@ impl Sum {
             Spatiality::Random
         }
     }
-}
-
-/// The scenario as a TOML file that [`crate::scenario::native`] reads.
-pub fn to_toml(scenario: &Scenario, comment: &str) -> String {
-    let mut out = String::new();
-    for line in comment.lines() {
-        let _ = writeln!(out, "# {line}");
-    }
-    let text = |s: &str| toml::Value::String(s.to_owned()).to_string();
-    let _ = writeln!(out, "name = {}", text(&scenario.name));
-    for job in &scenario.jobs {
-        let _ = writeln!(out, "\n[[job]]\nname = {}\ncompute_nodes = {}", text(&job.name), job.compute_nodes);
-        for step in &job.steps {
-            let Step::Data(d) = step else { continue };
-            let _ = writeln!(
-                out,
-                "\n[[job.phase]]\noperation = \"{}\"\npath = {}\nlayout = \"{}\"\nspatiality = \"{}\"\ntotal_size = {}",
-                d.operation(),
-                text(&d.target.path),
-                d.target.layout,
-                d.spatiality,
-                d.total_size
-            );
-            let sizes: Vec<String> =
-                d.sizes.iter().map(|s| format!("{{ size = {}, weight = {:?} }}", s.size, s.weight)).collect();
-            let _ = writeln!(out, "request_size = [{}]", sizes.join(", "));
-        }
-    }
-    out
 }

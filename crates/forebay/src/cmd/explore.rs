@@ -4,18 +4,19 @@
 use crate::arbiter::SecretFile;
 use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
-use forebay_explore::darshan;
+use forebay_explore::derived::{Derived, NoScenario};
 use forebay_explore::run::launcher::{self, Rank};
 use forebay_explore::run::machine::serve_agent;
 use forebay_explore::run::{
     Ending, MEETING_PATIENCE, Request, Results, Standing, TOKEN_VARIABLE, Watch, drive, work,
 };
 use forebay_explore::scenario::{self, MAX_REPETITIONS};
+use forebay_explore::{darshan, trace};
 use forebay_sched::SchedulerConfig;
 use forebay_types::input;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -106,38 +107,44 @@ pub(crate) struct Explore {
 
 #[derive(clap::Subcommand)]
 enum Other {
-    FromDarshan(FromDarshan),
+    /// Derive a scenario from a Darshan log.
+    ///
+    /// Number of processes, shared files or files of their own, request sizes, order and volume come from
+    /// the log's POSIX records (format 3.10 and later). What was written comes first, then what was read.
+    FromDarshan(From),
+    /// Derive a scenario from a trace of `forebay run --record`.
+    ///
+    /// A phase ends where no process does I/O for ten times as long as is usual between the calls, and at least
+    /// for 0.1 s. For each phase it is found out which processes take part, whether they share files, in which
+    /// order they go through them, and by which sizes. What scenarios have no words for is said; with --output
+    /// the phases are printed as a table, which without it is a comment in the scenario.
+    FromTrace(From),
 }
 
-/// Derive a scenario from a Darshan log.
-///
-/// Number of processes, shared files or files of their own, request sizes, order and volume come from
-/// the log's POSIX records (format 3.10 and later). What was written comes first, then what was read.
 #[derive(clap::Args)]
-struct FromDarshan {
-    /// The log.
-    #[arg(value_name = "LOG")]
-    log: PathBuf,
+struct From {
+    /// What the program did: the log or the trace.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 
     /// Where the scenario goes; without it, to the terminal.
-    #[arg(long, short, value_name = "FILE.toml")]
+    #[arg(long, short, alias = "out", value_name = "FILE.toml")]
     output: Option<PathBuf>,
     /// Instead of the scenario: the bandwidth to expect with each number of I/O nodes, by curves as `analyze` reads them.
     #[arg(long, value_name = "CURVES.csv")]
     predict: Option<PathBuf>,
 }
 
-impl FromDarshan {
-    fn run(self) -> anyhow::Result<ExitCode> {
-        let text = match &self.predict {
-            None => darshan::scenario_of(&self.log)?,
-            Some(curves) => darshan::predict(&self.log, curves)?,
-        };
+impl From {
+    fn run(self, derived: fn(&Path) -> Result<Derived, NoScenario>) -> anyhow::Result<ExitCode> {
+        let derived = derived(&self.file)?;
+        let text = self.predict.map_or_else(|| Ok(derived.to_toml()), |curves| derived.predict(&curves))?;
         match &self.output {
             None => print!("{text}"),
             Some(path) => {
-                forebay_lab::can_write(path, &[self.log])?;
-                forebay_lab::put(path, text)?
+                forebay_lab::can_write(path, &[self.file])?;
+                forebay_lab::put(path, text)?;
+                print!("{}", derived.found);
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -168,8 +175,10 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 
 impl Explore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        if let Some(Other::FromDarshan(c)) = self.other {
-            return c.run();
+        match self.other {
+            Some(Other::FromDarshan(from)) => return from.run(darshan::derived),
+            Some(Other::FromTrace(from)) => return from.run(trace::derived),
+            None => {}
         }
         forebay_run::not_within()?;
         let rank = Rank::detect(|name| std::env::var(name).ok());

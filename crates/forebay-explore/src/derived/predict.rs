@@ -1,7 +1,6 @@
 //! From a log to what its application would get of each number of I/O nodes.
 
-use super::{Log, derive};
-use crate::scenario::{Data, Layout, Operation, Step};
+use crate::scenario::{Data, Layout, Operation, Scenario, Step};
 use forebay_plot::{say, table};
 use forebay_policy::{CurveTable, Facts};
 
@@ -19,10 +18,9 @@ fn facts(data: &Data, compute_nodes: u32, processes: u32) -> Facts {
     }
 }
 
-/// The bandwidth that each step of the log's scenario would have with each number of I/O nodes, by the nearest of
+/// The bandwidth that each step of a scenario would have with each number of I/O nodes, by the nearest of
 /// these curves, and how far such estimates are off.
-pub(super) fn predict(log: &Log, name: &str, curves: &CurveTable) -> Result<String, String> {
-    let scenario = derive(log, name)?;
+pub(super) fn predict(scenario: &Scenario, curves: &CurveTable) -> String {
     let counts: std::collections::BTreeSet<u32> =
         curves.scenarios.iter().flat_map(|s| s.curve.points()).map(|p| p.io_nodes).collect();
     let mut header = vec!["step".to_owned(), "GB".into()];
@@ -64,5 +62,5 @@ pub(super) fn predict(log: &Log, name: &str, curves: &CurveTable) -> Result<Stri
     } else {
         say!(out, ".");
     }
-    Ok(out)
+    out
 }
