@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// So many sizes are taken, the ones with the most bytes first, until they make up so much of the bytes.
 const MOST_SIZES: usize = 8;
 const ENOUGH: f64 = 0.99;
+/// What scenario files can say.
+const MOST_BYTES: u64 = 1_000_000_000_000_000_000;
 /// What is read and written of a file in a phase is a mix where both go on at once for so much of the shorter one's time.
 const AT_ONCE: f64 = 0.5;
 
@@ -125,7 +127,7 @@ fn group(calls: &[&Made], layout: Layout, operation: Operation) -> Option<Group>
         if r.bytes == 0 {
             continue;
         }
-        (bytes, requests) = (bytes.saturating_add(r.bytes), requests + 1);
+        (bytes, requests) = (bytes.saturating_add(r.bytes).min(MOST_BYTES), requests + 1);
         reads += u64::from(r.call == Call::Read);
         *counts.entry(r.bytes).or_default() += 1;
         (began, ended) = (began.min(r.began), ended.max(r.began.saturating_add(r.nanos)));

@@ -22,6 +22,8 @@ use std::path::Path;
 
 /// More phases than these are no scenario that anybody would run.
 const MOST_PHASES: usize = 10_000;
+/// Nor are those of a run that took a year.
+const LONGEST_RUN: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
 /// A time in which processes do I/O, and what they do. Nanoseconds since 1970.
 struct Phase {
