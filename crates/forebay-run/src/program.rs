@@ -217,11 +217,9 @@ impl Program {
         {
             (self.warn)(&format!("the Darshan log could not be written: {e}"));
         }
-        let untraced = self.record.take().map(|file| {
-            record::write(file, &layer, self.words()).unwrap_or_else(|e| {
-                (self.warn)(&format!("the trace could not be written: {e}"));
-                None
-            })
+        let untraced = self.record.take().and_then(|file| {
+            let failed = |e| (self.warn)(&format!("the trace could not be written: {e}"));
+            record::write(file, &layer, &self.plan).map_err(failed).ok()?
         });
         let operations = layer.operations();
         let mut used = nodes_used(&layer, registered.as_ref());
@@ -259,7 +257,7 @@ impl Program {
             program: String::new(),
             count: 1,
         }));
-        notes.extend(changed.into_iter().chain(untraced.flatten()));
+        notes.extend(changed.into_iter().chain(untraced));
         if !route.mount {
             notes.extend(self.uncovered());
             notes.extend(survivors);
@@ -272,11 +270,6 @@ impl Program {
         Ok(Ended { report, code: exit_code(status) })
     }
 
-    /// The command in one.
-    fn words(&self) -> String {
-        self.plan.command.join(std::ffi::OsStr::new(" ")).to_string_lossy().into_owned()
-    }
-
     /// What was counted file by file, as Darshan would have it.
     fn write_darshan(&self, file: ReportFile, layer: &Layer, began: Duration) -> std::io::Result<()> {
         let (files, lost) = FileCounters::totals(layer.dir())?;
@@ -285,7 +278,7 @@ impl Program {
         }
         let processes = files.iter().map(|f| f.rank + 1).max().unwrap_or(1);
         let run = darshan::Run {
-            command: &self.words(),
+            command: &self.plan.words(),
             mounts: &layer.config().exports.iter().map(|e| e.dir.as_path()).collect::<Vec<_>>(),
             processes: processes.max(self.plan.ranks.unwrap_or(1).into()),
             begin: began.as_nanos() as u64,

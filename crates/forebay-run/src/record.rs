@@ -1,6 +1,7 @@
 //! `forebay run --record`: every call of the program on forwarded files, in one file.
 
 use crate::ReportFile;
+use crate::launch::Plan;
 use crate::route::Route;
 use anyhow::{Result, bail};
 use forebay_client::{MOST_TRACED, Traced, prepare_trace};
@@ -28,20 +29,23 @@ pub(crate) fn prepare(layer: &Layer, warn: fn(&str)) {
 }
 
 /// Writes the trace. What is not in it is noted for the report.
-pub(crate) fn write(file: ReportFile, layer: &Layer, command: String) -> std::io::Result<Option<Note>> {
+pub(crate) fn write(file: ReportFile, layer: &Layer, plan: &Plan) -> std::io::Result<Option<Note>> {
     let mut traced = Traced::gather(layer.dir())?;
-    traced.header.command = command;
+    traced.header.command = plan.words();
     let path = file.path().display().to_string();
     file.write_by(|file| {
         let mut out = BufWriter::new(file);
         traced.write(&mut out)?;
         out.flush()
     })?;
-    Ok(traced.header.missing().map(|missing| Note {
-        kind: "trace".into(),
-        path,
-        why: format!("{missing} (at most {MOST_TRACED} records of a host are kept)"),
-        program: String::new(),
-        count: 1,
-    }))
+    let counted = traced.header.missing();
+    let counted = counted.map(|what| format!("{what} (a host has room for {MOST_TRACED} records)"));
+    // They cannot say so themselves.
+    let unseen = (plan.joining() > 0).then(|| {
+        let dir = layer.dir().display();
+        format!("not in the trace: processes that `forebay join` starts where {dir} is not seen")
+    });
+    let missing: Vec<String> = counted.into_iter().chain(unseen).collect();
+    let note = |why| Note { kind: "trace".into(), path, why, program: String::new(), count: 1 };
+    Ok((!missing.is_empty()).then(|| note(missing.join("; "))))
 }

@@ -46,6 +46,10 @@ fn of(trace: &Trace, path: &Path) -> Result<Derived, String> {
     if phases.len() > MOST_PHASES {
         return Err(format!("{} phases, and {MOST_PHASES} are the most that a scenario has", phases.len()));
     }
+    let began = phases.first().map_or(0, |p| p.began);
+    if phases.iter().any(|p| p.ended - began > LONGEST_RUN) {
+        return Err("its calls are more than a year apart".into());
+    }
     let scenario =
         derive::derive(&phases, &name, hosts(trace)).map_err(|why| match trace.header.missing() {
             Some(missing) => format!("{why} ({missing})"),

@@ -101,6 +101,11 @@ impl Plan {
         super::wrapper::behind_join(launched)
     }
 
+    /// The command in one.
+    pub(crate) fn words(&self) -> String {
+        self.command.join(std::ffi::OsStr::new(" ")).to_string_lossy().into_owned()
+    }
+
     /// The program's name.
     pub fn app(&self) -> String {
         forebay_control::job::fitting(&crate::name(self.program()))
