@@ -128,6 +128,23 @@ fn what_has_no_words_is_said() {
     assert!(of(&[7; 1 << 17]).err().unwrap().contains("not a trace of `forebay run --record`"));
 }
 
+#[test]
+fn a_file_of_which_one_process_has_what_another_wrote_is_not_shared() {
+    let mut t = Making::default();
+    for i in 0..20 {
+        t.call(0, 1, Call::Write, 2 * i, i * 8192, 8192);
+        t.call(5, 1, Call::Read, 50 + 2 * i, i * 8192, 8192);
+    }
+    let found = t.derived();
+    let [job] = &found.scenario.jobs[..] else { panic!("{:?}", found.scenario.jobs) };
+    assert_eq!((job.processes(), job.steps.len()), (1, 2));
+    for (step, operation) in job.steps.iter().zip([Operation::Write, Operation::Read]) {
+        let own = (operation, Layout::FilePerProcess, Spatiality::Contiguous, 163_840, vec![8192]);
+        assert_eq!(summary(data(step)), own);
+        assert_eq!(data(step).target.path, "app-own1");
+    }
+}
+
 fn any_record() -> impl Strategy<Value = Record> {
     let call = prop::sample::select(vec![Call::Open, Call::Close, Call::Read, Call::Write, Call::Sync]);
     let number = || prop_oneof![0..100_000u64, any::<u64>(), Just(u64::MAX)];

@@ -141,8 +141,11 @@ pub fn to_toml(scenario: &Scenario, comment: &str) -> String {
                         d.total_size
                     );
                     let size = |s: &SizeShare| format!("{{ size = {}, weight = {:?} }}", s.size, s.weight);
-                    let sizes: Vec<String> = d.sizes.iter().map(size).collect();
-                    let _ = writeln!(out, "request_size = [{}]", sizes.join(", "));
+                    let sizes = match &d.sizes[..] {
+                        [only] if only.weight == 1.0 => only.size.to_string(),
+                        mix => format!("[{}]", mix.iter().map(size).collect::<Vec<_>>().join(", ")),
+                    };
+                    let _ = writeln!(out, "request_size = {sizes}");
                     if d.read_share > 0.0 && d.read_share < 1.0 {
                         let _ = writeln!(out, "read_share = {:?}", d.read_share);
                     }

@@ -53,8 +53,10 @@ pub(crate) fn groups(calls: &[Made]) -> Vec<Group> {
     }
     let mut members: HashMap<(Layout, Operation), Vec<u32>> = HashMap::new();
     for (file, seen) in &by_file {
-        let layout = if seen.by.len() > 1 { Layout::Shared } else { Layout::FilePerProcess };
-        seen.operations().into_iter().for_each(|op| members.entry((layout, op)).or_default().push(*file));
+        for operation in seen.operations() {
+            let layout = if seen.users(operation) > 1 { Layout::Shared } else { Layout::FilePerProcess };
+            members.entry((layout, operation)).or_default().push(*file);
+        }
     }
     let mut found: Vec<Group> = members
         .into_iter()
@@ -70,7 +72,7 @@ pub(crate) fn groups(calls: &[Made]) -> Vec<Group> {
             let calls: Vec<&Made> = calls.iter().filter(fits).collect();
             let mut group = group(&calls, layout, operation)?;
             group.partly_shared = layout == Layout::Shared
-                && group.files.iter().any(|file| by_file[file].by.len() < group.by.len());
+                && group.files.iter().any(|file| by_file[file].users(operation) < group.by.len());
             Some(group)
         })
         .collect();
@@ -78,28 +80,43 @@ pub(crate) fn groups(calls: &[Made]) -> Vec<Group> {
     found
 }
 
-/// What is done with one file: who does it, and from when to when it is read and written.
+/// What is done with one file.
 #[derive(Default)]
 struct OfFile {
+    read: Use,
+    written: Use,
+}
+
+/// Who reads or writes it, and from when to when.
+#[derive(Default)]
+struct Use {
     by: BTreeSet<u32>,
-    read: Option<(u64, u64)>,
-    written: Option<(u64, u64)>,
+    span: Option<(u64, u64)>,
 }
 
 impl OfFile {
     fn add(&mut self, made: &Made) {
-        let (r, span) =
-            (&made.record, if made.record.call == Call::Read { &mut self.read } else { &mut self.written });
+        let r = &made.record;
         if r.bytes > 0 {
-            self.by.insert(made.by);
+            let used = if r.call == Call::Read { &mut self.read } else { &mut self.written };
+            used.by.insert(made.by);
             let ended = r.began.saturating_add(r.nanos);
-            let (from, to) = span.unwrap_or((r.began, ended));
-            *span = Some((from.min(r.began), to.max(ended)));
+            let (from, to) = used.span.unwrap_or((r.began, ended));
+            used.span = Some((from.min(r.began), to.max(ended)));
+        }
+    }
+
+    /// How many processes do so.
+    fn users(&self, operation: Operation) -> usize {
+        match operation {
+            Operation::Read => self.read.by.len(),
+            Operation::Mixed => self.read.by.union(&self.written.by).count(),
+            _ => self.written.by.len(),
         }
     }
 
     fn operations(&self) -> Vec<Operation> {
-        match (self.read, self.written) {
+        match (self.read.span, self.written.span) {
             (Some(read), Some(written)) => {
                 let both = read.1.min(written.1).saturating_sub(read.0.max(written.0));
                 let shorter = (read.1 - read.0).min(written.1 - written.0);

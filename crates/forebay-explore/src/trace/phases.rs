@@ -51,13 +51,14 @@ mod tests {
         // One that takes long is no pause.
         let mut slow = calls.clone();
         slow[3].1 = 2_200 * MS;
-        assert_eq!(phases(&slow), [0..200]);
+        let one = |calls: &[_]| phases(calls) == [Range { start: 0, end: calls.len() }];
+        assert!(one(&slow));
         // A single large one of each process is a phase.
         let single: Vec<_> = [0, 0, 0, 5000, 5000, 5000].map(|at| (at * MS, (at + 900) * MS)).to_vec();
         assert_eq!(phases(&single), [0..3, 3..6]);
         // Slow beats are no phases, however long.
         let beats: Vec<_> = (0..10).map(|i| (i * 1000 * MS, i * 1000 * MS + MS)).collect();
-        assert_eq!(phases(&beats), [0..10]);
+        assert!(one(&beats));
         assert!(phases(&[]).is_empty());
     }
 

@@ -93,6 +93,7 @@ fn files(g: &Group) -> String {
     match (g.layout, g.files.len()) {
         (Layout::Shared, 1) => "a shared file".into(),
         (Layout::Shared, n) => format!("{n} shared files"),
+        (Layout::FilePerProcess, 1) => "a file of its own".into(),
         (Layout::FilePerProcess, n) if n <= g.by.len() => "a file each".into(),
         (Layout::FilePerProcess, n) => format!("files of their own ({n})"),
     }
