@@ -405,7 +405,9 @@ mod tests {
                 }
             }
             bytes.truncate(bytes.len().saturating_sub(cut / 4));
-            let _ = Trace::read(&bytes[..]);
+            if let Ok(read) = Trace::read(&bytes[..]) {
+                prop_assert_eq!(Trace::read(&written(&read)[..]).unwrap(), read);
+            }
         }
 
         #[test]
