@@ -48,6 +48,8 @@ pub(crate) struct Tracer {
     path: PathBuf,
     /// This process's number, once it has one.
     process: AtomicU32,
+    /// The disk had no room; it is asked again from this slot on, since asking takes time.
+    full_until: AtomicU64,
 }
 
 /// Makes this host's file, in a directory for them, as long as it ever gets: processes of the job may have lower limits.
@@ -71,12 +73,13 @@ impl Tracer {
         if words.len() < HEAD + WORDS {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
-        Ok(Tracer { words, path, process: AtomicU32::new(0) })
+        Ok(Tracer { words, path, process: AtomicU32::new(0), full_until: AtomicU64::new(0) })
     }
 
     /// For a forked child, which is another process.
     pub(crate) fn inherit(&self) -> Tracer {
-        Tracer { words: self.words, path: self.path.clone(), process: AtomicU32::new(0) }
+        let (process, full_until) = (AtomicU32::new(0), AtomicU64::new(0));
+        Tracer { words: self.words, path: self.path.clone(), process, full_until }
     }
 
     fn slots(&self) -> usize {
@@ -89,12 +92,16 @@ impl Tracer {
         if slot < room {
             return true;
         }
+        if (slot as u64) < self.full_until.load(Relaxed) {
+            return false;
+        }
         let end = ((slot + 1).div_ceil(STEP) * STEP).min(self.slots());
         let at = |slot: usize| 8 * (HEAD + WORDS * slot) as u64;
         let made = sys::reserve(&self.path, at(room)..at(end));
-        if made {
-            self.words[ROOM].fetch_max(end as u64, Relaxed);
-        }
+        match made {
+            true => self.words[ROOM].fetch_max(end as u64, Relaxed),
+            false => self.full_until.swap((slot + STEP) as u64, Relaxed),
+        };
         made
     }
 
@@ -298,7 +305,7 @@ mod tests {
     fn tracer(dir: &Path, slots: usize) -> Tracer {
         let path = dir.join(format!("{PREFIX}here"));
         let words = sys::map_words(&path, 8 * (HEAD + WORDS * slots) as u64).unwrap();
-        Tracer { words, path, process: AtomicU32::new(0) }
+        Tracer { words, path, process: AtomicU32::new(0), full_until: AtomicU64::new(0) }
     }
 
     fn gathered(dir: &Path) -> Trace {
