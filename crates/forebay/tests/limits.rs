@@ -192,14 +192,18 @@ fn a_limit_holds_through_moves_and_the_arbiters_death() {
     load.finish();
 }
 
-/// A node whose storage does 40 MB/s, and shares it fairly. It takes one request at a time, so that the others wait
-/// where their order is decided: of what is at the storage already nobody is put back.
-fn slow_node(site: &Site, id: usize, url: &str) -> NodeProcess {
+/// What it takes to share storage fairly: one request at a time there, so that the others wait where their order is
+/// decided. Of what is at the storage already nobody is put back.
+const ONE_AT_A_TIME: &str = "dispatchers = 4\nscheduler = \"sfq-d:depth=1,merge=1\"\n";
+/// Or two, in turns.
+const IN_TURNS: &str = "dispatchers = 2\nscheduler = \"wfq:merge=1\"\n";
+
+/// A node whose storage does 40 MB/s.
+fn slow_node(site: &Site, id: usize, url: &str, shares: &str) -> NodeProcess {
     let config = site.path().join(format!("node{id}.toml"));
-    let storage = "dispatchers = 4\nscheduler = \"sfq-d:depth=1,merge=1\"\n[emulated-storage]\nservers = 1\n\
-                   [emulated-storage.server]\nbandwidth = \"40MB\"\nper-request = \"0s\"\n\
-                   latency = \"0s\"\nseek = \"0s\"\n";
-    std::fs::write(&config, storage).expect("a configuration");
+    let storage = "[emulated-storage]\nservers = 1\n[emulated-storage.server]\nbandwidth = \"40MB\"\n\
+                   per-request = \"0s\"\nlatency = \"0s\"\nseek = \"0s\"\n";
+    std::fs::write(&config, format!("{shares}{storage}")).expect("a configuration");
     site.node_with(id, &["--arbiter", url, "--config", &config.display().to_string()])
 }
 
@@ -212,10 +216,14 @@ struct Shared {
 
 impl Shared {
     fn start(nodes: usize) -> Shared {
+        Shared::with(nodes, ONE_AT_A_TIME)
+    }
+
+    fn with(nodes: usize, shares: &str) -> Shared {
         let site = Site::new();
         let settings = "policy = \"static\"\nlease-ms = 600000\n".into();
         let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
-        let nodes: Vec<_> = (0..nodes).map(|n| slow_node(&site, n, arbiter.url())).collect();
+        let nodes: Vec<_> = (0..nodes).map(|n| slow_node(&site, n, arbiter.url(), shares)).collect();
         until(PATIENCE, "the nodes do not come", || {
             site.nodes(arbiter.url()).filter(|n| n.len() == nodes.len())
         });
@@ -268,6 +276,19 @@ fn others_gain_what_a_limit_leaves_and_a_guarantee_is_kept() {
     Shared::rates(&a, &b, "a guarantee is not kept", |a, b| a / (a + b) > 0.68);
     shared.limit(&["remove", "--job", "one"]);
     Shared::rates(&a, &b, "a guarantee stays", even);
+    a.finish();
+    b.finish();
+}
+
+/// Four requests under way are enough where two are at the storage at a time.
+#[test]
+fn a_guarantee_is_kept_where_jobs_take_turns() {
+    let shared = Shared::with(1, IN_TURNS);
+    let (a, b) = (shared.load("one", &[0]), shared.load("other", &[0]));
+    let even = |a: f64, b: f64| (0.75..1.33).contains(&(a / b));
+    Shared::rates(&a, &b, "equal jobs do not share evenly", even);
+    shared.limit(&["--job", "one", "--guarantee", "30MB"]);
+    Shared::rates(&a, &b, "a guarantee is not kept", |a, b| a / (a + b) > 0.68);
     a.finish();
     b.finish();
 }
