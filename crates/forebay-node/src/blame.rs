@@ -238,7 +238,7 @@ fn control(address: &Address, secret: &Secret, command: &Command) -> Result<Repl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_types::{FileId, OpKind, RequestId, ServerId};
+    use forebay_types::{ClientId, FileId, OpKind, RequestId, ServerId};
 
     fn request(arrival: u64, offset: u64) -> Request {
         Request {
@@ -257,6 +257,7 @@ mod tests {
         let (request, ms) = (request(arrival, offset), Nanos::from_millis);
         Traced {
             request,
+            client: ClientId(0),
             servers: request.server.into(),
             admitted: ms(done - 1),
             issued: ms(done - 1),

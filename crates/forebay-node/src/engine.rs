@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::stats::counting;
 use crate::sys;
 use forebay_pattern::{Access, Collector, Interval};
+use forebay_sched::blame::Origin;
 use forebay_sched::layout::Servers;
 use forebay_sched::{DispatchQueue, Request, SchedulerConfig, Site, Ticket};
 use forebay_types::{FileId, FlowId, Histogram, Nanos, OpKind, RequestId};
@@ -199,7 +200,7 @@ impl Engine {
             self.queue_length.record(s.queue.len() as u64);
         }
         s.collector.arrive(now, access);
-        s.queue.enqueue_over(now, request, servers);
+        s.queue.enqueue_from(now, request, Origin { client: access.client, servers });
         // With as many at the storage as may be, whoever is done first looks at the queue.
         let mut wanted = false;
         if s.active < self.limit {

@@ -2,7 +2,7 @@
 
 use crate::Request;
 use crate::layout::Servers;
-use forebay_types::{FlowId, Nanos, OpKind};
+use forebay_types::{ClientId, FlowId, Nanos, OpKind};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 pub struct Traced {
     /// As it arrived.
     pub request: Request,
+    /// The process that sent it.
+    pub client: ClientId,
     /// Where its bytes lie.
     pub servers: Servers,
     /// When no limit held it back any more.
@@ -20,6 +22,22 @@ pub struct Traced {
     pub issued: Nanos,
     /// When that was done.
     pub done: Nanos,
+}
+
+/// What is remembered of a request, though no scheduler asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The process that sent it.
+    pub client: ClientId,
+    /// The data servers that its bytes lie on.
+    pub servers: Servers,
+}
+
+impl Origin {
+    /// Of a request of which nobody said more: one process sends all of them.
+    pub fn unknown(r: &Request) -> Origin {
+        Origin { client: ClientId(0), servers: r.server.into() }
+    }
 }
 
 /// The last requests that were served, oldest first.
@@ -296,7 +314,8 @@ mod tests {
             op: OpKind::Write,
         };
         let servers = request.server.into();
-        Traced { request, servers, admitted: ms(admitted), issued: ms(issued), done: ms(done) }
+        let (client, admitted, issued, done) = (ClientId(0), ms(admitted), ms(issued), ms(done));
+        Traced { request, client, servers, admitted, issued, done }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What the I/O node holds: the scheduler in force, the flows' weights and counters, and the change
 //! from one scheduler to another while requests wait and run.
 
-use crate::blame::{Trace, Traced};
-use crate::layout::Servers;
+use crate::blame::{Origin, Trace, Traced};
 use crate::limit::{Gate, Lender, Part, Rates, Throttled, Used, Word};
 use crate::service::Accounts;
 use crate::{Batch, Request, Scheduler, SchedulerConfig, Site, build};
 use forebay_types::{FlowId, Nanos, NodeId, OpKind, RequestId};
+use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 
 /// A batch on its way to storage, to be given back when it is done.
@@ -30,8 +30,8 @@ pub struct DispatchQueue {
     passed: VecDeque<Request>,
     /// When the gate let those go that it held back.
     let_go: HashMap<RequestId, Nanos>,
-    /// The data servers of those that have several.
-    wide: HashMap<RequestId, Servers>,
+    /// What is remembered of those that wait and run, and schedulers need not know.
+    origins: FxHashMap<RequestId, Origin>,
     trace: Trace,
     scheduler: Box<dyn Scheduler>,
     config: SchedulerConfig,
@@ -58,7 +58,7 @@ impl DispatchQueue {
             lender: Lender::default(),
             passed: VecDeque::new(),
             let_go: HashMap::new(),
-            wide: HashMap::new(),
+            origins: FxHashMap::default(),
             trace: Trace::new(REMEMBERED),
             scheduler: build(&config, site),
             config,
@@ -77,10 +77,10 @@ impl DispatchQueue {
         }
     }
 
-    /// Takes a request in whose bytes lie on these data servers.
-    pub fn enqueue_over(&mut self, now: Nanos, r: Request, servers: Servers) {
-        if servers.count() > 1 && self.trace.keeps() {
-            self.wide.insert(r.id, servers);
+    /// Takes a request in of which this is to be remembered.
+    pub fn enqueue_from(&mut self, now: Nanos, r: Request, origin: Origin) {
+        if self.trace.keeps() {
+            self.origins.insert(r.id, origin);
         }
         self.enqueue(now, r);
     }
@@ -184,9 +184,10 @@ impl DispatchQueue {
             }
             let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
             let admitted = let_go.unwrap_or(r.arrival);
-            let wide = if self.wide.is_empty() { None } else { self.wide.remove(&r.id) };
-            let servers = wide.unwrap_or(r.server.into());
-            self.trace.push(Traced { request: *r, servers, admitted, issued: ticket.issued, done: now });
+            let origin = if self.origins.is_empty() { None } else { self.origins.remove(&r.id) };
+            let Origin { client, servers } = origin.unwrap_or_else(|| Origin::unknown(r));
+            let (request, issued) = (*r, ticket.issued);
+            self.trace.push(Traced { request, client, servers, admitted, issued, done: now });
         }
         if ticket.generation.is_some() {
             self.accounts.served(now, &ticket.batch, moved);
