@@ -94,6 +94,9 @@ fn class(s: &Traced) -> Class {
 /// How often a thing must have been seen to be no accident.
 const OFTEN: usize = 5;
 
+/// Fewer than this part of those behind others say nothing of being alone.
+const FEW: usize = 8;
+
 /// And how often to say what is usual.
 const ENOUGH: usize = 8;
 
@@ -141,7 +144,9 @@ impl Costs {
         let (mut floor, mut usual) = (HashMap::new(), HashMap::new());
         for (class, (mut alone, mut behind)) in samples {
             let least = alone.iter().min().copied();
-            let mostly = (alone.len() >= OFTEN).then(|| part(&mut alone, 2));
+            // A few among very many are those of which something was not seen, such as how late somebody woke up.
+            let often = alone.len() >= OFTEN && alone.len() * FEW >= behind.len();
+            let mostly = often.then(|| part(&mut alone, 2));
             floor.extend(least.map(|least| (class, (least, mostly))));
             // The best eighth: most of them may have been held up.
             let typical = if alone.len() >= ENOUGH {
@@ -355,6 +360,18 @@ mod tests {
         let all = [seen(2, 0, 0, 0, 10), seen(3, 0, 0, 0, 10), seen(1, 0, 0, 0, 10)];
         let b = blame(&all, FlowId(1));
         assert!(near(b.service, 0.010) && b.behind.is_empty(), "{b:?}");
+    }
+
+    #[test]
+    fn a_few_that_seem_alone_do_not_say_what_it_takes_at_rest() {
+        // One after the other, a millisecond each; and so many with nothing known in front of them that take 20.
+        let rest = |alone: u64| {
+            let crowd = (0..100).map(|n| seen(2, 0, 0, 0, 1 + n));
+            let all: Vec<Traced> =
+                crowd.chain((0..alone).map(|n| seen(1, 0, 0, 1000 + n * 50, 1020 + n * 50))).collect();
+            Costs::of(&all).at_rest(50, &all[50])
+        };
+        assert_eq!((rest(8), rest(40)), (Nanos::ZERO, Nanos::from_millis(20)));
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl JobBlame {
         // What its own requests wait for each other there is not told apart from what they take.
         if self.servers > 1 {
             said.push_str(&format!(
-                "; with {} data servers this is rough: a rerun has been up to 45 % off",
+                "; with {} data servers this is rough (docs/STEER.md says how rough)",
                 self.servers
             ));
         }
@@ -120,7 +120,7 @@ mod tests {
         let wide = JobBlame { servers: 4, throttled: 0.0, ..limited };
         let said = wide.foreseen(&"sfq").unwrap_or_default();
         assert!(
-            said.ends_with("; with 4 data servers this is rough: a rerun has been up to 45 % off"),
+            said.ends_with("; with 4 data servers this is rough (docs/STEER.md says how rough)"),
             "{said}"
         );
         assert_eq!(JobBlame::default().foreseen(&"sfq"), None);

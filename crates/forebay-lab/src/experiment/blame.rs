@@ -55,7 +55,8 @@ struct VictimRun {
 impl Experiment for Blame {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
         let span = Duration::from_secs(self.size.choose(2, self.seconds.max(1), self.seconds.max(1) * 3));
-        let plan = Plan::new()?;
+        let mut plan = Plan::new()?;
+        plan.mix.truncate(self.size.choose(1, usize::MAX, usize::MAX));
         progress.begin(plan.runs() * plan.mix.len() + 2);
         let measure = |what: &str, aggressors: usize| {
             progress.doing(what);
