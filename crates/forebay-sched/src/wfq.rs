@@ -1,5 +1,5 @@
-//! `wfq`: byte credits. In every round a flow gets `quantum` bytes to spend, as many times as its weight is the
-//! smallest of those that wait; what is left it keeps while it has requests waiting, and otherwise to the end of
+//! `wfq`: byte credits. In every round a flow gets `quantum` bytes to spend, times its weight, divided by the smallest
+//! weight of those that wait. What is left it keeps while it has requests waiting, and otherwise to the end of
 //! the round. Flows take turns. One that has come back goes before those whose turn it is, as long as it has credit in
 //! this round: with few requests under way it would find its turn past time and again, and never get its share.
 
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct WfqConfig {
-    /// The credit of a flow of weight 1 at each turn.
+    /// The credit of the flow of the smallest weight in each round.
     #[serde(with = "forebay_types::size")]
     pub quantum: u64,
     /// What a metadata operation costs.
