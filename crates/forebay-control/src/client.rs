@@ -280,6 +280,9 @@ impl Client {
         let ApiRequest { method, path, body, .. } = *asked;
         let away = |e: ureq::Error| match e {
             ureq::Error::Io(e) => Unanswered::Away(e.to_string()),
+            ureq::Error::Timeout(_) => {
+                Unanswered::Away(format!("nothing was heard for {} s", patience.as_secs_f64()))
+            }
             e => Unanswered::Away(e.to_string()),
         };
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));

@@ -113,10 +113,10 @@ fn main() -> ExitCode {
             Ok(failed(2).into())
         }
         // Help and version go to standard output, which may be full or gone, too.
-        Err(e) => Ok(match e.print() {
-            Ok(()) if e.exit_code() == 0 => ExitCode::SUCCESS,
-            Ok(()) => failed(e.exit_code()).into(),
-            Err(cause) => output::lost(&cause),
+        Err(e) => Ok(match (e.exit_code(), e.print()) {
+            (0, Ok(())) => ExitCode::SUCCESS,
+            (0, Err(cause)) => output::lost(&cause),
+            (code, _) => failed(code).into(),
         }),
     })
 }
