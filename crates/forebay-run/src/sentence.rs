@@ -23,13 +23,20 @@ mod tests {
 
     #[test]
     fn causes_are_said_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("cannot read x: {source}")]
-        struct Doubled {
-            source: std::io::Error,
+        #[derive(Debug)]
+        struct Doubled(std::io::Error);
+        impl std::fmt::Display for Doubled {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "cannot read x: {}", self.0)
+            }
+        }
+        impl std::error::Error for Doubled {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
         }
         let io = || std::io::Error::from_raw_os_error(2);
-        let doubled = anyhow::Error::new(Doubled { source: io() }).context("no secret");
+        let doubled = anyhow::Error::new(Doubled(io())).context("no secret");
         assert_eq!(sentence(&doubled), "no secret: cannot read x: No such file or directory (os error 2)");
         let plain = Err::<(), _>(io()).context("cannot open y").unwrap_err();
         assert_eq!(sentence(&plain), "cannot open y: No such file or directory (os error 2)");
