@@ -111,26 +111,54 @@ pub fn can_preload(path: &Path) -> bool {
 }
 
 /// Whether nobody else can put something in the place of what this user makes in a directory, there or further up: who
-/// may write to a directory can rename what is in it. Or why not, and what to do.
+/// may write to a directory can rename what is in it, and whoever owns a link on the way can have it lead elsewhere. Or
+/// why not, and what to do.
 pub(crate) fn is_own(dir: &Path) -> Result<(), String> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let resolved = dir.canonicalize().map_err(|e| format!("{}: {e}", dir.display()))?;
-    for at in resolved.ancestors() {
-        let found = at.metadata().map_err(|e| format!("{}: {e}", at.display()))?;
-        // Where a user has a group to himself, it is usual that that may write.
-        let alone = found.gid() == gid && gid == uid;
-        let writers = if alone { 0o002 } else { 0o022 };
-        let fail = |why: &str| Err(format!("{} {why}: they could replace what is put there", at.display()));
-        if found.mode() & writers != 0 && found.mode() & 0o1000 == 0 {
-            return fail("can be written to by others, and has no sticky bit (chmod +t)");
+    let failed = |at: &Path, e: std::io::Error| format!("{}: {e}", at.display());
+    let whole = std::path::absolute(dir).map_err(|e| failed(dir, e))?;
+    let mut left: Vec<PathBuf> = whole.components().rev().map(|c| PathBuf::from(c.as_os_str())).collect();
+    let (mut at, mut links) = (PathBuf::new(), 0);
+    while let Some(part) = left.pop() {
+        if part == Path::new("..") {
+            at.pop();
+            continue;
         }
-        // In a user namespace the owner of the system's directories may be nobody that it knows.
-        if ![uid, 0, UNMAPPED].contains(&found.uid()) {
-            return fail(&format!("is another user's ({})", found.uid()));
+        let next = at.join(&part);
+        let found = next.symlink_metadata().map_err(|e| failed(&next, e))?;
+        is_kept(&next, &found)?;
+        if !found.is_symlink() {
+            at = next;
+            continue;
         }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(failed(dir, rustix::io::Errno::LOOP.into()));
+        }
+        let to = next.read_link().map_err(|e| failed(&next, e))?;
+        left.extend(to.components().rev().map(|c| PathBuf::from(c.as_os_str())));
     }
     Ok(())
 }
+
+/// Whether nobody else can change where this directory, or link, leads.
+fn is_kept(at: &Path, found: &std::fs::Metadata) -> Result<(), String> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Where a user has a group to himself, it is usual that that may write.
+    let alone = found.gid() == gid && gid == uid;
+    let writers = if alone { 0o002 } else { 0o022 };
+    let fail = |why: &str| Err(format!("{} {why}: they could replace what is put there", at.display()));
+    if !found.is_symlink() && found.mode() & writers != 0 && found.mode() & 0o1000 == 0 {
+        return fail("can be written to by others, and has no sticky bit (chmod +t)");
+    }
+    // In a user namespace the owner of the system's directories may be nobody that it knows.
+    if ![uid, 0, UNMAPPED].contains(&found.uid()) {
+        return fail(&format!("is another user's ({})", found.uid()));
+    }
+    Ok(())
+}
+
+/// As the kernel has it.
+const MOST_LINKS: u32 = 40;
 
 /// As whose what belongs to nobody of a user namespace is shown.
 const UNMAPPED: u32 = 65534;
@@ -139,4 +167,41 @@ const UNMAPPED: u32 = 65534;
 pub fn memory() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+
+    #[test]
+    fn links_on_the_way_are_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (name, mode) in [("own", 0o700), ("open", 0o777), ("sticky", 0o1777)] {
+            std::fs::create_dir(at(name)).unwrap();
+            std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        symlink("own", at("link")).unwrap();
+        symlink(at("link"), at("sticky/far")).unwrap();
+        symlink(at("own"), at("open/near")).unwrap();
+        symlink("around", at("around")).unwrap();
+        for good in ["own", "link", "sticky", "sticky/far", "own/../own", "sticky/far/../own"] {
+            assert_eq!(is_own(&at(good)), Ok(()), "{good}");
+        }
+        for bad in ["open", "open/near", "around", "none"] {
+            assert!(is_own(&at(bad)).is_err(), "{bad}");
+        }
+        if rustix::process::geteuid().is_root() {
+            lchown(at("sticky/far"), Some(64_321), None).unwrap();
+            assert!(is_own(&at("sticky/far")).unwrap_err().contains("another user's (64321)"));
+            std::fs::create_dir(at("theirs")).unwrap();
+            symlink(at("own"), at("theirs/link")).unwrap();
+            chown(at("theirs"), Some(64_321), None).unwrap();
+            assert!(
+                is_own(&at("theirs/link")).is_err(),
+                "its own link may be replaced by whoever has the directory"
+            );
+        }
+    }
 }

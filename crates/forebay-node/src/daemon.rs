@@ -56,7 +56,7 @@ pub fn run(config: NodeConfig, told: &DaemonOutputs, ready: impl FnOnce(&Ready))
     let id = config.id.0;
     // What cannot be written at the end is said at the beginning.
     for path in told.stats_file.iter().chain(&told.ready_file) {
-        let tried = output::beside(path, &config.read_from).and_then(|()| output::try_it(path));
+        let tried = output::beside(path, &config.read_from).and_then(|()| output::try_private(path));
         tried.map_err(DaemonError::tell(path.display()))?;
     }
     let running = Node::start(config)?;

@@ -47,19 +47,32 @@ fn place(path: &Path) -> Result<Place> {
     }
 }
 
-/// Refuses to follow a link that somebody else has put into a directory to which everybody may write (`/tmp`), as the
-/// kernel does where it is told to (`fs.protected_symlinks`).
+/// Refuses to follow a link that somebody else has put there, wherever that is: who may change a directory can have
+/// any file written to by whoever names one in it.
 fn not_planted(path: &Path) -> Result<()> {
     let Some(link) = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_symlink()) else {
         return Ok(());
     };
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = dir.metadata()?;
-    let (own, open) = (rustix::process::geteuid().as_raw(), 0o1002);
-    if dir.mode() & open == open && link.uid() != own && link.uid() != dir.uid() {
-        return Err(Error::new(ErrorKind::PermissionDenied, format!("it is a link of user {}", link.uid())));
+    if is_mine(&link) || link.uid() == 0 {
+        return Ok(());
     }
-    Ok(())
+    let why = format!("it is a link of user {}: name the file to which it leads", link.uid());
+    Err(Error::new(ErrorKind::PermissionDenied, why))
+}
+
+fn is_mine(file: &std::fs::Metadata) -> bool {
+    file.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Refuses to write what is for nobody else's eyes into another one's file.
+fn not_theirs(place: &Place) -> Result<()> {
+    match place {
+        Place::File(real) if !is_mine(&real.metadata()?) => {
+            let why = format!("it is a file of user {}, who could read it", real.metadata()?.uid());
+            Err(Error::new(ErrorKind::PermissionDenied, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a path names a descriptor rather than a file.
@@ -85,7 +98,21 @@ fn draft(path: &Path, mode: u32) -> Result<(PathBuf, File)> {
 /// # Errors
 /// If not.
 pub fn try_it(path: &Path) -> Result<()> {
-    match place(path)? {
+    try_place(place(path)?, path)
+}
+
+/// The same of what is for nobody else's eyes.
+///
+/// # Errors
+/// If not.
+pub fn try_private(path: &Path) -> Result<()> {
+    let place = place(path)?;
+    not_theirs(&place)?;
+    try_place(place, path)
+}
+
+fn try_place(place: Place, path: &Path) -> Result<()> {
+    match place {
         Place::File(real) => File::options().write(true).open(real).map(drop),
         Place::Nothing => std::fs::remove_file(draft(path, 0o600)?.0),
         Place::Stream => Ok(()),
@@ -117,7 +144,11 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn put(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>, mode: Option<u32>) -> Result<()> {
-    match place(path)? {
+    let place = place(path)?;
+    if mode.is_some() {
+        not_theirs(&place)?;
+    }
+    match place {
         Place::Nothing => {
             let (new, file) = draft(path, mode.unwrap_or(0o666))?;
             finish(&new, file, fill, path)
@@ -193,6 +224,30 @@ mod tests {
         assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("third", 0o640));
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn what_others_have_put_there_is_not_written_to() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("SKIPPED: only root can make links and files of others");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("precious"), "as it was").unwrap();
+        std::fs::write(at("theirs"), "").unwrap();
+        std::os::unix::fs::chown(at("theirs"), Some(64_321), None).unwrap();
+        symlink("precious", at("link")).unwrap();
+        write(&at("link"), "one's own leads where one knows").unwrap();
+        std::os::unix::fs::lchown(at("link"), Some(64_321), None).unwrap();
+        for tried in [write(&at("link"), "x"), write_private(&at("link"), b"x"), try_it(&at("link"))] {
+            assert!(tried.unwrap_err().to_string().contains("a link of user 64321"));
+        }
+        assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "one's own leads where one knows");
+        write(&at("theirs"), "for all to see").unwrap();
+        for tried in [write_private(&at("theirs"), b"x"), try_private(&at("theirs"))] {
+            assert!(tried.unwrap_err().to_string().contains("a file of user 64321"));
+        }
+        assert_eq!(std::fs::read_to_string(at("theirs")).unwrap(), "for all to see");
     }
 
     #[test]

@@ -14,18 +14,18 @@ const CLOSED_PIPE: u8 = 128 + 13;
 const CANNOT_PRINT: [&str; 2] = ["failed printing to stdout: ", "failed printing to stderr: "];
 
 /// Runs a command. If its output cannot be written, it is unwound, so that everything it started is
-/// ended: quietly with status 141 where the reader has left, else with one sentence and status 1. The same where
-/// there is no thread for it, with the status of what `failed`.
+/// ended: quietly with status 141 where the reader has left, else with one sentence and status 1. Where there is
+/// no thread for it, it ends at once with the status of what `failed`.
 pub(crate) fn guarded(failed: u8, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| match lacks_thread(info.payload()) {
-        // The main one is unwound. Others would wait for this one for ever.
-        Some(why) if std::thread::current().name() != Some("main") => {
+        // Others may wait for this one, and whoever unwinds for them: it ends here.
+        Some(why) => {
             complain(why);
             forebay_embed::tidy_and_exit(failed.into());
         }
         None if cannot_print(info.payload()).is_none() => usual(info),
-        _ => {}
+        None => {}
     }));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(command));
     match outcome {
@@ -38,14 +38,10 @@ pub(crate) fn guarded(failed: u8, command: impl FnOnce() -> anyhow::Result<ExitC
             complain(&sentence(&e));
             ExitCode::from(1)
         }
-        Err(payload) => match (cannot_print(&*payload), lacks_thread(&*payload)) {
-            (Some(why), _) if why.starts_with("Broken pipe") => ExitCode::from(CLOSED_PIPE),
-            (Some(why), _) => full(&why),
-            (None, Some(why)) => {
-                complain(why);
-                ExitCode::from(failed)
-            }
-            (None, None) => std::panic::resume_unwind(payload),
+        Err(payload) => match cannot_print(&*payload) {
+            Some(why) if why.starts_with("Broken pipe") => ExitCode::from(CLOSED_PIPE),
+            Some(why) => full(&why),
+            None => std::panic::resume_unwind(payload),
         },
     }
 }

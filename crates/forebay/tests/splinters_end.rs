@@ -225,7 +225,7 @@ fn what_has_no_threads_says_so() {
     let program = dir.path().join("forebay");
     std::fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
     for (args, status) in commands {
-        let mut sh = Command::new("sh");
+        let mut sh = Command::new("bash");
         sh.args(["-c", script, "sh"]).arg(dir.path()).arg(&program).args(args);
         let (found, _, said) = outcome(&sh.output().unwrap());
         assert_eq!(found, Some(status), "{args:?}: {said}");
@@ -261,4 +261,42 @@ fn an_arbiter_ends_whether_etcd_answers_or_not() {
         ended(arbiter);
         since.elapsed()
     });
+}
+
+/// A mount of root's whose I/O node acts for somebody else can give nothing to whoever makes it: what fails is not there.
+#[test]
+fn what_a_mount_may_not_give_away_is_not_made() {
+    const NAME: &str = "what_a_mount_may_not_give_away_is_not_made";
+    if !rustix::process::geteuid().is_root() || run(&["doctor"]).1.contains("no  FUSE") {
+        return skipped(NAME, "needs root and FUSE");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (at, export, ready) = (dir.path().join("at"), dir.path().join("export"), dir.path().join("ready"));
+    std::fs::create_dir(&at).unwrap();
+    std::fs::create_dir(&export).unwrap();
+    std::os::unix::fs::chown(&export, Some(65_534), Some(65_534)).unwrap();
+    let secret = secret(dir.path());
+    let listen = ["node", "--listen", "tcp:127.0.0.1:0", "--as", "nobody", "--secret-file", &secret];
+    let node = forebay(&[&listen[..], &["--export", &text(&export), "--ready-file", &text(&ready)]].concat())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it listens", || ready.exists());
+    let told: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+    let (address, place) =
+        (told["addresses"][0].as_str().unwrap(), format!("{}={}", at.display(), export.display()));
+    let mount = ["mount", "--background", "--at", &place, "--node", address, "--secret-file", &secret];
+    let (status, _, said) = run(&mount);
+    assert_eq!(status, Some(0), "{said}");
+    for made in ["mkdir made", "echo x > made", "ln -s x made", "mkfifo made"] {
+        let failed = Command::new("sh").args(["-c", made]).current_dir(&at).stderr(Stdio::null()).status();
+        assert!(!failed.unwrap().success(), "{made}");
+        assert_eq!(std::fs::read_dir(&export).unwrap().count(), 0, "{made}");
+    }
+    let pid = said.split("process ").nth(1).and_then(|s| s.split(' ').next()).unwrap().parse().unwrap();
+    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    until("it is unmounted", || !std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&text(&at)));
+    signal(&node, Signal::TERM);
+    ended(node);
 }

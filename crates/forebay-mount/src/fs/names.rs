@@ -36,7 +36,14 @@ impl Fs {
     /// Tells of a name that was just made. With permissions checked by the kernel it is given to
     /// whoever made it: the node did it in its own name.
     pub(super) fn made(&self, who: &Asked, name: &[u8], rel: &[u8], attr: Attr) -> Outcome<EntryOut> {
-        let attr = self.given(who, rel, attr)?;
+        let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
+        let attr = self.given(who, rel, attr).inspect_err(|_| {
+            // I/O nodes that may not give it away (they act for another user than this mount's) have made it: it is
+            // told not to be there, and so it goes.
+            let path = self.path(rel);
+            let gone = if is_directory { Meta::Rmdir { path } } else { Meta::Unlink { path } };
+            let _ = self.client.meta(gone, done);
+        })?;
         self.changed();
         Ok(self.entry(who.node, name, &attr))
     }
