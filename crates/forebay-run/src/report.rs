@@ -302,7 +302,7 @@ impl fmt::Display for RunReport {
             writeln!(f, "  at I/O nodes    {} (of the last {} requests)", parts.join(", "), blame.requests)?;
         }
         if let Some(ranks) = self.ranks.as_ref().filter(|r| !r.hosts.is_empty() || !r.missing.is_empty()) {
-            write_ranks(f, ranks)?;
+            write_ranks(f, ranks, self.bytes_written)?;
         }
         for n in &self.io_nodes {
             // One that did not answer did not say its number either.
@@ -354,7 +354,7 @@ impl fmt::Display for RunReport {
 /// So many hosts are shown; all are in the JSON.
 const HOSTS_SHOWN: usize = 32;
 
-fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account) -> fmt::Result {
+fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account, written: u64) -> fmt::Result {
     match account.ranks {
         Some(ranks) => writeln!(f, "  ranks      {} of {ranks} forwarded", account.forwarded)?,
         None => writeln!(f, "  ranks      {} seen", account.forwarded)?,
@@ -375,6 +375,14 @@ fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account) -> fmt::Result {
     }
     if account.hosts.len() > HOSTS_SHOWN {
         writeln!(f, "  … and {} more hosts (see --report)", account.hosts.len() - HOSTS_SHOWN)?;
+    }
+    if let Some(known) = account.unknown_of(written) {
+        let [known, written] = [known, written].map(amount);
+        writeln!(
+            f,
+            "  incomplete  the I/O nodes that were asked know of {known} of {written} written: others took the rest, \
+             or were restarted since"
+        )?;
     }
     for (what, spread) in [("rank", &account.per_rank), ("host", &account.per_host)] {
         if let Some(s) = spread {
