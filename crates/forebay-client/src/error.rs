@@ -17,11 +17,11 @@ pub enum Error {
     #[error("the path leaves the exported directory")]
     Escapes,
     /// No I/O node answered within the call's deadline.
-    #[error("no I/O node answered in {waited_ms} ms (last: {last}): are the I/O nodes running?")]
+    #[error("no I/O node answered in {waited_ms} ms{}: are the I/O nodes running?", in_parentheses(last))]
     NoNode {
         /// For how long was tried, in milliseconds.
         waited_ms: u64,
-        /// What happened with the last one tried.
+        /// What happened with the last one tried; nothing if it took the connection and was silent.
         last: String,
     },
     /// The file was unlinked, replaced or closed to its user while open, and the I/O node that held it is gone.
@@ -63,6 +63,10 @@ impl Error {
     pub fn local(errno: i32) -> Error {
         Error::Refused { errno, message: String::new() }
     }
+}
+
+fn in_parentheses(last: &str) -> String {
+    if last.is_empty() { String::new() } else { format!(" (last: {last})") }
 }
 
 fn describe(errno: i32, message: &str) -> String {
