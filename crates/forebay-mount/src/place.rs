@@ -159,8 +159,17 @@ pub fn mount_as_user(dir: &Path) -> Result<OwnedFd, PlaceError> {
 
 /// Unmounts, also while it is in use: whoever uses it gets errors from then on.
 pub fn unmount(dir: &Path) -> io::Result<()> {
+    unmounted(dir, false)
+}
+
+/// The same for whoever ends at once: who waits for an answer there does not get it any more, this process neither.
+pub fn unmount_by_force(dir: &Path) -> io::Result<()> {
+    unmounted(dir, true)
+}
+
+fn unmounted(dir: &Path, by_force: bool) -> io::Result<()> {
     let at = CString::new(dir.as_os_str().as_bytes())?;
-    match sys::unmount(&at) {
+    match sys::unmount(&at, by_force) {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
             let ran = Command::new("fusermount3").args(["-u", "-z", "-q", "--"]).arg(dir).status()?;
             if ran.success() { Ok(()) } else { Err(e) }

@@ -63,10 +63,11 @@ pub(crate) fn mount(
     checked(unsafe { libc::mount(pointer(what), at.as_ptr(), pointer(kind), flags, pointer(options).cast()) })
 }
 
-/// `umount2(2)` of what lies on top at `at`, used or not.
-pub(crate) fn unmount(at: &CStr) -> io::Result<()> {
+/// `umount2(2)` of what lies on top at `at`, used or not; `by_force` fails what waits for an answer.
+pub(crate) fn unmount(at: &CStr, by_force: bool) -> io::Result<()> {
+    let force = if by_force { libc::MNT_FORCE } else { 0 };
     // SAFETY: the string lives through the call.
-    checked(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) })
+    checked(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW | force) })
 }
 
 /// Makes the working directory, a mount, the root; the old root lies on top of it.

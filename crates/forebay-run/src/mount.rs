@@ -1,22 +1,30 @@
 //! Forwarded directories as mounted file systems on this machine, until somebody wants them to end.
 
+mod places;
+mod until;
+
+pub(crate) use places::places;
+pub use until::Until;
+
 use crate::launch::Plan;
 use crate::program::{Forward, place, try_exports};
 use crate::registration::Registered;
 use crate::sys::own_session;
-use anyhow::{Context, Result, bail};
-use forebay_client::{Address, Client, Config, ExportMap, Fallback, Reread};
+use anyhow::{Context, Result};
+use forebay_client::{Address, Client, Config, Fallback, Reread};
 use forebay_control::client::Client as Arbiter;
 use forebay_control::job::JobRequest;
 use forebay_embed::{Layer, LayerConfig, RunDir, Transport};
-use forebay_mount::{Contract, Ids, Mounted, Options, place as mounting};
+use forebay_mount::place::{self as mounting, PlaceError};
+use forebay_mount::{Contract, Ids, Mounted, Options};
 use forebay_types::{Protect, Secret};
+use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long open files are waited for once the directory is unmounted.
@@ -27,28 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the command in the background says once everything is mounted.
 pub const MOUNTED: &str = "mounted";
-
-/// Signals that ask to end, watched for from the moment this is made.
-pub struct Until {
-    end: Sender<()>,
-    ended: Receiver<()>,
-}
-
-impl Until {
-    /// From now on.
-    pub fn signalled() -> Result<Until> {
-        let mut signals = signal_hook::iterator::Signals::new(forebay_embed::ending_signals())?;
-        let (end, ended) = channel();
-        let told = end.clone();
-        std::thread::spawn(move || {
-            for _ in signals.forever() {
-                // If nobody listens any more, the end is under way.
-                let _ = told.send(());
-            }
-        });
-        Ok(Until { end, ended })
-    }
-}
 
 /// Whose I/O nodes serve what is mounted.
 pub enum By<'a> {
@@ -149,21 +135,32 @@ pub fn serve(
             }
         });
     }
+    let places = places(layer.config());
+    places::are_there(&places, &client)?;
+    let made = Arc::new(Made::default());
+    let left = Arc::clone(&made);
+    forebay_embed::before_exit("unmount", move || left.abandon());
     let mut mounts = Vec::new();
-    for (export, map) in places(layer.config()) {
-        let options = Options { export, contract, ids: ids(), gates: None };
-        let (dir, end) = (&map.dir, until.end.clone());
-        mounts.push(Mountpoint::new(dir, Arc::clone(&client), options, layer.dir(), end)?);
+    let served = (|| {
+        for (export, map) in places {
+            let options = Options { export, contract, ids: ids(), gates: None };
+            let end = until.end.clone();
+            mounts.push(Mountpoint::new(&map.dir, &made, Arc::clone(&client), options, layer.dir(), end)?);
+        }
+        until.serving();
+        ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;
+        until.wait();
+        Ok(())
+    })();
+    made.unmount();
+    for mount in &mounts {
+        mount.watcher.dismiss();
     }
-    ready(&mounts.iter().map(|m| m.dir.as_path()).collect::<Vec<_>>())?;
-    // The first signal, or the end of a mount that somebody else unmounted.
-    let _ = until.ended.recv();
-    mounts.iter().for_each(Mountpoint::unmount);
     for mount in &mounts {
         mount.mounted.wait(LAST_USERS);
         mount.mounted.leave();
     }
-    Ok(())
+    served
 }
 
 /// How a command in the background began.
@@ -189,7 +186,8 @@ pub fn in_background(
         command.stderr(Stdio::null());
     }
     own_session(&mut command);
-    let mut child = command.spawn().context("cannot start")?;
+    let until = Until::signalled()?;
+    let mut child = until.start(&mut command)?;
     let said = child.stdout.take().map(|out| BufReader::new(out).lines());
     for line in said.into_iter().flatten() {
         match line.context("cannot hear from the background")? {
@@ -197,29 +195,12 @@ pub fn in_background(
             line => tell(&line),
         }
     }
-    Ok(Background::Failed(child.wait()?))
+    Ok(Background::Failed(until.ended(child)?))
 }
 
 /// As whom files are shown by a mount on the machine itself.
 fn ids() -> Ids {
     if mounting::is_root() { Ids::All } else { Ids::AsTheyAre }
-}
-
-/// The exports to mount: a directory that is there by two names is mounted once.
-pub(crate) fn places(config: &Config) -> Vec<(u16, ExportMap)> {
-    let real = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let mut seen: Vec<PathBuf> = Vec::new();
-    let mut all = Vec::new();
-    for (n, map) in config.exports.iter().enumerate() {
-        let dir = real(&map.dir);
-        if let Ok(n) = u16::try_from(n)
-            && !seen.contains(&dir)
-        {
-            seen.push(dir.clone());
-            all.push((n, ExportMap { dir, ..map.clone() }));
-        }
-    }
-    all
 }
 
 /// One mount on the machine.
@@ -232,17 +213,13 @@ struct Mountpoint {
 impl Mountpoint {
     fn new(
         dir: &Path,
+        made: &Made,
         client: Arc<Client>,
         options: Options,
         own: &Path,
         ended: Sender<()>,
     ) -> Result<Mountpoint> {
-        if !dir.is_dir() {
-            bail!("{}: no such directory to mount on: make it first", dir.display());
-        }
-        let device =
-            if mounting::is_root() { mounting::mount(dir, true)? } else { mounting::mount_as_user(dir)? };
-        let device_number = mounting::mounted(dir).unwrap_or_default();
+        let (device, device_number) = made.mount(dir)?;
         let mounted = Arc::new(Mounted::serve(device, client, options)?);
         let watcher = Watcher::start([dir, own], &device_number)?;
         let served = Arc::clone(&mounted);
@@ -252,13 +229,53 @@ impl Mountpoint {
         });
         Ok(Mountpoint { dir: dir.to_owned(), mounted, watcher })
     }
+}
 
+/// What this process has mounted, outer directories first, so that nothing of it stays however this process ends.
+#[derive(Default)]
+struct Made {
+    /// Where, and as which device.
+    mounts: Mutex<Vec<(PathBuf, String)>>,
+    /// Held by whoever mounts, and for ever by whoever ends this process.
+    turn: Mutex<()>,
+}
+
+impl Made {
+    fn mount(&self, dir: &Path) -> Result<(OwnedFd, String), PlaceError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let device =
+            if mounting::is_root() { mounting::mount(dir, true)? } else { mounting::mount_as_user(dir)? };
+        let number = mounting::mounted(dir).unwrap_or_default();
+        self.all().push((dir.to_owned(), number.clone()));
+        Ok((device, number))
+    }
+
+    /// Unmounts everything.
     fn unmount(&self) {
-        // It may be unmounted already.
-        if let Err(e) = mounting::unmount(&self.dir) {
-            tracing::debug!("{}: {e}", self.dir.display());
+        self.each(mounting::unmount);
+    }
+
+    /// The same for a process that ends where it is, and may be mounting: within a directory that is served by an I/O node
+    /// that does not answer this would wait for this process itself, and keep it.
+    fn abandon(&self) {
+        self.each(mounting::unmount_by_force);
+        std::mem::forget(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        self.each(mounting::unmount_by_force);
+    }
+
+    fn each(&self, unmount: fn(&Path) -> std::io::Result<()>) {
+        for (dir, device) in self.all().iter() {
+            // It may be unmounted already, with the one around it too: what is there then is not this process's.
+            if mounting::mounted(dir).as_ref() == Some(device)
+                && let Err(e) = unmount(dir)
+            {
+                tracing::debug!("{}: {e}", dir.display());
+            }
         }
-        self.watcher.dismiss();
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<(PathBuf, String)>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

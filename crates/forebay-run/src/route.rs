@@ -208,9 +208,7 @@ pub(crate) fn spawn(layer: &Layer, plan: &Plan, contract: Contract) -> Result<(C
     let mut mounts = Mounts { mounted: Vec::new(), gates, _made: made };
     let served = (|| {
         let guest = doorway.accept(|| child.try_wait().is_ok_and(|s| s.is_some()))?;
-        let mut order: Vec<&(u16, _)> = places.iter().collect();
-        order.sort_by_key(|(_, map): &&(u16, forebay_client::ExportMap)| map.dir.components().count());
-        for (export, _) in order {
+        for (export, _) in &places {
             let options = Options { export: *export, contract, ids: ids(), gates };
             mounts.mounted.push(Mounted::serve(guest.next()?, Arc::clone(&client), options)?);
         }

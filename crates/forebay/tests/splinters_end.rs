@@ -2,8 +2,9 @@
 
 mod user;
 
-use forebay_testkit::{ArbiterSpec, Site, ends_within_a_second, skipped};
+use forebay_testkit::{ArbiterSpec, Site, ends_within_a_second, free_address, skipped};
 use rustix::process::{Pid, Signal};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use user::{asked_to_end, ended, forebay, outcome, refused, run, run_directories, secret, signal, until};
@@ -299,4 +300,88 @@ fn what_a_mount_may_not_give_away_is_not_made() {
     until("it is unmounted", || !std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&text(&at)));
     signal(&node, Signal::TERM);
     ended(node);
+}
+
+/// Whether a process watches for SIGTERM.
+fn watches(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    caught.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> 14 & 1 == 1)
+}
+
+/// `forebay mount`, which waits for what does not come, is asked to end: it does so at once, says nothing, and leaves
+/// nothing, in the background neither.
+fn a_mount_that_waits_ends(what: &str, more: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, said) = (dir.path().join("at"), dir.path().join("said"));
+    std::fs::create_dir(&at).unwrap();
+    let place = format!("{}=data", at.display());
+    for (how, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        for background in [false, true] {
+            let what = format!("mount, {what}, {name}, background: {background}");
+            ends_within_a_second(&what, || {
+                let args = ["mount", "--at", &place].into_iter().chain(more.iter().copied());
+                let args: Vec<&str> = args.chain(background.then_some("--background")).collect();
+                let file = std::fs::File::create(&said).unwrap();
+                let child = forebay(&args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+                let mut all = vec![child.id()];
+                if background {
+                    until("there is one in the background", || {
+                        all.truncate(1);
+                        all.extend(children(child.id(), "mount"));
+                        all.len() == 2
+                    });
+                }
+                until("it watches for signals", || all.last().is_some_and(|pid| watches(*pid)));
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                let (status, took) = asked_to_end(child, how);
+                let says = std::fs::read_to_string(&said).unwrap();
+                assert_eq!((status.code(), says.as_str()), (Some(128 + how.as_raw()), ""), "{what}");
+                for pid in all {
+                    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{what}: {pid} is left");
+                    assert!(run_directories(pid).is_empty(), "{what} left its directory behind");
+                }
+                took
+            });
+        }
+    }
+    assert!(!std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&text(&at)));
+}
+
+#[test]
+fn a_mount_ends_while_it_waits_for_an_arbiter() {
+    let site = Site::new();
+    let secret = text(&site.secret_file());
+    let waits = |what: &str, url: &str| {
+        a_mount_that_waits_ends(what, &["--arbiter", url, "--secret-file", &secret]);
+    };
+    waits("nobody listens", &format!("http://{}", free_address()));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    waits("a silent arbiter", &format!("http://{}", silent.local_addr().unwrap()));
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    waits("no I/O nodes", arbiter.url());
+    arbiter.process.freeze().unwrap();
+    waits("a stopped arbiter", arbiter.url());
+    arbiter.process.thaw().unwrap();
+}
+
+#[test]
+fn a_mount_ends_while_it_waits_for_a_node() {
+    let site = Site::new();
+    let secret = text(&site.secret_file());
+    let waits = |what: &str, node: &str| {
+        a_mount_that_waits_ends(what, &["--node", node, "--secret-file", &secret]);
+    };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", silent.local_addr().unwrap());
+    waits("a silent node", &address);
+    // Of which no more is known than that.
+    let at = format!("{}=data", site.path().display());
+    let mount = ["mount", "--node", &address, "--secret-file", &secret, "--deadline", "1", "--at", &at];
+    let (status, _, says) = run(&mount);
+    assert!(status == Some(1) && says.contains(" ms: are the I/O nodes running?"), "{says}");
+    let node = site.node_with(0, &[]);
+    node.process.freeze().unwrap();
+    waits("a stopped node", &node.addresses()[0].to_string());
+    node.process.thaw().unwrap();
 }

@@ -196,7 +196,7 @@ fn rebuild(stage: &Path, parent: &Path, names: &[Vec<OsString>]) -> Result<(), P
     }
     std::env::set_current_dir(stage).map_err(step("cannot go to", stage))?;
     sys::pivot_root_here()
-        .and_then(|()| sys::unmount(c"."))
+        .and_then(|()| sys::unmount(c".", false))
         .map_err(step("cannot change the root to", stage))?;
     std::env::set_current_dir("/").map_err(step("cannot go to", "/"))
 }

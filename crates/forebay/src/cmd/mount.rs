@@ -48,7 +48,8 @@ Contracts:
                   refused (ESTALE) and told, never mixed.")]
 pub(crate) struct Mount {
     /// Mount here what the I/O nodes export as EXPORT (by default the directory of the same name).
-    /// May be repeated. A `=` that belongs to a name is written `\=`.
+    /// May be repeated; of directories within each other the innermost counts, in whatever order. A `=` that belongs to a
+    /// name is written `\=`.
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<Forward>,
     /// How many I/O nodes to start [default: 1].
