@@ -175,7 +175,10 @@ fn the_question_where_a_job_is_to_be_says_where_it_is() {
     let asked = "document.getElementById('ask-text').textContent";
     let field = "document.getElementById('ask-input').value";
     let ask = |page: &mut Browser, nodes: &[NodeId], why: &str| {
-        page.eval("[...document.querySelectorAll('#detail button')].find((b) => b.textContent.startsWith('Pin')).click()");
+        let button =
+            "[...document.querySelectorAll('#detail button')].find((b) => b.textContent.startsWith('Pin'))";
+        page.shows("the button", &format!("!!{button}"));
+        page.eval(&format!("{button}.click()"));
         let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
         page.shows("where it is", &format!("/{why}/.test({asked}) && {field} === '{}'", nodes.join(" ")));
     };
