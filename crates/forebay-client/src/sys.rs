@@ -369,8 +369,16 @@ fn signal_mask(mask: u64) -> u64 {
 /// # Safety
 /// `T` is made of atomics alone, and the file is at least as long.
 pub(crate) unsafe fn map_shared<T>(fd: &impl rustix::fd::AsFd) -> std::io::Result<&'static T> {
+    let len = size_of::<T>();
+    // A disk that is full when a page is first used would end whoever uses it.
+    if (rustix::fs::fstat(fd)?.st_blocks as u64) * 512 < len as u64 {
+        match rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, len as u64) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
     // SAFETY: a mapping of the whole struct, page-aligned, never unmapped; every bit pattern is a value of an atomic.
-    unsafe { Ok(&*map_bytes(fd, size_of::<T>())?.cast::<T>()) }
+    unsafe { Ok(&*map_bytes(fd, len)?.cast::<T>()) }
 }
 
 /// A fresh mapping of a file's first bytes, which is never undone.

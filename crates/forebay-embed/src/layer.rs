@@ -4,7 +4,7 @@ use crate::agent::Agent;
 use crate::files::write_private;
 use crate::launcher::{Launcher, Log, NodeProcess, NodeSpec};
 use crate::lease::{self, Lease};
-use crate::rundir::{RunDir, can_listen, can_preload, is_own};
+use crate::rundir::{RunDir, is_own, run_base};
 use crate::{EmbedError, write_config};
 use forebay_client::{Address, Config, Counters, ExportMap, Fallback, OpTotals};
 use forebay_types::Protect;
@@ -332,15 +332,7 @@ fn run_dir(share: Option<&Path>) -> Result<(RunDir, Lease), EmbedError> {
                 .map_err(|why| EmbedError::Argument(format!("--share {}: {why}", share.display())))?;
             share.to_owned()
         }
-        None => {
-            let temporary = std::env::temp_dir();
-            // It is told to I/O nodes as text.
-            let good = temporary.to_str().is_some()
-                && can_preload(&temporary)
-                && can_listen(&temporary)
-                && is_own(&temporary).is_ok();
-            if good { temporary } else { "/tmp".into() }
-        }
+        None => run_base(),
     };
     let dir = RunDir::create(&base)?;
     // A directory for temporary files may have very many entries.

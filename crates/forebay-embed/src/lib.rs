@@ -33,6 +33,6 @@ pub use layer::{Across, At, Layer, LayerConfig, NodeOutcome, Note, Transport};
 #[cfg(feature = "preload")]
 pub use preload::{ACCELERATOR, ACCELERATOR_FILE, PRELOAD};
 pub use process::{Process, stands_still};
-pub use rundir::{RunDir, can_preload, memory};
+pub use rundir::{RunDir, can_load_library, can_preload, memory, run_base};
 pub use sys::{end_with_parent, own_network};
 pub use using::{User, using};

@@ -160,6 +160,36 @@ fn is_kept(at: &Path, found: &std::fs::Metadata) -> Result<(), String> {
 /// As the kernel has it.
 const MOST_LINKS: u32 = 40;
 
+/// Below which directory a run has its own: the one for temporary files, or one that is as good if that is not.
+pub fn run_base() -> PathBuf {
+    // It is told to I/O nodes as text.
+    let fits =
+        |dir: &PathBuf| dir.to_str().is_some() && can_preload(dir) && can_listen(dir) && is_own(dir).is_ok();
+    let usual = PathBuf::from("/tmp");
+    let mut good: Vec<PathBuf> = [std::env::temp_dir(), usual.clone(), memory()].into();
+    good.retain(fits);
+    let loads = good.iter().find(|dir| can_load(dir)).cloned();
+    loads.or_else(|| good.into_iter().next()).unwrap_or(usual)
+}
+
+/// Whether programs can load something from a directory.
+fn can_load(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|fs| !fs.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
+}
+
+/// From where programs load the library of a run; or why they cannot.
+///
+/// # Errors
+/// A sentence that says what to do.
+pub fn can_load_library() -> Result<PathBuf, String> {
+    let dir = run_base();
+    if can_load(&dir) {
+        return Ok(dir);
+    }
+    let dir = dir.display();
+    Err(format!("{dir} is mounted noexec, so nothing can be loaded from it: set TMPDIR to another directory"))
+}
+
 /// As whose what belongs to nobody of a user namespace is shown.
 const UNMAPPED: u32 = 65534;
 

@@ -4,6 +4,7 @@ use crate::launch::Plan;
 use crate::route;
 use crate::sys::glibc_version;
 use forebay_client::Address;
+use forebay_embed::RunDir;
 use forebay_mount::place;
 use forebay_program::Uncovered;
 use std::ffi::{OsStr, OsString};
@@ -47,7 +48,9 @@ pub fn examine(nodes: &[Address], command: &[OsString]) -> Diagnosis {
     let namespace = namespace();
     let library = library();
     let (mount, preload) = (device.good && namespace.good, library.good);
-    let mut findings = vec![kernel(), device, namespace, helper(), glibc(), library];
+    let temporary = temporary();
+    let room = temporary.good;
+    let mut findings = vec![kernel(), device, namespace, helper(), glibc(), temporary, library];
     let reached: Vec<Finding> = nodes.iter().map(reachable).collect();
     let any_node = nodes.is_empty() || reached.iter().any(|f| f.good);
     findings.extend(reached);
@@ -59,7 +62,7 @@ pub fn examine(nodes: &[Address], command: &[OsString]) -> Diagnosis {
         works = finding.good && (mount || (preload && covered));
         findings.push(finding);
     }
-    Diagnosis { findings, works: works && any_node }
+    Diagnosis { findings, works: works && any_node && room }
 }
 
 fn kernel() -> Finding {
@@ -115,18 +118,25 @@ fn glibc() -> Finding {
 
 /// The preload library is put into the directory for temporary files.
 fn library() -> Finding {
-    let dir = std::env::temp_dir();
-    let flags = rustix::fs::statvfs(&dir).map(|s| s.f_flag);
-    match flags {
-        Ok(flags) if flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC) => bad(
-            "preload library",
-            format!(
-                "{} is mounted noexec, so nothing can be loaded from it: set TMPDIR to another directory",
-                dir.display()
-            ),
-        ),
-        Ok(_) => good("preload library", format!("can be loaded from {}", dir.display())),
-        Err(e) => bad("preload library", format!("{}: {e}: set TMPDIR", dir.display())),
+    match forebay_embed::can_load_library() {
+        Ok(dir) => good("preload library", format!("can be loaded from {}", dir.display())),
+        Err(why) => bad("preload library", why),
+    }
+}
+
+/// So much a run writes there, whatever it does.
+const NEEDED: usize = 4 << 20;
+
+/// Every run has a directory of its own among the temporary files.
+fn temporary() -> Finding {
+    let base = forebay_embed::run_base();
+    let tried = RunDir::create(&base).map_err(|e| e.to_string()).and_then(|dir| {
+        std::fs::write(dir.path().join("room"), vec![0; NEEDED])
+            .map_err(|e| format!("{}: {e}", base.display()))
+    });
+    match tried {
+        Ok(()) => good("temporary files", format!("in {}", base.display())),
+        Err(e) => bad("temporary files", format!("{e}: set TMPDIR to another directory")),
     }
 }
 

@@ -42,6 +42,11 @@ impl Route {
         let preload = |why: String| Route { mount: false, why };
         let mount = |why: String| Route { mount: true, why };
         let kept = contract != Contract::Strict;
+        // Where other hosts are to have it, it lies elsewhere.
+        let loads = match plan.is_away() {
+            true => Ok(()),
+            false => forebay_embed::can_load_library().map(drop).map_err(anyhow::Error::msg),
+        };
         Ok(match via {
             Via::Preload if kept => bail!(
                 "the library keeps nothing, so there only is --contract strict: use --via mount, whose kernel does"
@@ -50,26 +55,35 @@ impl Route {
                 bail!("a --contract other than strict needs the mount, which has no --fallback direct")
             }
             Via::Auto if kept => mount("the contract is the mount's".into()),
-            Via::Preload => preload("as asked".into()),
+            Via::Preload => {
+                loads?;
+                preload("as asked".into())
+            }
             Via::Mount if direct => {
                 bail!("--fallback direct is not possible under the mount: use --via preload")
             }
             Via::Mount => mount("as asked".into()),
-            Via::Auto if direct => preload("the mount has no --fallback direct".into()),
+            Via::Auto if direct => {
+                loads?;
+                preload("the mount has no --fallback direct".into())
+            }
             Via::Auto => {
-                let Some(why) = uncovered(plan).and_then(|p| p.uncovered) else {
-                    return Ok(preload("the library reaches the program".into()));
+                let uncovered = uncovered(plan).and_then(|p| p.uncovered);
+                let why = match (&uncovered, &loads) {
+                    (Some(why), _) => format!("the program is {}", why.reason()),
+                    (None, Err(why)) => why.to_string(),
+                    (None, Ok(())) => return Ok(preload("the library reaches the program".into())),
                 };
                 let impossible = match plan.is_away() {
                     true => Some("it reaches the processes of this host alone".to_owned()),
                     false => probe().err().map(|e| format!("{e:#}")),
                 };
                 match impossible {
-                    None => mount(format!("the program is {}", why.reason())),
-                    Some(e) => preload(format!(
-                        "the program is {}, so it is not covered; the mount is not possible: {e}",
-                        why.reason()
-                    )),
+                    None => mount(why),
+                    Some(e) => {
+                        loads.with_context(|| format!("the mount is not possible ({e})"))?;
+                        preload(format!("{why}, so it is not covered; the mount is not possible: {e}"))
+                    }
                 }
             }
         })

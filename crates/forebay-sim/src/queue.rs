@@ -117,8 +117,17 @@ impl QueueFile {
                     app.compute_nodes, self.compute_nodes
                 ));
             }
-            if !(app.gigabytes.is_finite() && app.gigabytes > 0.0) {
-                return invalid(format!("application {name}: {} GB is no volume", app.gigabytes));
+            if !(app.gigabytes > 0.0 && app.gigabytes <= MOST_GB) {
+                return invalid(format!(
+                    "application {name}: {} GB is no volume: it can be up to {MOST_GB}",
+                    app.gigabytes
+                ));
+            }
+            if let Some(point) = app.curve.points().iter().find(|p| p.bandwidth.0 > MOST_MBS) {
+                return invalid(format!(
+                    "application {name}: {} MB/s by {} I/O nodes: it can be up to {MOST_MBS}",
+                    point.bandwidth.0, point.io_nodes
+                ));
             }
         }
         for (i, job) in self.queue.iter().enumerate() {
@@ -154,6 +163,11 @@ impl QueueFile {
         jobs
     }
 }
+
+/// Of a job. What is left of it is told to a byte.
+const MOST_GB: f64 = 1e6;
+/// The same of a job's bandwidth.
+const MOST_MBS: f64 = 1e7;
 
 struct Planned {
     job: Job,

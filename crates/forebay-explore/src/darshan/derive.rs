@@ -1,7 +1,7 @@
 //! From what a log counted to a scenario that does the like.
 
 use super::log::{Log, PosixRecord};
-use crate::derived::parts;
+use crate::derived::{ONWARD, parts};
 use crate::scenario::{Data, Fsync, Job, Layout, MAX_PROCESSES, Scenario, Spatiality, Step, Target};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Sum {
         let of = self.requests as f64;
         if self.consecutive as f64 >= 0.5 * of || self.requests <= 2 {
             Spatiality::Contiguous
-        } else if self.sequential as f64 >= 0.5 * of {
+        } else if self.sequential as f64 >= ONWARD * of {
             // Gaps in a file of one's own come from others' data nowhere: plain order is nearest.
             if layout == Layout::Shared { Spatiality::Strided } else { Spatiality::Contiguous }
         } else {

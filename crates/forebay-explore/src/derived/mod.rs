@@ -8,6 +8,9 @@ use forebay_types::trace::TraceError;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+/// Of requests in order so many begin behind the one before; of those at random half do.
+pub(crate) const ONWARD: f64 = 0.75;
+
 /// A scenario, and where it comes from.
 pub struct Derived {
     pub(crate) file: PathBuf,

@@ -1,6 +1,7 @@
 //! What the processes do in one phase, in the words of access patterns: for each layout and operation, which files,
 //! in which order, by which sizes.
 
+use crate::derived::ONWARD;
 use crate::scenario::{Layout, Operation, Spatiality};
 use forebay_types::trace::{Call, Record};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -163,8 +164,9 @@ fn group(calls: &[&Made], layout: Layout, operation: Operation) -> Option<Group>
     let share = |n: u64| if judged == 0 { 1.0 } else { n as f64 / judged as f64 };
     let (spatiality, ordered) = if share(consecutive) >= 0.5 {
         (Spatiality::Contiguous, share(consecutive))
-    } else if share(consecutive + further) < 0.5 {
-        (Spatiality::Random, 1.0 - share(consecutive + further))
+    } else if share(consecutive + further) < ONWARD {
+        // Half of those at random begin further on. Any order is one of theirs.
+        (Spatiality::Random, 1.0)
     } else if layout == Layout::Shared {
         (Spatiality::Strided, share(further))
     } else {
