@@ -1,7 +1,7 @@
 //! From what a log counted to a scenario that does the like.
 
 use super::log::{Log, PosixRecord};
-use crate::derived::{ONWARD, parts};
+use crate::derived::{ONWARD, parts, scenario};
 use crate::scenario::{Data, Fsync, Job, Layout, MAX_PROCESSES, Scenario, Spatiality, Step, Target};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,16 +56,7 @@ pub fn derive(log: &Log, name: &str) -> Result<Scenario, String> {
     if jobs.is_empty() {
         return Err("the log has no POSIX reads or writes in it".into());
     }
-    Ok(Scenario {
-        name: name.to_owned(),
-        jobs,
-        io_nodes: Vec::new(),
-        repetitions: None,
-        shuffle: true,
-        seed: 0,
-        scheduler: None,
-        dispatchers: None,
-    })
+    Ok(scenario(name, jobs))
 }
 
 /// Upper ends of Darshan's ten size classes.

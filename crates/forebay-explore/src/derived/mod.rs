@@ -3,13 +3,27 @@
 mod predict;
 
 use crate::darshan::DarshanError;
-use crate::scenario::{Fsync, MAX_REQUEST, Scenario, SizeShare, Step};
+use crate::scenario::{Fsync, Job, MAX_REQUEST, Scenario, SizeShare, Step};
 use forebay_types::trace::TraceError;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Of requests in order so many begin behind the one before; of those at random half do.
 pub(crate) const ONWARD: f64 = 0.75;
+
+/// What such jobs make; all else is as it is when nobody has said anything.
+pub(crate) fn scenario(name: &str, jobs: Vec<Job>) -> Scenario {
+    Scenario {
+        name: name.to_owned(),
+        jobs,
+        io_nodes: Vec::new(),
+        repetitions: None,
+        shuffle: true,
+        seed: 0,
+        scheduler: None,
+        dispatchers: None,
+    }
+}
 
 /// A scenario, and where it comes from.
 pub struct Derived {

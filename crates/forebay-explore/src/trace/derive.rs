@@ -2,7 +2,7 @@
 
 use super::Phase;
 use super::groups::Group;
-use crate::derived::parts;
+use crate::derived::{parts, scenario};
 use crate::scenario::{
     Data, Fsync, Job, Layout, MAX_PROCESSES, Operation, Scenario, SizeShare, Step, Target,
 };
@@ -52,16 +52,7 @@ pub(super) fn derive(phases: &[Phase], name: &str, hosts: u32) -> Result<Scenari
     if jobs.is_empty() {
         return Err("the trace has no reads or writes in it".into());
     }
-    let scenario = Scenario {
-        name: name.to_owned(),
-        jobs,
-        io_nodes: Vec::new(),
-        repetitions: None,
-        shuffle: true,
-        seed: 0,
-        scheduler: None,
-        dispatchers: None,
-    };
+    let scenario = scenario(name, jobs);
     scenario.check().map(|()| scenario)
 }
 
