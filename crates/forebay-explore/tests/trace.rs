@@ -174,3 +174,23 @@ proptest! {
         }
     }
 }
+
+/// Of requests at random half begin behind the one before.
+#[test]
+fn what_is_random_has_no_order() {
+    for seed in 1..=20u64 {
+        for shared in [true, false] {
+            let (mut t, mut state) = (Making { hosts: 1, ranks: 4, ..Making::default() }, seed);
+            for i in 0..300 {
+                for rank in 0..4u32 {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let (block, file) = ((state >> 33) % 10_000, if shared { 0 } else { rank });
+                    t.call(rank, file, Call::Read, 4 * i + u64::from(rank), 4096 * block, 4096);
+                }
+            }
+            let found = data(&t.derived().scenario.jobs[0].steps[0]).spatiality;
+            assert_eq!(found, Spatiality::Random, "seed {seed}, shared {shared}");
+        }
+    }
+}
