@@ -333,6 +333,51 @@ fn keys_open_details_and_long_names_fit() {
     assert_eq!(page.complaints, [""; 0], "the page complains");
 }
 
+/// Whoever points at a row clicks on that one: the order waits until the pointer is gone.
+#[test]
+fn rows_stay_where_somebody_points_at_them() {
+    if !needs("the arbiter's page under a pointer", &["chromium"]) {
+        return;
+    }
+    let site = Site::new();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let turned = std::sync::Arc::new(AtomicBool::new(false));
+    let now_turned = turned.clone();
+    let stream = Stream::start(arbiter.url(), move |_| {
+        let turned = now_turned.load(Ordering::Relaxed);
+        let mbs = |j: u64| 100 + 100 * if turned { 2 - j } else { j };
+        let jobs: serde_json::Map<_, _> =
+            (0..3).map(|j| (format!("job-{j}"), job(&format!("job-{j}"), &[0], mbs(j), seconds()))).collect();
+        let about = json!({ "state": "leading", "policy": "mckp" });
+        let event = json!({ "about": about, "jobs": jobs, "nodes": {} });
+        Some((event.to_string(), Duration::from_millis(100)))
+    });
+    let mut page = Browser::start();
+    page.size(1280, 900);
+    page.open(stream.url());
+    page.view("jobs");
+    let rows = "[...document.querySelectorAll('.row.item')].sort((a, b) => a.place - b.place)";
+    let names = format!("{rows}.map((r) => r.children[0].textContent).join()");
+    page.shows("the jobs", &format!("{rows}.length === 3"));
+    page.shows("the quickest first", &format!("{names} === 'job-2,job-1,job-0'"));
+    let place: [f64; 2] = serde_json::from_value(page.eval(&format!(
+        "(() => {{ const r = {rows}[0].getBoundingClientRect(); return [r.x + 40, r.y + r.height / 2]; }})()"
+    )))
+    .expect("a place");
+    let point = |page: &mut Browser, [x, y]: [f64; 2]| {
+        page.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": x, "y": y }));
+    };
+    point(&mut page, place);
+    page.shows("the pointer", &format!("{rows}[0].closest('.list').matches(':hover')"));
+    turned.store(true, Ordering::Relaxed);
+    page.shows("what has changed", &format!("{rows}.some((r) => /^job-0.*300.MB/.test(r.textContent))"));
+    page.eval("new Promise((done) => setTimeout(done, 500))");
+    assert_eq!(page.eval(&names), "job-2,job-1,job-0", "the row under the pointer is another one's");
+    point(&mut page, [0.0, 0.0]);
+    page.shows("the quickest first again", &format!("{names} === 'job-0,job-1,job-2'"));
+    assert_eq!(page.complaints, [""; 0], "the page complains");
+}
+
 fn job(id: &str, nodes: &[u64], mbs: u64, since: u64) -> Value {
     json!({
         "id": id, "app": "lammps", "user": "anna", "compute_nodes": 4, "processes": 64, "weight": 1,
