@@ -57,6 +57,36 @@ fn what_no_machine_can_bear_is_refused_before_anything_starts() {
         let results = std::fs::read_to_string(study.out().join("results.csv")).unwrap_or_default();
         assert!(results.lines().count() <= 1, "{scenario}: {results}");
     }
+    let write = |path: &str| {
+        format!(
+            "phase = [{{ operation = \"write\", path = \"{path}\", total_size = 65536, request_size = 4096 }}]\n"
+        )
+    };
+    let look = |operation: &str| format!("phase = [{{ operation = \"{operation}\", files = 3 }}]\n");
+    for (scenario, says) in [
+        (write("a/"), "\"a/\" names no file"),
+        (write(""), "\"\" names no file"),
+        (write("sub/."), "names no file"),
+        (write("a\\u0000b"), "names no file"),
+        (write(&"x".repeat(250)), "path: names of at most"),
+        (write("sub/x"), "sub: the directory for the scenario's files (see --at): No such file"),
+        (write("scenario.toml/x"), "the directory for the scenario's files (see --at): not a directory"),
+        (look("stat"), "job job1: stat of 3 files \"job1\" of each process, of which there are 0 then"),
+        (look("unlink"), "job job1: unlink of 3 files"),
+        (write("a").replace("65536", "\"9000 TiB\""), "there is room for"),
+        ("repetitions = 70000000000\n".to_owned() + THINKS, "expected a whole number from 1 to 10000"),
+        (
+            look("create").replace('3', "-3"),
+            "job 1 phase 1 files: invalid value: integer `-3`, expected a whole number from 1 to 100000000",
+        ),
+    ] {
+        let study = Study::new(&scenario);
+        refused(&study.args(&["--io-nodes", "1", "--repeat", "1"]), 1, &[says]);
+        let left: Vec<_> =
+            std::fs::read_dir(study.dir.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+        assert!(left.iter().all(|n| n == "scenario.toml" || n == "out"), "{scenario}: {left:?}");
+        assert!(!study.out().join("results.csv").exists(), "{scenario}");
+    }
     let study = Study::new(THINKS);
     refused(&study.args(&["--repeat", "4000000"]), 2, &["1..=10000"]);
     refused(&study.args(&["--processes", "4000000000"]), 2, &["1..=1048576"]);

@@ -67,6 +67,18 @@ impl Claims {
         all
     }
 
+    /// Refuses files in a directory that is not there: no process makes one.
+    pub(super) fn directories_are_there(&self) -> Result<(), CannotRun> {
+        let there = |dir: &PathBuf| match std::fs::metadata(dir) {
+            Ok(of) if of.is_dir() => Ok(()),
+            Ok(_) => {
+                Err(CannotRun::Directory { dir: dir.clone(), source: io::ErrorKind::NotADirectory.into() })
+            }
+            Err(source) => Err(CannotRun::Directory { dir: dir.clone(), source }),
+        };
+        self.0.keys().try_for_each(there)
+    }
+
     /// Refuses to begin where one of them is there.
     pub(super) fn refuse_existing(&self) -> Result<(), CannotRun> {
         for (dir, claims) in &self.0 {

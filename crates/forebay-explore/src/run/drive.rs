@@ -107,6 +107,8 @@ pub fn drive(request: Request<'_>, watch: &dyn Watch) -> Result<Ending, StudyErr
     let io = |what| move |source| StudyError::Io { what, path: out.to_owned(), source };
     prepare::check(&scenarios, io_nodes, repetitions)?;
     let root = prepare::relocate(&mut scenarios, request.at)?;
+    Claims::of(&scenarios, &root).directories_are_there()?;
+    prepare::fit_storage(&scenarios, &root)?;
     let library = request.preload.map(|bytes| Library::unpack(bytes, out)).transpose();
     let library = library.map_err(io("cannot write the preload library to"))?;
     let via = library.as_ref().map_or(Via::Client, |l| Via::Preload(l.path().to_owned()));

@@ -4,7 +4,7 @@
 use super::plan::runs;
 use super::{MOST_LOCAL, MOST_RUNS};
 use crate::scenario::{self, Scenario, Step};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,18 @@ pub enum CannotRun {
         dir: PathBuf,
         /// The system's answer.
         source: io::Error,
+    },
+    /// There is less room than its files take.
+    #[error("scenario {scenario}: its files take {needed} bytes, and below {} there is room for {room}", root.display())]
+    Room {
+        /// Which scenario.
+        scenario: String,
+        /// What it takes.
+        needed: u64,
+        /// What is there.
+        room: u64,
+        /// Where.
+        root: PathBuf,
     },
     /// A file of a scenario is there, and nobody knows whose it is.
     #[error(
@@ -145,6 +157,32 @@ pub fn relocate(scenarios: &mut [Scenario], at: Option<&Path>) -> Result<PathBuf
         }
     }
     Ok(root)
+}
+
+/// What its files take at most at a time, as far as no step ends before it has moved all.
+fn bytes(scenario: &Scenario) -> u64 {
+    let mut largest: HashMap<&str, u64> = HashMap::new();
+    for step in scenario.jobs.iter().flat_map(|j| &j.steps) {
+        if let Step::Data(d) = step
+            && d.stone_wall.is_zero()
+        {
+            let size = largest.entry(&d.target.path).or_default();
+            *size = d.total_size.max(*size);
+        }
+    }
+    largest.values().fold(0, |sum, size| sum.saturating_add(*size))
+}
+
+/// Refuses what there is no room for, where the file system says how much there is.
+pub(super) fn fit_storage(scenarios: &[Scenario], root: &Path) -> Result<(), CannotRun> {
+    let Ok(of) = rustix::fs::statvfs(root) else { return Ok(()) };
+    let room = of.f_bavail.saturating_mul(of.f_frsize);
+    match scenarios.iter().find(|s| of.f_blocks > 0 && bytes(s) > room) {
+        Some(s) => {
+            Err(CannotRun::Room { scenario: s.name.clone(), needed: bytes(s), room, root: root.to_owned() })
+        }
+        None => Ok(()),
+    }
 }
 
 /// FORGE's files leave the number of processes to the launcher; other scenarios must fit the `room` it has.

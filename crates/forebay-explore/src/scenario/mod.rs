@@ -13,6 +13,7 @@ mod units;
 use forebay_types::input;
 pub use forebay_types::{Layout, Operation, Spatiality};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -277,16 +278,69 @@ impl Scenario {
                 }
             }
         }
-        Ok(())
+        check_names(&self.jobs)
     }
 }
 
-/// Refuses files that would be elsewhere than below the scenario's directory.
+/// What names of files have behind the path: the process, and the number of one of many.
+const LONGEST_ENDING: usize = "-1048575-100000000".len();
+/// The longest name of a file, and the longest path that calls take, in bytes.
+const LONGEST_NAME: usize = 255;
+const LONGEST_PATH: usize = 3000;
+
+/// Refuses files that would be elsewhere than below the scenario's directory, and what is no name of a file.
 fn check_path(path: &str) -> Result<(), String> {
-    match Path::new(path).components().any(|c| c == std::path::Component::ParentDir) {
-        true => Err(format!("path: {path:?} leaves the directory that it is below (..)")),
-        false => Ok(()),
+    if Path::new(path).components().any(|c| c == std::path::Component::ParentDir) {
+        return Err(format!("path: {path:?} leaves the directory that it is below (..)"));
     }
+    if path.contains('\0') || matches!(path.rsplit('/').next(), None | Some("" | ".")) {
+        return Err(format!("path: {path:?} names no file"));
+    }
+    let longest = LONGEST_NAME - LONGEST_ENDING;
+    if path.len() > LONGEST_PATH || path.split('/').any(|name| name.len() > longest) {
+        return Err(format!(
+            "path: names of at most {longest} bytes are possible (files of one's own end with the process' number), and \
+             {LONGEST_PATH} bytes in all"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses to look at or to remove files that no job makes: within a job, none that a step before did not make.
+fn check_names(jobs: &[Job]) -> Result<(), String> {
+    let made_by = |job: &Job, path: &str| {
+        job.steps
+            .iter()
+            .any(|s| matches!(s, Step::Metadata(m) if m.operation == MetaOperation::Create && m.path == path))
+    };
+    for job in jobs {
+        let mut there: HashMap<&str, u32> = HashMap::new();
+        for step in &job.steps {
+            let Step::Metadata(m) = step else { continue };
+            let files = there.entry(&m.path).or_default();
+            if m.operation == MetaOperation::Create {
+                *files = m.files.max(*files);
+                continue;
+            }
+            // Of files that another job makes nobody knows when they are there.
+            let others = || jobs.iter().any(|other| !std::ptr::eq(other, job) && made_by(other, &m.path));
+            if m.files > *files && !others() {
+                let verb = Operation::from(m.operation);
+                return Err(format!(
+                    "job {}: {} of {} files {:?} of each process, of which there are {files} then: make them in a phase before \
+                     (operation = \"create\")",
+                    job.name,
+                    verb.name(),
+                    m.files,
+                    m.path
+                ));
+            }
+            if m.operation == MetaOperation::Unlink {
+                *files = 0;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses numbers of I/O nodes that no run can have.

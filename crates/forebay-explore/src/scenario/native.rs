@@ -25,7 +25,8 @@
 
 use super::units::{Size, Span};
 use super::{
-    Data, Fsync, Job, Layout, MetaOperation, Metadata, Scenario, SizeShare, Spatiality, Step, Target,
+    Data, Fsync, Job, Layout, MAX_FILES, MAX_IO_NODES, MAX_PROCESSES, MAX_REPETITIONS, MetaOperation,
+    Metadata, Scenario, SizeShare, Spatiality, Step, Target,
 };
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -189,7 +190,18 @@ fn wrong(scenario: Table, message: &str) -> String {
         read.is_some_and(|read| read.err().is_none_or(|e| e.message() != message))
     };
     let place = culprit(&Value::Table(scenario), &differs);
-    let message = message.replace("expected u32", "expected a whole number from 0 to 4294967295");
+    let range = match place.as_deref().and_then(|p| p.rsplit(' ').find(|w| w.parse::<usize>().is_err())) {
+        // A phase's, or the scenario's.
+        Some("repetitions") if place.as_deref() != Some("repetitions") => (0, MAX_STEPS as u32),
+        Some("repetitions") => (1, MAX_REPETITIONS),
+        Some("io_nodes") => (0, MAX_IO_NODES),
+        Some("dispatchers") => (1, 1024),
+        Some("compute_nodes" | "processes_per_node") => (1, MAX_PROCESSES),
+        Some("files") => (1, MAX_FILES as u32),
+        _ => (0, u32::MAX),
+    };
+    let message =
+        message.replace("expected u32", &format!("expected a whole number from {} to {}", range.0, range.1));
     let message = message.replace("expected u64", "expected a whole number from 0 on");
     match place.filter(|key| !message.contains(&format!("`{key}`"))) {
         Some(place) => format!("{place}: {message}"),
