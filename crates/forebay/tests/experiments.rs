@@ -102,6 +102,20 @@ fn six_patterns_on_any_file_system() {
 }
 
 #[test]
+fn windows_on_any_file_system() {
+    let (mount, layout) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(layout.path(), "layout = { kind = \"stripe\", size = \"64KiB\", count = 4 }\n").unwrap();
+    let [at, file] = [mount.path(), layout.path()].map(|p| p.to_str().unwrap());
+    let (printed, rows) = run(&["twins", "--mount", at, "--layout", file]);
+    // Three patterns of one application; another alone and beside a second one; read and written; ten ways.
+    positive(&rows, "mb_per_s", 5 * 2 * 10);
+    for column in ["direct", "hbrr", "125us", "times as long beside another"] {
+        assert!(printed.contains(column), "{printed}");
+    }
+    assert!(left(mount.path()).is_empty(), "nothing is left behind");
+}
+
+#[test]
 fn gluster_on_any_file_system() {
     let mount = tempfile::tempdir().unwrap();
     let (_, rows) = run(&["gluster", "--mount", mount.path().to_str().unwrap(), "--repeat", "2"]);

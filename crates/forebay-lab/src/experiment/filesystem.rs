@@ -2,19 +2,17 @@
 //! size by request size.
 
 use super::Experiment;
-use super::gluster::{Caches, Gluster, PROCESSES, Way};
-use super::testbed::processes;
+use super::blocks::{Order, Pattern, Work};
+use super::gluster::{Caches, Gluster, Open, PROCESSES, Way};
 use crate::machine::load;
 use crate::outcome::{Judgement, Outcome, Table, csv};
 use crate::{Progress, Size};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use forebay_embed::RunDir;
 use forebay_explore::stats::{mean, t_interval};
 use forebay_plot::{Axis, BarSeries, Bars};
 use forebay_types::OpKind;
-use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 /// Forwarded against direct on a mounted parallel file system, in six access patterns.
 ///
@@ -57,21 +55,6 @@ impl Default for RealFileSystem {
     }
 }
 
-/// In which order a process goes through its blocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Order {
-    Contiguous,
-    Strided,
-    Random,
-}
-
-/// How the processes use files.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Pattern {
-    shared: bool,
-    order: Order,
-}
-
 const PATTERNS: [Pattern; 6] = {
     const fn of(shared: bool, order: Order) -> Pattern {
         Pattern { shared, order }
@@ -85,42 +68,6 @@ const PATTERNS: [Pattern; 6] = {
         of(false, Order::Random),
     ]
 };
-
-impl Pattern {
-    fn name(self) -> String {
-        let files = if self.shared { "shared" } else { "own" };
-        format!("{files} {}", format!("{:?}", self.order).to_lowercase())
-    }
-
-    /// The block of its file that a process uses at a step, of so many steps.
-    fn block(self, rank: usize, step: usize, steps: usize) -> usize {
-        let among = match self.order {
-            Order::Contiguous => step,
-            // Every eighth, then those behind them; of a shared file the processes have a block each in turn.
-            Order::Strided if self.shared => return step * PROCESSES + rank,
-            Order::Strided => (step % steps.div_ceil(8)) * 8 + step / steps.div_ceil(8),
-            Order::Random => scatter(step, steps),
-        };
-        if self.shared { rank * steps + among } else { among }
-    }
-
-    fn file(self, name: &str, rank: usize) -> String {
-        if self.shared { name.to_owned() } else { format!("{name}-{rank}") }
-    }
-}
-
-/// Each of `steps` (a power of two) once, in no order.
-fn scatter(step: usize, steps: usize) -> usize {
-    let mixed = step.wrapping_mul(205) % steps;
-    ((mixed ^ (mixed >> 2)).wrapping_mul(77)) % steps
-}
-
-/// Every page of a block begins with this.
-fn stamp(rank_file: usize, block: usize, page: usize) -> [u8; 8] {
-    ((rank_file as u64) << 48 | (block as u64) << 16 | page as u64).to_le_bytes()
-}
-
-const PAGE: usize = 4096;
 
 /// One measurement.
 struct Cell {
@@ -162,7 +109,7 @@ impl Experiment for RealFileSystem {
         let caches = Caches { dirs: mounts.map(|m| m.join(name)).collect(), bricks: self.bricks.clone() };
         let before = self.other_mount.as_ref().unwrap_or(&self.mount).join(name);
         let ways = self.start(name)?;
-        let direct = Way::start(0, name, &Gluster::default())?;
+        let past = |name: &str, _| Open::directly(&before, name);
         let repeat = self.size.choose(1, self.repeat.max(1), self.repeat.max(1));
         progress.begin(self.requests.len() * PATTERNS.len() * repeat);
         let mut cells = Vec::new();
@@ -177,19 +124,24 @@ impl Experiment for RealFileSystem {
                         let way = (i + round) % ways.len();
                         for op in [OpKind::Write, OpKind::Read] {
                             let file = format!("{request}-{p}-{round}-{way}-{op:?}");
-                            let work =
-                                Work { pattern: *pattern, request: request as usize, steps, file: &file };
+                            let work = Work {
+                                pattern: *pattern,
+                                processes: PROCESSES,
+                                request: request as usize,
+                                steps,
+                                file: &file,
+                            };
                             if op == OpKind::Read {
-                                work.go(&direct, &before, OpKind::Write)?;
+                                work.go(&past, OpKind::Write)?;
                                 work.drop_pages(&caches)?;
                             }
-                            let took = work.go(&ways[way], dir.path(), op)?;
-                            let bytes = (PROCESSES * steps) as f64 * request as f64;
-                            let rate = bytes / took.as_secs_f64() / 1e6;
+                            let took =
+                                work.go(&|name: &str, rank| ways[way].open(dir.path(), name, rank), op)?;
+                            let rate = work.rate(took);
                             cells.push(Cell { way, pattern: p, request, op, round, rate });
                             if op == OpKind::Write {
                                 // What came through the I/O nodes is read past them.
-                                work.go(&direct, &before, OpKind::Read)?;
+                                work.go(&past, OpKind::Read)?;
                             }
                             work.remove(dir.path())?;
                         }
@@ -276,90 +228,5 @@ impl RealFileSystem {
         let header = ["way", "pattern", "request_kib", "operation", "repetition", "mb_per_s"];
         found.figures("filesystem", csv(header, &rows), chart.svg());
         found
-    }
-}
-
-/// What all processes do once.
-struct Work<'a> {
-    pattern: Pattern,
-    request: usize,
-    steps: usize,
-    file: &'a str,
-}
-
-impl Work<'_> {
-    fn files(&self) -> Vec<String> {
-        let count = if self.pattern.shared { 1 } else { PROCESSES };
-        (0..count).map(|rank| self.pattern.file(self.file, rank)).collect()
-    }
-
-    fn drop_pages(&self, caches: &Caches) -> Result<()> {
-        self.files().iter().try_for_each(|f| caches.drop_pages(f))
-    }
-
-    fn remove(&self, dir: &Path) -> Result<()> {
-        let remove =
-            |f: &String| std::fs::remove_file(dir.join(f)).with_context(|| format!("cannot remove {f}"));
-        self.files().iter().try_for_each(remove)
-    }
-
-    /// How long it takes from the common start to the last close; what is read is checked.
-    fn go(&self, way: &Way, dir: &Path, op: OpKind) -> Result<Duration> {
-        let start = Barrier::new(PROCESSES);
-        let times = processes(PROCESSES, |rank| {
-            let opened = way.open(dir, &self.pattern.file(self.file, rank), rank);
-            // Even one that failed: the others wait for it.
-            start.wait();
-            let open = opened?;
-            let owner = if self.pattern.shared { 0 } else { rank };
-            let began = Instant::now();
-            let mut buffer = vec![0u8; self.request];
-            for step in 0..self.steps {
-                let block = self.pattern.block(rank, step, self.steps);
-                let offset = (block * self.request) as u64;
-                let moved = if op == OpKind::Write {
-                    for (page, bytes) in buffer.chunks_mut(PAGE).enumerate() {
-                        bytes[..8].copy_from_slice(&stamp(owner, block, page));
-                    }
-                    open.write(&buffer, offset)?
-                } else {
-                    open.read(&mut buffer, offset)?
-                };
-                let right = |(page, bytes): (usize, &[u8])| bytes[..8] == stamp(owner, block, page);
-                if moved != self.request || !buffer.chunks(PAGE).enumerate().all(right) {
-                    bail!(
-                        "{}, process {rank}: block {block} is not what was written ({moved} bytes)",
-                        self.file
-                    );
-                }
-            }
-            open.close()?;
-            Ok((began, Instant::now()))
-        })?;
-        let began = times.iter().map(|t| t.0).min().unwrap_or_else(Instant::now);
-        let ended = times.iter().map(|t| t.1).max().unwrap_or(began);
-        Ok(ended.duration_since(began))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_pattern_has_every_block_once() {
-        for pattern in PATTERNS {
-            for steps in [8, 16, 64] {
-                let of =
-                    |rank: usize| (0..steps).map(move |s| (if pattern.shared { 0 } else { rank }, s, rank));
-                let all: BTreeSet<(usize, usize)> = (0..PROCESSES)
-                    .flat_map(of)
-                    .map(|(file, s, rank)| (file, pattern.block(rank, s, steps)))
-                    .collect();
-                assert_eq!(all.len(), PROCESSES * steps, "{} {steps}", pattern.name());
-                assert!(all.iter().all(|(_, b)| *b < PROCESSES * steps));
-            }
-        }
     }
 }

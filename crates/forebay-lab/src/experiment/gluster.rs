@@ -2,12 +2,12 @@
 //! system, directly and through I/O nodes that merge what belongs together.
 
 use super::Experiment;
-use super::testbed::{at, processes};
+use super::testbed::{open, processes};
 use crate::machine::{load, program};
 use crate::outcome::{Outcome, Table, csv};
 use crate::{Progress, Size};
 use anyhow::{Context, Result, bail};
-use forebay_client::{Client, Fallback, File, OpenFlags};
+use forebay_client::{Client, Fallback, File};
 use forebay_embed::RunDir;
 use forebay_embed::{At, Layer, LayerConfig, Transport};
 use forebay_node::stats::{Distribution, NodeStatistics};
@@ -96,14 +96,9 @@ impl Way {
     /// Neighbours share a node: their requests are neighbours, too.
     pub(super) fn open(&self, dir: &Path, name: &str, rank: usize) -> Result<Open> {
         let Some(node) = self.nodes.get(rank * self.nodes.len() / PROCESSES) else {
-            let mut options = std::fs::File::options();
-            let file = options.read(true).write(true).create(true).truncate(false).open(dir.join(name))?;
-            return Ok(Open::Direct(file));
+            return Open::directly(dir, name);
         };
-        let client = Client::new(node.config().clone(), None)?;
-        let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
-        let file = client.open(at(name), flags, 0o600)?.0;
-        Ok(Open::Forwarded(Box::new((client, file))))
+        Open::through(Client::new(node.config().clone(), None)?, name)
     }
 }
 
@@ -176,6 +171,20 @@ pub(super) enum Open {
 }
 
 impl Open {
+    /// The file of this name in a directory, which is made if need be.
+    pub(super) fn directly(dir: &Path, name: &str) -> Result<Open> {
+        let mut options = std::fs::File::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(dir.join(name)).with_context(|| format!("cannot open {name}"))?;
+        Ok(Open::Direct(file))
+    }
+
+    /// The same through the I/O node of a client.
+    pub(super) fn through(client: Client, name: &str) -> Result<Open> {
+        let file = open(&client, name)?;
+        Ok(Open::Forwarded(Box::new((client, file))))
+    }
+
     pub(super) fn write(&self, data: &[u8], offset: u64) -> Result<usize> {
         Ok(match self {
             Open::Direct(file) => file.write_at(data, offset)?,

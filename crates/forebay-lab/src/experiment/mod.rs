@@ -5,6 +5,7 @@
 mod announcers;
 mod arbiter;
 mod blame;
+mod blocks;
 mod dfra;
 mod failslow;
 mod filesystem;
@@ -36,7 +37,7 @@ pub use phases::Phases;
 pub use remap::{Remap, RemapWorker};
 pub use rewards::Rewards;
 pub use tuning::Tuning;
-pub use twins::Twins;
+pub use twins::{Mounted, Twins};
 
 use crate::{Outcome, Progress};
 use anyhow::Result;

@@ -7,14 +7,14 @@ use forebay_client::{Client, ExportId, File, OpenFlags, Path as WirePath};
 use forebay_embed::RunDir;
 use forebay_node::control::Command as Order;
 use forebay_sched::emulate::StorageModel;
-use forebay_types::{JobBlame, Nanos};
+use forebay_types::{JobBlame, Nanos, OpKind};
 use serde::Serialize;
 use std::path::Path;
 
 /// Running I/O nodes, and the directory they export.
 pub(super) struct Testbed {
     fleet: Fleet,
-    _data: RunDir,
+    _data: Option<RunDir>,
 }
 
 /// What the nodes' configuration files hold beyond the usual.
@@ -41,7 +41,16 @@ impl Testbed {
             emulated_storage_socket: (count > 1 && model.is_some()).then_some("{dir}/servers.sock"),
             emulated_storage: model,
         };
-        Ok(Testbed { fleet: Fleet::start(data.path(), count, &toml::to_string(&settings)?)?, _data: data })
+        Ok(Testbed {
+            fleet: Fleet::start(data.path(), count, &toml::to_string(&settings)?)?,
+            _data: Some(data),
+        })
+    }
+
+    /// Starts `count` nodes that export a directory there is; `layout`: lines of their configuration.
+    pub(super) fn on(dir: &Path, count: usize, layout: &str) -> Result<Testbed> {
+        let settings = format!("dispatchers = 16\ndrain-timeout-ms = 1000\n{layout}");
+        Ok(Testbed { fleet: Fleet::start(dir, count, &settings)?, _data: None })
     }
 
     /// A client of a job on one of the nodes; each is a compute process.
@@ -77,6 +86,19 @@ impl Testbed {
             sum += flows.filter_map(|f| f.operations.get("write")).map(|o| o.bytes).sum::<u64>();
         }
         Ok(sum)
+    }
+
+    /// How many requests of a kind the nodes have sent to the file system, and their bytes.
+    pub(super) fn issued(&self, op: OpKind) -> Result<(u64, f64)> {
+        let (mut count, mut bytes) = (0, 0.0);
+        for n in 0..self.fleet.len() {
+            let reply = self.fleet.tell(n, &Order::Stats)?;
+            let report = reply.stats.context("an I/O node gave no statistics")?;
+            let sizes = if op == OpKind::Read { &report.issued_read } else { &report.issued_write };
+            count += sizes.count;
+            bytes += sizes.mean * sizes.count as f64;
+        }
+        Ok((count, bytes))
     }
 
     /// The processor time of the nodes' running threads so far, in seconds.

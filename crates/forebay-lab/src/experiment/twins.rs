@@ -1,6 +1,10 @@
 //! Time windows: 32 processes on four I/O nodes and four data servers, under arrival
 //! order, handle-based round robin and seven time windows.
 
+mod mounted;
+
+pub use mounted::Mounted;
+
 use super::Experiment;
 use super::testbed::{Testbed, open, processes};
 use crate::machine::load;
@@ -32,18 +36,21 @@ const SCHEDULERS: [&str; 9] = [
 ///
 /// Processes read and write 32 KiB requests, one at a time, through four I/O nodes onto four emulated
 /// data servers: one shared file contiguously or 1D-strided, and a file each. Shows the bandwidth under
-/// every scheduler, the median of interleaved repetitions.
+/// every scheduler, the median of interleaved repetitions. On a mounted parallel file system, which the I/O nodes
+/// ask for its layout, also without I/O nodes, and with two applications at a time.
 #[derive(Clone, Debug)]
 pub struct Twins {
     /// How much to do.
     pub size: Size,
     /// Repetitions.
     pub repeat: usize,
+    /// On this file system, not on emulated storage.
+    pub mounted: Option<Mounted>,
 }
 
 impl Default for Twins {
     fn default() -> Twins {
-        Twins { size: Size::Small, repeat: 3 }
+        Twins { size: Size::Small, repeat: 3, mounted: None }
     }
 }
 
@@ -72,6 +79,9 @@ struct Scale {
 
 impl Experiment for Twins {
     fn run(&self, progress: &dyn Progress) -> Result<Outcome> {
+        if let Some(on) = &self.mounted {
+            return mounted::run(on, self.size, self.repeat, progress);
+        }
         let (processes, requests) = self.size.choose((4, 4), (32, 64), (128, 1024));
         let scale = Scale { processes, requests };
         let model = models::named("disk-far")?.storage;

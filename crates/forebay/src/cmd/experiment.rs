@@ -2,12 +2,12 @@
 
 use super::args;
 use super::lab::carry_out;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueHint};
 use forebay_lab::Size;
 use forebay_lab::experiment::{
-    Announcers, ArbiterQueue, Blame, DfraPairs, Failslow, Gluster, Isolation, Metadata, Overhead, Phases,
-    RealFileSystem, Remap, RemapWorker, Rewards, Tuning, Twins,
+    Announcers, ArbiterQueue, Blame, DfraPairs, Failslow, Gluster, Isolation, Metadata, Mounted, Overhead,
+    Phases, RealFileSystem, Remap, RemapWorker, Rewards, Tuning, Twins,
 };
 use forebay_policy::PolicyKind;
 use std::path::PathBuf;
@@ -96,7 +96,8 @@ impl Scaled {
 ///
 /// Processes read and write 32 KiB requests, one at a time, through four I/O nodes onto four emulated
 /// data servers: one shared file contiguously or 1D-strided, and a file each. Shows the bandwidth under
-/// every scheduler, the median of interleaved repetitions.
+/// every scheduler, the median of interleaved repetitions. With `--mount` on a real parallel file system: also
+/// without I/O nodes, two applications at a time, cold, and every block checked.
 #[derive(Args)]
 struct TwinsArgs {
     #[command(flatten)]
@@ -104,6 +105,30 @@ struct TwinsArgs {
     /// Repetitions.
     #[arg(long, value_name = "N", default_value_t = Twins::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
+    #[command(flatten)]
+    mounts: Option<Mounts>,
+    /// The same directory on a mount through which is written what is to be read.
+    #[arg(long, value_name = "DIR", requires = "mount", value_hint = ValueHint::DirPath, value_parser = args::directory)]
+    other_mount: Option<PathBuf>,
+    /// Lines of the I/O nodes' configuration by which they find the data servers of a file (`layout`, `servers`).
+    #[arg(long, value_name = "FILE", requires = "mount", value_hint = ValueHint::FilePath)]
+    layout: Option<PathBuf>,
+}
+
+/// A mounted parallel file system.
+#[derive(Args)]
+struct Mounts {
+    /// A directory on the file system, as compute nodes see it.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory, required = false)]
+    mount: PathBuf,
+    /// The same directory as the first I/O node sees it, and if given again as the second does: on a
+    /// mount of their own, as on machines of their own. The compute nodes' unless given.
+    #[arg(long, value_name = "DIR", requires = "mount", value_hint = ValueHint::DirPath, value_parser = args::directory)]
+    node_mount: Vec<PathBuf>,
+    /// Where the bricks are, if they are on this machine (and this is root): below here their caches
+    /// are dropped, too, and their processes are asked what they read.
+    #[arg(long, value_name = "DIR", requires = "mount", value_hint = ValueHint::DirPath)]
+    bricks: Option<PathBuf>,
 }
 
 /// A small-I/O job against a writer of large requests, under four schedulers.
@@ -162,17 +187,8 @@ struct OverheadArgs {
 struct GlusterArgs {
     #[command(flatten)]
     scale: Scaled,
-    /// A directory on the file system, as compute nodes see it.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
-    mount: PathBuf,
-    /// The same directory as the first I/O node sees it, and if given again as the second does: on a
-    /// mount of their own, as on machines of their own. The compute nodes' unless given.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
-    node_mount: Vec<PathBuf>,
-    /// Where the bricks are, if they are on this machine (and this is root): below here their caches
-    /// are dropped, too, and their processes are asked what they read.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    bricks: Option<PathBuf>,
+    #[command(flatten)]
+    mounts: Mounts,
     /// Repetitions.
     #[arg(long, value_name = "N", default_value_t = Gluster::default().repeat, value_parser = args::repetitions)]
     repeat: usize,
@@ -342,16 +358,26 @@ struct RemapWorkerArgs {
 impl Experiment {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (out, experiment) = match self.what {
-            What::Twins(a) => a.scale.with(|size| Twins { size, repeat: a.repeat }),
+            What::Twins(a) => {
+                let layout = a.layout.map(std::fs::read_to_string).transpose().context("--layout")?;
+                let mounted = a.mounts.map(|m| Mounted {
+                    mount: m.mount,
+                    node_mount: m.node_mount.into_iter().next(),
+                    other_mount: a.other_mount,
+                    bricks: m.bricks,
+                    layout: layout.unwrap_or_default(),
+                });
+                a.scale.with(|size| Twins { size, repeat: a.repeat, mounted })
+            }
             What::Isolation(a) => a.scale.with(|size| Isolation { size, seconds: a.seconds }),
             What::Metadata(a) => a.scale.with(|size| Metadata { size, seconds: a.seconds }),
             What::Blame(a) => a.with(|size| Blame { size, ..Blame::default() }),
             What::Overhead(a) => a.scale.with(|size| Overhead { size, repeat: a.repeat }),
             What::Gluster(a) => a.scale.with(|size| Gluster {
                 size,
-                mount: a.mount,
-                node_mounts: a.node_mount,
-                bricks: a.bricks,
+                mount: a.mounts.mount,
+                node_mounts: a.mounts.node_mount,
+                bricks: a.mounts.bricks,
                 repeat: a.repeat,
                 scheduler: a.scheduler,
                 dispatchers: a.dispatchers,
@@ -359,10 +385,10 @@ impl Experiment {
             What::Filesystem(FilesystemArgs { on: a, other_mount, request }) => {
                 a.scale.with(|size| RealFileSystem {
                     size,
-                    mount: a.mount,
-                    node_mounts: a.node_mount,
+                    mount: a.mounts.mount,
+                    node_mounts: a.mounts.node_mount,
                     other_mount,
-                    bricks: a.bricks,
+                    bricks: a.mounts.bricks,
                     requests: request.into_iter().map(|kib| kib << 10).collect(),
                     ways: vec![("fifo".into(), 8), (a.scheduler, a.dispatchers)],
                     repeat: a.repeat,
