@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use forebay_sim::failslow;
 use std::collections::BTreeMap;
 
-type Row = BTreeMap<String, String>;
+pub(super) type Row = BTreeMap<String, String>;
 
 /// The files of an experiment.
 fn files(setup: &Setup<'_>, experiment: &str) -> Result<Vec<(String, String)>> {
@@ -18,9 +18,14 @@ fn files(setup: &Setup<'_>, experiment: &str) -> Result<Vec<(String, String)>> {
 fn table(files: &[(String, String)], name: &str) -> Result<Vec<Row>> {
     let csv = files.iter().find(|(n, _)| n == name);
     let (_, csv) = csv.with_context(|| format!("the experiment wrote no figures {name}"))?;
+    Ok(records(csv))
+}
+
+/// The rows of figures.
+pub(super) fn records(csv: &str) -> Vec<Row> {
     let mut lines = csv.lines();
     let header: Vec<String> = cells(lines.next().unwrap_or_default());
-    Ok(lines.map(|l| header.iter().cloned().zip(cells(l)).collect()).collect())
+    lines.map(|l| header.iter().cloned().zip(cells(l)).collect()).collect()
 }
 
 /// The rows of an experiment's figures.
@@ -42,7 +47,7 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-fn number(row: &Row, column: &str) -> Result<f64> {
+pub(super) fn number(row: &Row, column: &str) -> Result<f64> {
     let text = row.get(column).with_context(|| format!("no column {column:?}"))?;
     text.parse().with_context(|| format!("{column}: {text:?} is no number"))
 }

@@ -6,6 +6,7 @@ mod dfra;
 mod forge;
 mod learn;
 mod live;
+mod mounted;
 mod policies;
 mod queue;
 mod santos;
@@ -148,7 +149,7 @@ impl Setup<'_> {
 
 type Group = fn(&Setup<'_>) -> Result<Figures>;
 
-const GROUPS: [(&str, Group); 18] = [
+const GROUPS: [(&str, Group); 20] = [
     ("forge", forge::figures),
     ("santos", santos::figures),
     ("policies", policies::figures),
@@ -160,6 +161,8 @@ const GROUPS: [(&str, Group); 18] = [
     ("dfra", dfra::figures),
     ("history", dfra::history),
     ("pairs", dfra::pairs),
+    ("gluster", mounted::gluster),
+    ("ceph", mounted::ceph),
     ("live-twins", live::twins),
     ("live-isolation", live::isolation),
     ("live-metadata", live::metadata),
