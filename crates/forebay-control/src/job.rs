@@ -1,7 +1,7 @@
 //! Between a job and the arbiter, as JSON over HTTP.
 
 use forebay_types::exposition::OTHERS;
-use forebay_types::{Epoch, NodeId};
+use forebay_types::{Epoch, NodeId, names};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -16,10 +16,7 @@ pub fn printable(name: &str) -> Result<(), String> {
     if name.len() > LONGEST {
         return Err(format!("is longer than {LONGEST} bytes"));
     }
-    if name.chars().any(char::is_control) {
-        return Err("has control characters".to_owned());
-    }
-    Ok(())
+    names::seen(name)
 }
 
 /// Refuses what no job can be called.
@@ -35,7 +32,7 @@ pub fn check_name(id: &str) -> Result<(), String> {
 
 /// What a job or an application can be called that comes nearest to the name of a file.
 pub fn fitting(name: &str) -> String {
-    let mut fit: String = name.chars().map(|c| if c.is_control() || c == '/' { '-' } else { c }).collect();
+    let mut fit: String = name.chars().map(|c| if names::unseen(c) || c == '/' { '-' } else { c }).collect();
     if fit.is_empty() || matches!(&*fit, CONTROL_JOB | OTHERS) {
         fit.insert_str(0, "job-");
     }
@@ -189,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_made_to_fit_is_taken() {
         let long = "ü".repeat(200);
-        for name in ["app", "a\nb", "(others)", "forebay-control", "", "a b 🦀", &long] {
+        for name in ["app", "a\nb", "a\u{202e}b", "(others)", "forebay-control", "", "a b 🦀", &long] {
             assert_eq!(check_name(&fitting(name)), Ok(()), "{name:?}");
         }
         assert_eq!((fitting("app").as_str(), fitting("a\n/b").as_str()), ("app", "a--b"));

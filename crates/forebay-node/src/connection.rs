@@ -16,7 +16,7 @@ use crate::session::{Arrival, Session};
 use crate::sys::acting::Whom;
 use crate::{control, sys};
 use forebay_sched::Request;
-use forebay_types::{Epoch, Nanos, Protect};
+use forebay_types::{Epoch, Nanos, Protect, names};
 use forebay_wire::frame::{HEADER_LEN, Header, Opcode, flag};
 use forebay_wire::hello::{Greeting, Hello, Side, Welcome};
 use forebay_wire::message::{Meta, append_to, decode};
@@ -121,7 +121,7 @@ impl Connection {
         let known = self.node.jobs.authenticate(&challenge, &hello);
         let (job, admin, shown) = known.inspect_err(|e| {
             let Hello { job, host, pid, .. } = &hello;
-            tracing::debug!("handshake refused: job {job}, process {pid} of {host}: {e}");
+            tracing::debug!("handshake refused: job {job:?}, process {pid} of {host:?}: {e}");
         })?;
         if hello.protect < greeting.protect {
             return Err(WireError::Unprotected(greeting.protect).into());
@@ -152,7 +152,7 @@ impl Connection {
             "a session {how}: job {}, process {} of {}, {what}",
             hello.job,
             hello.pid,
-            hello.host
+            names::shown(hello.host)
         );
         let _ = self.link.session.set(Arc::downgrade(&session));
         let welcome = Welcome {

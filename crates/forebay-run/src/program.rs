@@ -383,8 +383,8 @@ impl Program {
         let Some(status) = said.status else {
             let (name, limit) = (self.plan.command[0].display(), LOOK.as_secs());
             bail!(
-                "--strict: {name} did not start a shell at every rank within {limit} s: {}",
-                said.err.trim()
+                "--strict: {name} did not start a shell at every rank within {limit} s: it has said {}",
+                if said.err.trim().is_empty() { "nothing" } else { said.err.trim() }
             );
         };
         let probed = launch::read_probe(&said.out);
@@ -393,15 +393,16 @@ impl Program {
             bail!("--strict: {why}");
         }
         if probed.started.is_empty() {
-            bail!("--strict: {} started nothing: {}", self.plan.command[0].display(), said.err.trim());
+            bail!("--strict: {} started nothing: {}", self.plan.command[0].display(), said.why(status));
         }
-        let missing = probed.missing(&seen, &library, &config);
+        let told = launch::complaints(&[layer.notes(), probed.noted.clone()].concat());
+        let missing = probed.missing(&seen, &told, (&library, &config));
         if !missing.is_empty() {
             let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
             bail!("--strict: the program was not started: {}", all.join("; "));
         }
         if !status.success() {
-            let (name, why) = (self.plan.command[0].display(), said.err.trim());
+            let (name, why) = (self.plan.command[0].display(), said.why(status));
             bail!(
                 "--strict: the program was not started: {name} could not start a shell at every rank: {why}"
             );

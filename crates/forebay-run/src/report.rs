@@ -5,7 +5,7 @@ use crate::route::Accelerated;
 use forebay_client::{Config, HOUSEKEEPING, OpTotals};
 use forebay_embed::{Imbalance, NodeOutcome, Note, imbalance};
 use forebay_pattern::{Interval, Model};
-use forebay_types::{JobBlame, Pattern};
+use forebay_types::{JobBlame, Pattern, names};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -189,7 +189,7 @@ const COMMAND_SHOWN: usize = 120;
 pub(crate) fn one_line(command: &[impl AsRef<OsStr>]) -> String {
     let words: Vec<_> = command.iter().map(|w| w.as_ref().to_string_lossy()).collect();
     let mut line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
-    line.retain(|c| !c.is_control());
+    line.retain(|c| !names::unseen(c));
     match line.char_indices().nth(COMMAND_SHOWN) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None => line,

@@ -56,8 +56,11 @@ impl ReportFile {
         output::beside(path, read).context(option)?;
         let before = path.metadata().is_ok();
         // What somebody has open (`/dev/stdout`) goes on where it is.
-        let file =
-            File::options().append(output::is_open(path)).write(true).create(true).truncate(false).open(path);
+        let file = if output::is_fifo(path) {
+            output::open_fifo(path)
+        } else {
+            File::options().append(output::is_open(path)).write(true).create(true).truncate(false).open(path)
+        };
         let file = file.with_context(|| format!("{option}: cannot write to {}", path.display()))?;
         if !before {
             // Of a link that leads to it, the link stays.
@@ -105,6 +108,7 @@ impl ReportFile {
     /// The same of what is too long to be had at once.
     pub(crate) fn write_by(self, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> std::io::Result<()> {
         match self.there {
+            Some(mut file) if output::is_fifo(&self.path) => output::write_fifo(&mut file, fill),
             Some(mut file) if output::is_open(&self.path) || !file.metadata()?.is_file() => fill(&mut file),
             _ => output::write_by(&self.path, fill),
         }

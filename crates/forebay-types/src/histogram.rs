@@ -67,6 +67,34 @@ impl<const BUCKETS: usize> LogHistogram<BUCKETS> {
         }
     }
 
+    /// One value more, where whoever adds holds a lock and others only read: no atomic read-modify-write.
+    #[inline]
+    pub fn record_locked(&self, value: u64) {
+        let add = |to: &AtomicU64, more: u64| to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
+        add(&self.buckets[bucket(value, BUCKETS)], 1);
+        add(&self.sum, value);
+        if value > self.max.load(Relaxed) {
+            self.max.store(value, Relaxed);
+        }
+    }
+
+    /// All that another one holds as well.
+    pub fn absorb(&self, other: &Self) {
+        for (own, theirs) in self.buckets.iter().zip(&other.buckets) {
+            let more = theirs.load(Relaxed);
+            if more > 0 {
+                own.fetch_add(more, Relaxed);
+            }
+        }
+        self.sum.fetch_add(other.sum.load(Relaxed), Relaxed);
+        self.max.fetch_max(other.max.load(Relaxed), Relaxed);
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Relaxed)
+    }
+
     /// One value more, where nobody else can be adding: no atomic operation.
     #[inline]
     pub fn add(&mut self, value: u64) {

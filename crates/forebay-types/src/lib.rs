@@ -17,6 +17,7 @@
 //! | [`hostlist`] | lists of hosts as launchers write them |
 //! | `secret` | what a job's clients and its I/O nodes share |
 //! | [`input`], [`output`] | files that people name: read up to a limit, written whole or not at all |
+//! | [`names`] | characters in names that a person cannot see |
 //! | [`kernel`] | file systems whose files are made as they are read |
 //! | [`size`], [`span`], [`rate`] | quantities as people write them: `64K`, `10ms`, `500MB/s` |
 //! | [`options`] | options with a range |
@@ -37,6 +38,7 @@ mod identity;
 pub mod input;
 pub mod kernel;
 mod metrics;
+pub mod names;
 pub mod options;
 pub mod output;
 mod protect;
@@ -54,7 +56,7 @@ pub mod units;
 pub use access::{AccessPattern, IoMode, Layout, OpKind, Operation, Pattern, Spatiality};
 pub use address::{Address, AddressError, SOCKET_PATH};
 pub use bandwidth::Bandwidth;
-pub use blame::JobBlame;
+pub use blame::{Beside, Elsewhere, JobBlame, MOMENT, Moment, Neighbour, SLOW_STORAGE};
 pub use histogram::{FineHistogram, Histogram};
 pub use id::{ClientId, Epoch, FileId, FlowId, NodeId, RequestId, ServerId};
 pub use identity::Identity;

@@ -1,10 +1,16 @@
 //! Files that people name to be written to: never one that is read, and whole or as they were.
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{Error, ErrorKind, Read, Result, Seek, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// For so long whoever reads a FIFO may take nothing out of it.
+const UNREAD: Duration = Duration::from_secs(5);
 
 /// Refuses to write where one of the files is that are read.
 ///
@@ -80,6 +86,64 @@ pub fn is_open(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"].iter().any(|open| path.starts_with(open))
 }
 
+/// Whether a path names a FIFO in the file system. Whoever has one open already reads it when it suits them.
+pub fn is_fifo(path: &Path) -> bool {
+    !is_open(path) && path.metadata().is_ok_and(|m| m.file_type().is_fifo())
+}
+
+/// Opens a FIFO that somebody reads; nobody is waited for.
+///
+/// # Errors
+/// If nobody does.
+pub fn open_fifo(path: &Path) -> Result<File> {
+    let opened = File::options().write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    opened.map_err(|e| match e.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+            Error::new(ErrorKind::NotConnected, "it is a FIFO that nobody reads")
+        }
+        _ => e,
+    })
+}
+
+/// Writes to a FIFO, as long as it is read.
+///
+/// # Errors
+/// If nobody takes anything out of it for seconds.
+pub fn write_fifo(fifo: &mut File, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let mut all: File = memfd_create("fifo", MemfdFlags::CLOEXEC)?.into();
+    fill(&mut all)?;
+    all.rewind()?;
+    fcntl_setfl(&*fifo, fcntl_getfl(&*fifo)? | OFlags::NONBLOCK)?;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let read = all.read(&mut chunk)?;
+        let mut rest = &chunk[..read];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        while !rest.is_empty() {
+            match fifo.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => wait_until_read(fifo)?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+fn wait_until_read(fifo: &File) -> Result<()> {
+    let patience = rustix::fs::Timespec { tv_sec: UNREAD.as_secs() as i64, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(fifo, PollFlags::OUT)], Some(&patience)) {
+        Ok(0) => {
+            let why = format!("nobody has read from this FIFO for {} s", UNREAD.as_secs());
+            Err(Error::new(ErrorKind::TimedOut, why))
+        }
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// A file beside `path` that is to become it.
 fn draft(path: &Path, mode: u32) -> Result<(PathBuf, File)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -115,6 +179,7 @@ fn try_place(place: Place, path: &Path) -> Result<()> {
     match place {
         Place::File(real) => File::options().write(true).open(real).map(drop),
         Place::Nothing => std::fs::remove_file(draft(path, 0o600)?.0),
+        Place::Stream if is_fifo(path) => open_fifo(path).map(drop),
         Place::Stream => Ok(()),
     }
 }
@@ -135,7 +200,7 @@ pub fn write_by(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Resu
     put(path, fill, None)
 }
 
-/// The same, for nobody else's eyes. A FIFO that nobody reads is not waited for.
+/// The same, for nobody else's eyes.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -173,11 +238,9 @@ fn put(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>, mode: Option<u32
             }
             finish(&new.0, new.1, fill, &real)
         }
+        Place::Stream if is_fifo(path) => write_fifo(&mut open_fifo(path)?, fill),
         Place::Stream => {
             let mut stream = File::options();
-            if mode.is_some() {
-                stream.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
-            }
             stream
                 .append(is_open(path))
                 .write(true)
@@ -204,7 +267,7 @@ fn in_place(file: &mut File, fill: impl FnOnce(&mut File) -> Result<()>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
@@ -270,8 +333,9 @@ mod tests {
         let user = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, user, 0).unwrap();
         let nobody = write_private(&fifo, b"to nobody").unwrap_err();
-        assert_eq!(nobody.raw_os_error(), Some(rustix::io::Errno::NXIO.raw_os_error()));
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        assert_eq!(nobody.to_string(), "it is a FIFO that nobody reads");
+        assert!(write(&fifo, b"to nobody").is_err() && try_it(&fifo).is_err());
+        let nonblocking = OFlags::NONBLOCK.bits() as i32;
         let reader = File::options().read(true).custom_flags(nonblocking).open(&fifo).unwrap();
         write(&fifo, b"to somebody").unwrap();
         assert_eq!(std::io::read_to_string(reader).unwrap(), "to somebody");
@@ -280,6 +344,36 @@ mod tests {
         assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
         assert!(try_it(&at("none/stats")).is_err() && try_it(dir.path()).is_err());
         assert!(write(dir.path(), "").is_err());
+    }
+
+    #[test]
+    fn a_fifo_is_written_to_as_long_as_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let user = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, user, 0).unwrap();
+        let nonblocking = OFlags::NONBLOCK.bits() as i32;
+        let reader = File::options().read(true).custom_flags(nonblocking).open(&fifo).unwrap();
+        // More than fits: somebody who reads late has all of it, somebody who does not is not waited for.
+        let large = vec![7; 1 << 20];
+        let all = std::thread::scope(|s| {
+            let all = s.spawn(|| {
+                let waiting = File::open(&fifo).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                let mut all = Vec::new();
+                (&waiting).take(1 << 20).read_to_end(&mut all).unwrap();
+                all
+            });
+            write(&fifo, &large).unwrap();
+            all.join().unwrap()
+        });
+        assert!(all == large);
+        let unread = write(&fifo, &large).unwrap_err();
+        assert_eq!(
+            (unread.kind(), unread.to_string().contains("nobody has read")),
+            (ErrorKind::TimedOut, true)
+        );
+        drop(reader);
     }
 
     #[test]

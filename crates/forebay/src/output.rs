@@ -62,7 +62,7 @@ fn full(why: &str) -> ExitCode {
 
 /// An error for a person, on standard error; if nobody reads that, the exit status has to do.
 pub(crate) fn complain(what: &str) {
-    let _ = writeln!(std::io::stderr(), "forebay: {what}");
+    let _ = writeln!(std::io::stderr(), "forebay: {}", forebay_types::names::shown(what));
 }
 
 /// That a service is ready, to whoever may be listening: it serves all the same.

@@ -183,7 +183,12 @@ fn hosts_that_share_no_directory_join() {
     assert_eq!(written.sum::<u64>(), 8, "{text}");
     let (out, _) = site.through_arbiter("--share /tmp --job joined --deadline 5 --strict", &command);
     assert_eq!(out.status.code(), Some(125), "{}", said(&out));
-    assert!(said(&out).contains("ranks 2-3 of host c2 not forwarded"), "{}", said(&out));
+    let text = said(&out);
+    let named = text.split("ranks 2-3 of host c2 not forwarded: ").nth(1).unwrap_or_default();
+    assert!(
+        named.contains("tcp:10.77.0.") && named.contains("wrong credentials"),
+        "address and reason: {text}"
+    );
     for host in ["c1", "c2", "c3"] {
         assert_eq!(site.hosts.ok(host, "ls -d /tmp/forebay-* 2> /dev/null || true"), "", "left on {host}");
     }

@@ -93,6 +93,40 @@ fn what_is_read_is_not_written_to() {
     assert_eq!((content(Path::new(secret)), content(Path::new(&config))), (before, settings));
 }
 
+/// Nobody waits for somebody who may never come: a FIFO that is not read is refused before anything runs, and one that is read has
+/// the report.
+#[test]
+fn a_fifo_is_not_waited_for() {
+    let home = Home::new();
+    let (fifo, ran) = (home.path("fifo"), home.path("ran"));
+    let user = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, user, 0).unwrap();
+    let at = text(&home.path("export"));
+    let job = |option: &str| {
+        let args = ["run", "--quiet", "--at", &at, option, &text(&fifo), "--", "touch", &text(&ran)];
+        args.map(str::to_owned)
+    };
+    for option in ["--report", "--darshan", "--record"] {
+        refused(&job(option), 125, &[option, "a FIFO that nobody reads"]);
+    }
+    assert!(!ran.exists(), "nothing ran");
+    let reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().unwrap();
+    until("somebody reads", || {
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        let run = || forebay(&job("--report")).output().unwrap();
+        // The reader is there as soon as this does not fail; it ends with the last who writes.
+        rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).is_ok_and(|held| {
+            let (status, _, says) = outcome(&run());
+            assert!(status == Some(0) && says.is_empty(), "{says}");
+            drop(held);
+            true
+        })
+    });
+    let report = reader.wait_with_output().unwrap().stdout;
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert!(report["status"] == 0 && ran.exists(), "{report}");
+}
+
 #[test]
 fn files_that_do_not_say_how_long_they_are_are_not_forwarded() {
     let home = Home::new();

@@ -111,7 +111,7 @@ impl HostRow {
 }
 
 /// What ranks that reached no I/O node say of that themselves: by rank where they ran, and why.
-pub(super) type Complaints = BTreeMap<u32, (String, String)>;
+pub(crate) type Complaints = BTreeMap<u32, (String, String)>;
 
 /// What the library has noted of ranks (`rank 3 of host c2`).
 pub fn complaints(notes: &[Note]) -> Complaints {

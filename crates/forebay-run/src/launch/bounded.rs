@@ -18,6 +18,14 @@ pub(crate) struct Said {
     pub(crate) status: Option<ExitStatus>,
 }
 
+impl Said {
+    /// What it said, or how it ended, if it has said nothing.
+    pub(crate) fn why(&self, status: ExitStatus) -> String {
+        let said = self.err.trim();
+        if said.is_empty() { format!("it has said nothing ({status})") } else { said.to_owned() }
+    }
+}
+
 /// Runs a command to its end, but not for longer than `limit`; then it is killed, with all in its group.
 pub(crate) fn said_within(command: &mut Command, limit: Duration) -> io::Result<Said> {
     let memory = || -> io::Result<File> {

@@ -1,12 +1,12 @@
 //! Looking before the program runs: the launcher starts a shell in place of every rank, which says where it
 //! is and what it finds there; and asking the I/O nodes whom they have seen.
 
-use super::account::Missing;
+use super::account::{Complaints, Missing};
 use super::earlier::subtract;
 use super::plan::Plan;
 use forebay_client::{Address, Client, Config};
-use forebay_embed::NodeOutcome;
-use forebay_types::{ClientReport, JobBlame, Nanos, Starter};
+use forebay_embed::{NodeOutcome, Note};
+use forebay_types::{ClientReport, JobBlame, Nanos, Starter, same_host};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ const ASK_MS: u64 = 5000;
 
 /// The line that every rank says.
 const MARK: &str = "forebay-rank";
+/// What the library has noted where only the rank sees it.
+const NOTED: &str = "forebay-noted";
 
 /// A rank, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Started {
 pub struct Probed {
     /// The ranks that the launcher started.
     pub started: Vec<Started>,
+    /// What the library has said to them alone.
+    pub noted: Vec<Note>,
 }
 
 /// The command that looks, in place of the plan's own: a shell at every rank. Where each rank joins the job by itself,
@@ -54,8 +58,15 @@ pub fn preflight(plan: &Plan, library: &Path, config: &Path) -> Vec<OsString> {
         0 => (quoted(library), quoted(config)),
         _ => ("\"${LD_PRELOAD%%:*}\"".to_owned(), "\"$FOREBAY_CONFIG\"".to_owned()),
     };
+    // Who joins has a directory of their own, which is not seen from here.
+    let noted = match joining {
+        0 => String::new(),
+        _ => format!(
+            "; while read -r n; do printf '{NOTED} %s\\n' \"$n\"; done < \"${{FOREBAY_CONFIG%/*}}/notes\""
+        ),
+    };
     let script = format!(
-        "l=no; c=no; [ -r {library} ] && l=yes; [ -r {config} ] && c=yes; echo {MARK} \"$(uname -n)\" {rank} $l $c"
+        "l=no; c=no; [ -r {library} ] && l=yes; [ -r {config} ] && c=yes; echo {MARK} \"$(uname -n)\" {rank} $l $c{noted}"
     );
     let joined =
         plan.command.get(launch.program..).and_then(|words| words.get(..joining)).unwrap_or_default();
@@ -76,16 +87,17 @@ pub fn read_probe(said: &str) -> Probed {
             config: *config == "yes",
         })
     });
-    Probed { started: started.collect() }
+    let noted = |line: &str| serde_json::from_str::<Note>(line.split_once(NOTED)?.1.trim()).ok();
+    Probed { started: started.collect(), noted: said.lines().filter_map(noted).collect() }
 }
 
 impl Probed {
-    /// Who was started but did not come to an I/O node, by host, and why.
+    /// Who was started but did not come to an I/O node, by host, and why: what the rank has `told` itself, if it has.
     pub fn missing(
         &self,
         seen: &[(String, Vec<ClientReport>)],
-        library: &Path,
-        config: &Path,
+        told: &Complaints,
+        (library, config): (&Path, &Path),
     ) -> Vec<Missing> {
         let came = |s: &Started, alone: bool| {
             let all = || seen.iter().flat_map(|(_, clients)| clients);
@@ -97,7 +109,12 @@ impl Probed {
             let why = match (s.library, s.config) {
                 (false, _) => format!("{} cannot be read there", library.display()),
                 (_, false) => format!("{} cannot be read there", config.display()),
-                _ => "the library was not loaded, or reached no I/O node from there".to_owned(),
+                _ => match told.get(&s.rank).filter(|(host, _)| same_host(host, &s.host)) {
+                    Some((_, why)) => why.clone(),
+                    None => "no process there came to an I/O node, and the library has not said why: it was not loaded, \
+                             or could not leave a word where it is"
+                        .to_owned(),
+                },
             };
             by_host.entry((&s.host, why)).or_default().push(s.rank);
         }
@@ -262,17 +279,24 @@ mod tests {
 
     #[test]
     fn a_look_says_who_and_why() {
+        let note = r#"forebay-noted {"kind":"rank","path":"rank 4 of host c3","why":"not let in","program":"sh","pid":7}"#;
+        let told = super::super::complaints(&read_probe(&format!("3: {note}\nforebay-noted {{")).noted);
+        assert_eq!(told, Complaints::from([(4, ("c3".to_owned(), "not let in".to_owned()))]));
         let said = "noise\nforebay-rank c1 0 yes yes\n3: forebay-rank c2 3 no yes\nforebay-rank c2 2 no yes\nforebay-rank c3 4 yes yes\nforebay-rank x";
         let probed = read_probe(said);
         assert_eq!(probed.started.len(), 4);
         let client = ClientReport { host: "c1".into(), rank: Some(0), ..ClientReport::default() };
-        let missing = probed.missing(&[("n".into(), vec![client])], Path::new("/l.so"), Path::new("/c"));
+        let refused = "reached no I/O node when it started: tcp:10.0.0.4:7411: wrong credentials";
+        let told =
+            Complaints::from([(4, ("c3".to_owned(), refused.to_owned())), (0, ("c1".into(), "x".into()))]);
+        let files = (Path::new("/l.so"), Path::new("/c"));
+        let missing = probed.missing(&[("n".into(), vec![client])], &told, files);
         let said: Vec<String> = missing.iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
             [
                 "ranks 2-3 of host c2 not forwarded: /l.so cannot be read there",
-                "rank 4 of host c3 not forwarded: the library was not loaded, or reached no I/O node from there"
+                &format!("rank 4 of host c3 not forwarded: {refused}")
             ]
         );
     }

@@ -13,7 +13,7 @@ use forebay_embed::Transport;
 use forebay_run::launch::{IoHosts, Plan, Several};
 use forebay_run::{Ended, Forward, IoNodes, NotRun, Program, ReportFile, RunFiles, Signals, Via};
 use forebay_sched::SchedulerConfig;
-use forebay_types::Protect;
+use forebay_types::{Protect, names};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -211,7 +211,10 @@ impl Run {
         };
         if !self.quiet {
             // Nobody may be listening any more; the exit status still counts.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), ended.report.to_string().as_bytes());
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                names::shown(&ended.report.to_string()).as_bytes(),
+            );
         }
         if let Some(file) = report_file {
             let name = file.path().display().to_string();
