@@ -1,6 +1,7 @@
 //! The HTTP API. What changes anything takes the secret; what only shows does not, and shows none.
 //! `openapi.json` describes it; a test holds the two against each other.
 
+mod blame;
 mod council;
 mod live;
 mod metrics;
@@ -39,10 +40,11 @@ use who::{Caller, Need};
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// Paths and methods of the API, as `openapi.json` must have them.
-pub const ROUTES: [(&str, &[&str]); 22] = [
+pub const ROUTES: [(&str, &[&str]); 23] = [
     ("/v1/admin", &["get"]),
     ("/v1/jobs", &["get", "post"]),
     ("/v1/jobs/{id}", &["get", "delete"]),
+    ("/v1/jobs/{id}/blame", &["get"]),
     ("/v1/jobs/{id}/lease", &["put"]),
     ("/v1/jobs/{id}/nodes", &["put"]),
     ("/v1/nodes", &["get"]),
@@ -130,6 +132,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs", post(register))
         .route("/v1/jobs/{id}", axum::routing::delete(end))
         .route("/v1/jobs/{id}/lease", put(renew))
+        .route("/v1/jobs/{id}/blame", get(blame::blame))
         .route_layer(needs(Need::Somebody));
     let changing = Router::new()
         .route("/v1/admin", get(async || StatusCode::NO_CONTENT))

@@ -27,6 +27,7 @@ pub mod ha;
 pub mod health;
 pub mod history;
 pub mod model_file;
+mod questions;
 mod refusals;
 pub mod runs;
 pub mod serve;

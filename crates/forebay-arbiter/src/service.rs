@@ -10,8 +10,10 @@ use crate::curves::Curves;
 use crate::health;
 use crate::history::{HistoryWriter, Note};
 use crate::model_file::ModelFile;
+use crate::questions::Questions;
 use crate::refusals::Refusals;
 use crate::store::{Change, ControlStore, StoreError, private_file};
+use forebay_control::job::JobRequest;
 use forebay_control::node::{NodeHello, ToNode};
 use forebay_types::{Epoch, Nanos, NodeId};
 use std::collections::{BTreeMap, HashMap};
@@ -92,6 +94,8 @@ enum Input {
     },
     /// Tell when these nodes have taken in all they were told so far.
     Settle(Vec<(NodeId, oneshot::Sender<()>)>),
+    /// Say this to nodes, whatever the core thinks.
+    Say(Vec<(NodeId, Arc<str>)>),
     Stop,
 }
 
@@ -118,6 +122,8 @@ pub struct Shared {
     pub(crate) asked: AtomicU64,
     /// When the core last came round.
     alive: AtomicU64,
+    /// What nodes are asked that the core does not need to know.
+    pub(crate) questions: Questions,
     /// People who look at the dashboard.
     pub(crate) viewers: Viewers,
     pub(crate) job_series: JobSeries,
@@ -176,6 +182,7 @@ impl Shared {
             refusals: Refusals::default(),
             asked: AtomicU64::new(0),
             alive: AtomicU64::new(0),
+            questions: Questions::default(),
             viewers: Viewers::default(),
             clock: Clock { start: Instant::now(), unix: Nanos::from(unix) },
         }))
@@ -283,6 +290,11 @@ impl Shared {
         }
     }
 
+    /// Says something to nodes that changes nothing there; what comes of it is not waited for.
+    pub(crate) fn say(&self, all: Vec<(NodeId, Arc<str>)>) -> Result<(), NotLeading> {
+        self.send(Input::Say(all))
+    }
+
     /// Waits until a job's mapping is no longer of this epoch; whether that came before `until`.
     pub async fn moved(&self, job: &str, from: Epoch, until: tokio::time::Instant) -> bool {
         let mut changes = self.remapped.subscribe();
@@ -293,6 +305,11 @@ impl Shared {
             }
             let Ok(Ok(())) = tokio::time::timeout_at(until, changes.changed()).await else { return false };
         }
+    }
+
+    /// Whether a job of this name was stored before.
+    fn knows(&self, job: &str) -> bool {
+        self.epochs.read().unwrap_or_else(PoisonError::into_inner).contains_key(job)
     }
 
     /// Takes in what was stored, for those who wait for it.
@@ -460,6 +477,13 @@ impl Worker<'_> {
                     }
                 }
             }
+            Input::Say(all) => {
+                for (node, text) in all {
+                    if let Some((_, link)) = self.links.get(&node) {
+                        let _ = link.try_send(Outgoing::Say(text));
+                    }
+                }
+            }
             Input::Stop => return true,
         }
         false
@@ -484,6 +508,10 @@ impl Worker<'_> {
             match action {
                 // Nothing may be left to decide about then.
                 Action::Persist(Change::JobEnded(job)) => tracing::info!("job {job} has ended"),
+                Action::Persist(Change::Job(job)) if !self.shared.knows(&job.request.id) => {
+                    let JobRequest { id, app, user, .. } = &job.request;
+                    tracing::info!(app, user, "job {id} has come");
+                }
                 Action::Persist(_) => {}
                 Action::Send { to, message } => {
                     let text = match said.take() {

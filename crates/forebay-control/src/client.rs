@@ -7,6 +7,7 @@ use crate::job::{JobGrant, JobRequest, PinRequest, Problem};
 use crate::limit::{LIMITS_PATH, Limit, LimitView, Subject};
 use crate::private::{self, arbiter_user, authority};
 use crate::status::Unanswered;
+use crate::view::BlameView;
 use forebay_types::{Epoch, NodeId, Secret};
 use forebay_who::Munge;
 use serde::Serialize;
@@ -20,6 +21,9 @@ const ANSWER: u64 = 64 << 20;
 
 /// How long an arbiter has for its answer, over what it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much longer it has if its I/O nodes are to go through what they remember.
+const RECALL: Duration = Duration::from_secs(10);
 
 /// How long it has to take the connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -164,6 +168,13 @@ impl Client {
     /// A job is to be on these I/O nodes; none leaves it to the policy again.
     pub fn pin(&self, id: &str, nodes: Vec<NodeId>) -> Result<JobGrant, Unanswered> {
         self.send("PUT", &format!("{}/nodes", job_path(id)), Some(&PinRequest { nodes }))
+    }
+
+    /// Who slowed a job, and what would have been under another scheduler.
+    pub fn blame(&self, id: &str, what_if: Option<&str>) -> Result<BlameView, Unanswered> {
+        let what_if = what_if.map_or(String::new(), |spec| format!("?what_if={}", in_path(spec)));
+        let path = format!("{}/blame{what_if}", job_path(id));
+        read(&self.call_for(&ApiRequest { method: "GET", path: &path, body: None, secret: None }, RECALL)?)
     }
 
     /// An I/O node is to end.

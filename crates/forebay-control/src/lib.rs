@@ -32,7 +32,7 @@ pub mod status;
 pub mod view;
 
 /// The version of these messages. A node or an arbiter with another one is refused by name.
-pub const CONTROL_VERSION: u16 = 3;
+pub const CONTROL_VERSION: u16 = 4;
 
 /// Where an I/O node opens its WebSocket.
 pub const NODE_PATH: &str = "/v1/nodes/connect";

@@ -9,7 +9,9 @@
 //! seen and refuses older ones: an arbiter that was replaced cannot give orders any more.
 
 use forebay_types::rates::{KINDS, Rates};
-use forebay_types::{Epoch, FlowId, Identity, Interval, Nanos, NodeId, SchedulerSpec};
+use forebay_types::{
+    Beside, Epoch, FlowId, Identity, Interval, JobBlame, Moment, Nanos, NodeId, SchedulerSpec,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,6 +48,13 @@ pub enum ToArbiter {
         took: Nanos,
         /// What went wrong, if anything did.
         error: Option<String>,
+    },
+    /// To [`ToNode::Ask`].
+    Answer {
+        /// The question's number.
+        id: u64,
+        /// What the node remembers.
+        answer: Answer,
     },
     /// To an order of an arbiter that has been replaced.
     Refused {
@@ -174,11 +183,49 @@ pub enum ToNode {
         /// To be repeated in the answer.
         id: u64,
     },
+    /// What do you remember?
+    Ask {
+        /// To be repeated in the answer.
+        id: u64,
+        /// Of what.
+        question: Question,
+    },
     /// Finish what was accepted, tell clients to move, end.
     Drain {
         /// Who says so.
         term: Term,
     },
+}
+
+/// About the last requests that a node has served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "about", rename_all = "kebab-case")]
+pub enum Question {
+    /// Where the time of a job's requests went since it began.
+    Job {
+        /// Its name.
+        job: String,
+        /// And what would have been under this scheduler?
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        what_if: Option<SchedulerSpec>,
+    },
+    /// Who was at the storage in these moments.
+    Moments {
+        /// When.
+        moments: Vec<Moment>,
+    },
+}
+
+/// To a [`Question`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Question::Job`].
+    Job(Box<JobBlame>),
+    /// To [`Question::Moments`].
+    Moments(Beside),
+    /// It cannot say, and why.
+    No(String),
 }
 
 /// What one job has used on one node of late.

@@ -1,7 +1,7 @@
 //! What the arbiter shows of itself: the answers to `GET`, as JSON. No secret is in any of them.
 
 use crate::node::Term;
-use forebay_types::{Epoch, Nanos, NodeId};
+use forebay_types::{Epoch, JobBlame, Nanos, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -341,4 +341,16 @@ pub struct RefusedView {
     pub reason: String,
     /// Milliseconds since it last tried.
     pub ago_ms: u64,
+}
+/// `GET /v1/jobs/ID/blame`: who slowed a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BlameView {
+    /// Whether the job is there; of one that has ended, what is remembered of all of its name.
+    pub running: bool,
+    /// I/O nodes that did not say what they remember, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unheard: Vec<String>,
+    /// What the others do.
+    #[serde(flatten)]
+    pub blame: JobBlame,
 }

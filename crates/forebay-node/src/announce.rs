@@ -4,7 +4,7 @@
 
 use crate::node::Node;
 use crate::stats::Latencies;
-use crate::{probe, sys};
+use crate::{blame, probe, sys};
 use forebay_control::CONTROL_VERSION;
 use forebay_control::node::{NodeHello, NodeReport, Term, ToArbiter, ToNode};
 use forebay_control::socket::{SocketError, Stream};
@@ -32,6 +32,8 @@ const MOST_HOSTS: usize = 4096;
 const AT_ONCE: Duration = Duration::from_millis(2);
 /// The arbiter says something several times a second; one that is silent for so long hangs.
 const SILENCE: Duration = Duration::from_secs(2);
+/// Answers that may wait to be sent.
+const ANSWERS: usize = 8;
 /// Between two tries, doubling.
 const NAP: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How much more than this thread's, in steps of the system's priorities, those count that serve requests.
@@ -125,7 +127,7 @@ impl Complaints {
 /// One connection, until it breaks or (`Ok`) the node has drained.
 fn converse(node: &Arc<Node>, listening: &[Address], url: &str, welcomed: &mut bool) -> Result<(), Ended> {
     let (socket, here) = connect(node, url)?;
-    let (answers, probed) = sync_channel(1);
+    let (answers, probed) = sync_channel(ANSWERS);
     let mut conversation = Conversation {
         node,
         url,
@@ -276,6 +278,10 @@ impl Conversation<'_> {
                 tracing::trace!("the arbiter probes the storage ({id})");
                 self.asked = true;
                 probe::start(self.node, id, self.answers.clone());
+            }
+            ToNode::Ask { id, question } => {
+                tracing::debug!("the arbiter asks what is remembered ({id})");
+                blame::start(self.node, id, question, self.answers.clone());
             }
         }
         Ok(())

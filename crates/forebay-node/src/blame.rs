@@ -2,20 +2,26 @@
 
 use crate::control::{CONTROL_JOB, Command, Reply};
 use crate::node::Node;
+use crate::sys;
 use forebay_client::{Address, Client, Config};
-use forebay_control::view::NodeView;
-use forebay_sched::blame::{Traced, blame};
+use forebay_control::node::{Answer, Question, ToArbiter};
+use forebay_sched::blame::{Traced, beside, blame};
 use forebay_sched::whatif::{Fared, replay};
 use forebay_sched::{Request, SchedulerConfig};
 pub use forebay_types::JobBlame;
-use forebay_types::{AddressError, ClientReport, FlowId, Nanos, NodeId, Secret};
+use forebay_types::SLOW_STORAGE;
+use forebay_types::{Beside, ClientReport, FlowId, Moment, Nanos, Neighbour, Secret};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// So many requests that were sent again are remembered.
 const REPLAYS: usize = 1024;
+
+/// So many jobs are named that were at the storage while it was slow elsewhere.
+const NEIGHBOURS: usize = 16;
 
 /// How inexact the age of a request that is sent again is: it is told in milliseconds.
 const INEXACT: Nanos = Nanos::from_millis(2);
@@ -108,6 +114,9 @@ impl fmt::Display for BlameText<'_> {
         writeln!(f, "job {job}: {requests} requests in {span:.1} s, {mean:.3} ms each")?;
         for (share, what) in b.parts(job) {
             writeln!(f, "{:5.1} %  {what}", share * 100.0)?;
+            if what.starts_with(SLOW_STORAGE) {
+                b.meanwhile(job).iter().try_for_each(|said| writeln!(f, "         {said}"))?;
+            }
         }
         match what_if.and_then(|spec| b.foreseen(spec)) {
             Some(said) => writeln!(f, "{said}"),
@@ -147,7 +156,13 @@ impl Node {
             let (took, now) = (found.total - found.throttled, mean(&config));
             (took, if now > 0.0 { took * mean(other) / now } else { took })
         });
+        let epoch = Nanos(sys::epoch());
+        let spells: Vec<_> =
+            found.spells.iter().map(|(a, b, slow)| (*a + epoch, *b + epoch, *slow)).collect();
         Some(JobBlame {
+            moments: Moment::of(&spells),
+            elsewhere: Vec::new(),
+            forgotten: 0.0,
             requests: found.requests,
             span: last.since(first).as_secs_f64(),
             total: found.total + failover,
@@ -163,55 +178,67 @@ impl Node {
     }
 }
 
+/// Answers an arbiter in a thread of its own, since all that is remembered is gone through, perhaps twice; one question at
+/// a time.
+pub(crate) fn start(node: &Arc<Node>, id: u64, question: Question, answers: SyncSender<ToArbiter>) {
+    let say = move |answers: &SyncSender<ToArbiter>, answer| {
+        // The announcer may have lost its arbiter meanwhile: then nobody wants to know.
+        let _ = answers.try_send(ToArbiter::Answer { id, answer });
+    };
+    if node.recalling.swap(true, Acquire) {
+        return say(
+            &answers,
+            Answer::No("it is being asked something else at this moment: try again".to_owned()),
+        );
+    }
+    let (n, to) = (Arc::clone(node), answers.clone());
+    let spawned = std::thread::Builder::new().name("recall".into()).stack_size(512 << 10).spawn(move || {
+        let answer = n.recall(question);
+        n.recalling.store(false, Release);
+        say(&to, answer);
+    });
+    if spawned.is_err() {
+        node.recalling.store(false, Release);
+        say(&answers, Answer::No("there is no thread for it".to_owned()));
+    }
+}
+
+impl Node {
+    fn recall(&self, question: Question) -> Answer {
+        match question {
+            Question::Job { job, what_if } => {
+                let other = what_if.as_ref().map(SchedulerConfig::try_from).transpose();
+                let since = self.jobs.since(&job).unwrap_or_default();
+                match other {
+                    Ok(other) => {
+                        Answer::Job(self.blame(&job, since, other.as_ref()).unwrap_or_default().into())
+                    }
+                    Err(e) => Answer::No(e.to_string()),
+                }
+            }
+            Question::Moments { moments } => Answer::Moments(self.beside(&moments)),
+        }
+    }
+
+    /// Who was at the storage in these moments.
+    fn beside(&self, moments: &[Moment]) -> Beside {
+        let (seen, full) = self.engine.with_queue(|queue| (queue.trace().all(), queue.trace().is_full()));
+        let first = seen.iter().map(|s| s.done).min().filter(|_| full);
+        let (known, found) = beside(&seen, moments, Nanos(sys::epoch()), first.unwrap_or_default());
+        let mut jobs: Vec<(String, Neighbour)> =
+            found.into_iter().filter_map(|(flow, n)| Some((self.jobs.name(flow)?, n))).collect();
+        jobs.sort_by(|a, b| b.1.bytes.total_cmp(&a.1.bytes));
+        jobs.truncate(NEIGHBOURS);
+        Beside { known, jobs: jobs.into_iter().collect() }
+    }
+}
+
 /// Why there is nobody to blame.
 #[derive(Debug, thiserror::Error)]
 #[error("the I/O node at {address}: {why}")]
 pub struct AskError {
     address: Address,
     why: String,
-}
-
-/// A job that is asked about.
-pub struct BlameQuery<'a> {
-    /// Its name.
-    pub job: &'a str,
-    /// For how long it had been there, at least, ...
-    pub age: Duration,
-    /// ... and when that was.
-    pub at: Instant,
-    /// And what would have been under this scheduler?
-    pub what_if: Option<&'a SchedulerConfig>,
-}
-
-impl BlameQuery<'_> {
-    /// Asks all I/O nodes, since the job may have been on any of them before: of those that are gone the ones that it is
-    /// `on`. `problem` is told of who does not answer: what the others remember is worth as much without it.
-    pub fn of_all(
-        &self,
-        nodes: &[NodeView],
-        on: &[NodeId],
-        secret: &Secret,
-        problem: impl Fn(&str),
-    ) -> Result<JobBlame, AddressError> {
-        let mut all = JobBlame::default();
-        for node in nodes.iter().filter(|n| !n.state.is_gone() || on.contains(&n.id)) {
-            let Some(address) = node.addresses.first() else { continue };
-            match self.of(&address.parse()?, secret) {
-                Ok(found) => all.add(&found),
-                Err(e) => problem(&e.to_string()),
-            }
-        }
-        Ok(all)
-    }
-
-    /// Asks an I/O node where the job's time went. Its clock need not be right.
-    pub fn of(&self, address: &Address, secret: &Secret) -> Result<JobBlame, AskError> {
-        let now = control(address, secret, &Command::Job)?.job.map_or(Nanos::ZERO, |job| job.time);
-        let since = now.since((self.age + self.at.elapsed()).into());
-        let what_if = self.what_if.cloned();
-        let command = Command::Blame { job: self.job.to_owned(), since, what_if };
-        Ok(control(address, secret, &command)?.blame.map_or_else(JobBlame::default, |b| *b))
-    }
 }
 
 /// Asks an I/O node for the ranks of a job that it has seen.

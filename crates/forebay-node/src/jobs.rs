@@ -6,9 +6,9 @@ use crate::file::OpenFile;
 use crate::identity::Identities;
 use crate::job::Job;
 use crate::stats::{ByOperation, FlowReport, Latencies, TALLY, flow_reports};
-use crate::sys::acting::Whom;
+use crate::sys::{self, acting::Whom};
 use forebay_control::node::{JobMapping, Term};
-use forebay_types::{FlowId, Nanos, Secret};
+use forebay_types::{FlowId, Nanos, Secret, names};
 use forebay_wire::WireError;
 use forebay_wire::hello::{Hello, Side, verify};
 use forebay_wire::seal::Seed;
@@ -56,6 +56,8 @@ struct Named {
     secret: Secret,
     whom: Whom,
     life: Life,
+    /// When this node first heard of it, by its own clock.
+    since: Nanos,
 }
 
 /// How long a job with a secret of its own is let in.
@@ -99,7 +101,9 @@ impl State {
         let whom = identities.of_job(mapping.user.as_ref());
         let job = self.enter_as(&mapping.job, &whom)?;
         job.remap(mapping.epoch, &mapping.nodes);
-        self.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped });
+        let known = self.named.get(&mapping.job).filter(|n| n.secret == secret);
+        let since = known.map_or_else(sys::now, |n| n.since);
+        self.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped, since });
         Ok((job.flow(), mapping.weight))
     }
 
@@ -113,7 +117,7 @@ impl State {
         {
             return Err(WireError::Unexpected("a job of this name runs on this I/O node: choose another"));
         }
-        self.named.insert(name.to_owned(), Named { secret, whom, life: Life::Ending });
+        self.named.insert(name.to_owned(), Named { secret, whom, life: Life::Ending, since: sys::now() });
         Ok(job)
     }
 
@@ -124,6 +128,9 @@ impl State {
         }
         if self.table.len() >= MAX_JOBS || name.len() > MAX_NAME {
             return Err(WireError::Unexpected("too many jobs on this I/O node, or too long a name"));
+        }
+        if names::seen(name).is_err() {
+            return Err(WireError::Unexpected("the job's name has characters that are not seen"));
         }
         self.last_flow += 1;
         let job = Arc::new(Job::new(FlowId(self.last_flow), name));
@@ -171,7 +178,9 @@ impl Jobs {
         for job in &config.jobs {
             let (secret, whom) = (job.secret.clone(), identities.of_configured(job.user.as_ref()));
             let _ = state.enter_as(&job.name, &whom);
-            state.named.insert(job.name.clone(), Named { secret, whom, life: Life::Configured });
+            state
+                .named
+                .insert(job.name.clone(), Named { secret, whom, life: Life::Configured, since: Nanos::ZERO });
         }
         let node = config.secret.clone().map(|s| (s, config.job.clone()));
         Jobs { node, follows: !config.arbiters.is_empty(), identities, state: Mutex::new(state) }
@@ -295,6 +304,11 @@ impl Jobs {
         self.lock().enter(name).ok().map(|j| j.flow())
     }
 
+    /// When this node first heard of the job of this name that is there now, if it has a secret of its own.
+    pub(crate) fn since(&self, name: &str) -> Option<Nanos> {
+        self.lock().named.get(name).filter(|n| n.life != Life::Ending).map(|n| n.since)
+    }
+
     /// The flow of a job that has been seen.
     pub(crate) fn flow(&self, name: &str) -> Option<FlowId> {
         self.lock().table.get(name).map(|j| j.flow())
@@ -318,7 +332,7 @@ impl Jobs {
     }
 
     pub(crate) fn reports(&self) -> Vec<FlowReport> {
-        self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, j.clients.report(None)))))
+        self.with_all(|jobs| flow_reports(jobs.map(|j| (&j.stats, j.clients.report(None))), None))
     }
 
     /// By job, the compute nodes that have moved data.

@@ -142,6 +142,8 @@ pub struct Node {
     pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
+    /// An arbiter's question about the last requests is being answered.
+    pub(crate) recalling: AtomicBool,
     /// When the scheduler was last changed, by the wall clock.
     rescheduled: AtomicU64,
     draining: AtomicBool,
@@ -244,6 +246,7 @@ impl Node {
             rings: Rings::default(),
             started: sys::now(),
             probing: AtomicBool::new(false),
+            recalling: AtomicBool::new(false),
             rescheduled: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -487,7 +490,7 @@ impl Node {
         JobStatistics {
             node: self.config.id.0,
             time: self.engine.now(),
-            flows: flow_reports([(&job.stats, job.clients.report(Some(run)))]),
+            flows: flow_reports([(&job.stats, job.clients.report(Some(run)))], Some(run)),
             intervals: intervals.filter(|i| !i.flows.is_empty()).collect(),
         }
     }

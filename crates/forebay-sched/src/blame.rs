@@ -2,7 +2,7 @@
 
 use crate::Request;
 use crate::layout::Servers;
-use forebay_types::{ClientId, FlowId, Nanos, OpKind};
+use forebay_types::{ClientId, FlowId, MOMENT, Moment, Nanos, Neighbour, OpKind};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -73,6 +73,11 @@ impl Trace {
             self.seen.pop_front();
         }
         self.seen.push_back(seen);
+    }
+
+    /// Whether earlier ones are remembered no longer.
+    pub fn is_full(&self) -> bool {
+        self.seen.len() == self.most
     }
 
     /// All of them.
@@ -229,6 +234,9 @@ pub struct Blame {
     pub behind: BTreeMap<FlowId, f64>,
     /// Waiting while nothing was: the scheduler wanted it so.
     pub idle: f64,
+    /// From when to when each was at the storage, and how many seconds of that a slow one is to blame for.
+    #[serde(skip)]
+    pub spells: Vec<(Nanos, Nanos, f64)>,
 }
 
 impl Blame {
@@ -281,6 +289,7 @@ pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
         let own = costs.itself(me, s);
         blame.service += own.as_secs_f64();
         let beyond = s.done.since(s.issued).since(own);
+        let mut slow = 0.0;
         if beyond > Nanos::ZERO {
             let others = meanwhile(s.issued, s.done).filter(|i| *i != me);
             let beside = others.flat_map(|i| {
@@ -288,8 +297,10 @@ pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
                 costs.before(me, i, &seen[i]).map(move |at| (at, whose))
             });
             let beside = beside.filter_map(|(at, whose)| within(s.issued, s.done, at, whose));
-            blame.storage += blame.divide(beyond, beside.collect()).as_secs_f64();
+            slow = blame.divide(beyond, beside.collect()).as_secs_f64();
+            blame.storage += slow;
         }
+        blame.spells.push((s.issued, s.done, slow));
         let waited = s.issued.since(s.admitted);
         if waited > Nanos::ZERO {
             let there = meanwhile(s.admitted, s.issued).filter_map(|i| {
@@ -299,6 +310,61 @@ pub fn blame(seen: &[Traced], flow: FlowId) -> Blame {
         }
     }
     blame
+}
+
+/// Which flows were at the storage in these moments, of a wall clock that is so much later than the clock of what was
+/// `seen` (which is `known` from some time on), and in how many seconds of a slow storage something is known.
+pub fn beside(
+    seen: &[Traced],
+    moments: &[Moment],
+    later: Nanos,
+    known: Nanos,
+) -> (f64, BTreeMap<FlowId, Neighbour>) {
+    let at = |m: &Moment| {
+        let (from, until) = m.span();
+        (from.since(later), until.since(later))
+    };
+    let remembered: Vec<&Moment> = moments.iter().filter(|m| at(m).0 >= known).collect();
+    let good = remembered.iter().filter(|m| m.is_good()).count().max(1) as f64;
+    // When each flow was there, without overlaps, and its bytes a second.
+    let mut there: BTreeMap<FlowId, Vec<&Traced>> = BTreeMap::new();
+    for s in seen {
+        there.entry(s.request.flow).or_default().push(s);
+    }
+    let mut jobs = BTreeMap::new();
+    for (flow, mut all) in there {
+        all.sort_by_key(|s| s.issued);
+        // Before the first that reaches into a moment nothing matters.
+        let mut ends = Vec::with_capacity(all.len());
+        all.iter().fold(Nanos::ZERO, |end, s| {
+            ends.push(end.max(s.done));
+            end.max(s.done)
+        });
+        let mut found = Neighbour::default();
+        for moment in &remembered {
+            let (from, until) = at(moment);
+            let first = ends.partition_point(|end| *end <= from);
+            let (mut busy, mut upto, mut bytes) = (Nanos::ZERO, from, 0.0);
+            for s in all[first..].iter().take_while(|s| s.issued < until) {
+                let (begin, end) = (s.issued.max(from), s.done.min(until));
+                busy = busy + end.since(begin.max(upto));
+                upto = upto.max(end);
+                if s.request.op != OpKind::Metadata {
+                    let whole = s.done.since(s.issued).as_secs_f64().max(1e-9);
+                    bytes += s.request.len as f64 * end.since(begin).as_secs_f64() / whole;
+                }
+            }
+            let part = busy.as_secs_f64() / MOMENT.as_secs_f64();
+            if moment.is_good() {
+                found.good += part / good;
+            } else {
+                found.slow += moment.slow * part;
+                found.bytes += bytes;
+            }
+        }
+        jobs.insert(flow, found);
+    }
+    (remembered.iter().map(|m| m.slow).sum(), jobs)
 }
 
 #[cfg(test)]
@@ -344,6 +410,32 @@ mod tests {
         let parts = b.service + b.throttled + b.idle + b.behind.values().sum::<f64>();
         assert!(near(parts, b.total), "nothing is left unexplained: {b:?}");
         assert_eq!(blame(&all, FlowId(9)), Blame::default());
+    }
+
+    #[test]
+    fn who_was_there_while_it_was_slow_elsewhere() {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        let moment = |at, slow| Moment { at, total: 0.1, slow };
+        // The wall clock is a second ahead: moments 10 to 14 are 0 to 500 ms here.
+        let later = Nanos::from_secs(1);
+        let moments =
+            [moment(10, 0.0), moment(11, 0.08), moment(12, 0.08), moment(13, 0.001), moment(14, 0.02)];
+        // One there all the time, one in the slow moments alone, two requests at a time.
+        let all = [
+            seen(2, 0, 0, 0, 500),
+            seen(3, 90, 100, 100, 250),
+            seen(3, 90, 100, 150, 300),
+            seen(4, 390, 400, 400, 410),
+        ];
+        let (known, jobs) = beside(&all, &moments, later, Nanos::ZERO);
+        assert!(near(known, 0.181), "{known}");
+        let (always, loud, late) = (jobs[&FlowId(2)], jobs[&FlowId(3)], jobs[&FlowId(4)]);
+        assert!(near(always.slow, 0.18) && near(always.good, 1.0), "{always:?}");
+        assert!(near(loud.slow, 0.16) && near(loud.good, 0.0) && near(loud.bytes, 8192.0), "{loud:?}");
+        assert!(near(late.slow, 0.002) && near(late.bytes, 4096.0), "{late:?}");
+        // What is not remembered is not known.
+        let (known, jobs) = beside(&all, &moments, later, Nanos::from_millis(150));
+        assert!(near(known, 0.101) && near(jobs[&FlowId(3)].slow, 0.08), "{known} {jobs:?}");
     }
 
     #[test]

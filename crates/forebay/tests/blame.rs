@@ -187,3 +187,79 @@ fn a_job_is_told_from_earlier_ones_and_followed_when_it_moves() {
         admin.end("moved").expect("it ends");
     }
 }
+
+/// Who loads the same storage through another I/O node is named, and who was there all the time is said to have been.
+#[test]
+fn who_was_at_the_storage_through_another_node_is_named() {
+    let site = Site::new();
+    let settings = "policy = \"static\"\nlease-ms = 600000\n".into();
+    let arbiter = site.arbiter(&ArbiterSpec { settings, ..ArbiterSpec::default() });
+    let url = arbiter.url();
+    let socket = site.path().join("servers");
+    let shared = format!(
+        "emulated-storage-socket = {socket:?}\n{}",
+        STORAGE.replace("dispatchers = 1", "dispatchers = 16")
+    );
+    let _nodes = [0, 1].map(|id| {
+        let config = site.path().join(format!("shared{id}.toml"));
+        std::fs::write(&config, &shared).expect("a configuration");
+        let config = config.display().to_string();
+        site.node_with(id, &["--arbiter", url, "--config", &config, "--scheduler", "fifo:merge=1"])
+    });
+    until(PATIENCE, "the nodes do not come", || site.nodes(url).filter(|n| n.len() == 2));
+    let admin = Arbiter::new(url, Secret::from_hex(site.secret())).expect("an address");
+    let job = |id: &str, on: u32| {
+        let secret = site.register(url, id, None).expect("an answer").expect("a grant").secret;
+        let grant = admin.pin(id, vec![NodeId(on)]).expect("it is pinned");
+        let site = &site;
+        move || site.client(&grant, secret.as_deref().expect("a new job's secret"))
+    };
+    let (victim, aggressor, always) = (job("victim", 0)(), job("aggressor", 1), job("always", 1)());
+    let file = open(&victim, "victim");
+    let end = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let stop = &end;
+        s.spawn(move || {
+            let file = open(&always, "always");
+            while !stop.load(Ordering::Relaxed) {
+                write(&always, &file, 1);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            always.leave();
+        });
+        // Better times first: most of what is remembered.
+        let alone = write(&victim, &file, 600) / 600.0;
+        let (loud, end) = (AtomicBool::new(true), &end);
+        let loud = &loud;
+        std::thread::scope(|s| {
+            for rank in 0..8 {
+                let client = aggressor();
+                s.spawn(move || {
+                    let file = open(&client, &format!("large-{rank}"));
+                    while loud.load(Ordering::Relaxed) {
+                        write(&client, &file, 4);
+                    }
+                    client.leave();
+                });
+            }
+            let took = write(&victim, &file, 200);
+            loud.store(false, Ordering::Relaxed);
+            println!("alone {:.2} ms, beside the other {:.2} ms", alone * 1e3, took * 5.0);
+        });
+        end.store(true, Ordering::Relaxed);
+    });
+    let b = found(&site, url, &["victim", "--json"]);
+    println!("{b:?}");
+    assert!(b.storage > 0.3 * b.total && b.behind.keys().all(|who| who == "victim"), "{b:?}");
+    assert!(b.moments.is_empty(), "what was asked for it is not said");
+    let first = b.elsewhere.first().expect("somebody is named");
+    assert_eq!((first.job.as_str(), first.node), ("aggressor", NodeId(1)));
+    assert!(first.share > 0.8 && first.slow > 0.8 && first.good < 0.5 && !first.says_nothing(), "{first:?}");
+    let words = blame(&site, url, &["victim"]);
+    println!("{words}");
+    assert!(words.contains("while job aggressor moved "), "{words}");
+    // The one that caused it was slowed by itself alone.
+    let b = found(&site, url, &["aggressor", "--json"]);
+    assert!(b.elsewhere.iter().all(|e| e.job != "aggressor"), "{b:?}");
+    victim.leave();
+}

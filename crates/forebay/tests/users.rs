@@ -59,6 +59,13 @@ fn jobs_are_seen_and_ended_by_their_users_and_by_admins() {
     );
     let view: Value = serde_json::from_str(&world.ask(A, "GET", "/v1/jobs/as-job", "").1).unwrap();
     assert_eq!(view["user"], "7001", "not what the job says of itself");
+    // Where its time has gone is its user's and the admins' to know, who prove it by MUNGE as for anything else.
+    for (who, says) in [(A, true), (ADMIN, true), (B, false)] {
+        let out = world.forebay(who, &["blame", "as-job", "--what-if", "sfq"]).output().unwrap();
+        let asked = said(&out);
+        assert_eq!(out.status.success(), says, "{who}: {asked}");
+        assert!(!asked.contains("secret is needed") && (says || asked.contains("no job")), "{who}: {asked}");
+    }
     let told = |out: Output| String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(told(world.forebay(A, &["jobs"]).output().unwrap()).contains("as-job"));
     assert!(!told(world.forebay(B, &["jobs"]).output().unwrap()).contains("as-job"));
@@ -66,6 +73,7 @@ fn jobs_are_seen_and_ended_by_their_users_and_by_admins() {
     let limit = r#"{"subject": {"user": "7001"}, "rates": {"bandwidth": 1}}"#;
     for (what, method, path, body, status) in [
         ("look at it", "GET", "/v1/jobs/as-job", "", 404),
+        ("ask where its time goes", "GET", "/v1/jobs/as-job/blame", "", 404),
         ("end it", "DELETE", "/v1/jobs/as-job", "", 404),
         ("keep it alive", "PUT", "/v1/jobs/as-job/lease", "", 404),
         ("pin it", "PUT", "/v1/jobs/as-job/nodes", r#"{"nodes": [0]}"#, 403),

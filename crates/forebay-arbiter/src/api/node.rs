@@ -117,6 +117,10 @@ async fn converse(
                         tracing::warn!(%node, "it does not obey this arbiter (term {term}) but another one (term {newest}): stop one of them");
                     }
                     tracing::trace!(%node, "says: {message:?}");
+                    if let ToArbiter::Answer { id, answer } = message {
+                        shared.questions.answered(node, id, answer);
+                        continue;
+                    }
                     // Not waiting for the core, whose store may be slow: the node wants to hear pings.
                     let said = shared.tell(move |core, now| core.node_said(now, node, connection, message));
                     match said.await {

@@ -113,7 +113,10 @@ impl Core {
                 self.decide(now, &format!("I/O node {id} leaves"));
             }
             // That it obeys another arbiter is for people to know; whoever serves the connection tells.
-            ToArbiter::Leaving | ToArbiter::Hello(_) | ToArbiter::Refused { .. } => {}
+            ToArbiter::Leaving
+            | ToArbiter::Hello(_)
+            | ToArbiter::Refused { .. }
+            | ToArbiter::Answer { .. } => {}
         }
     }
 
