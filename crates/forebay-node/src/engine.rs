@@ -197,7 +197,7 @@ impl Engine {
         let id = s.issued;
         request.id = RequestId(id);
         if counting() {
-            self.queue_length.record(s.queue.len() as u64);
+            self.queue_length.record_locked(s.queue.len() as u64);
         }
         s.collector.arrive(now, access);
         s.queue.enqueue_from(now, request, Origin { client: access.client, servers });

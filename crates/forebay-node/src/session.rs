@@ -6,7 +6,7 @@ use crate::file::{LockFile, OpenFile};
 use crate::job::Job;
 use crate::link::Link;
 use crate::room::Room;
-use crate::stats::{Op, counting};
+use crate::stats::{Op, Operations, counting};
 use crate::sys::{self, acting};
 use forebay_types::{ClientId, FlowId, Nanos};
 use forebay_wire::frame::{Header, flag};
@@ -36,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) client: ClientId,
     /// Its rank, or its host.
     counted: Arc<Client>,
+    /// Its run.
+    operations: Arc<Operations>,
     /// May change the node's parameters.
     pub(crate) admin: bool,
     /// See [`Session::is_here`].
@@ -77,6 +79,7 @@ impl Session {
             pid: who.pid,
             client: ClientId(foldhash::fast::FixedState::default().hash_one(who.id)),
             counted: Arc::clone(&who.client),
+            operations: who.job.stats.of_run(who.id.run()),
             admin: who.admin,
             here: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -114,7 +117,7 @@ impl Session {
         if !counting() {
             return;
         }
-        self.job.stats.record(op, bytes, latency, failed);
+        self.operations.record(op, bytes, latency, failed);
         let (read, written) = if op == Op::READ { (bytes, 0) } else { (0, bytes) };
         self.counted.record(read, written, latency, failed);
     }

@@ -7,8 +7,8 @@ use forebay_types::{ClientReport, FlowId, Histogram, Nanos};
 use forebay_wire::message::Meta;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How long reads and writes took, all jobs together and each: counts since the start, or between two such.
 #[derive(Default)]
@@ -24,10 +24,12 @@ impl Latencies {
         let mut all = Latencies::default();
         for flow in flows {
             let mut own = Counts::default();
-            for op in flow.ops[..Op::DATA.len()].iter().filter_map(OnceLock::get) {
-                all.errors += op.errors.load(Relaxed);
-                own.merge(&op.latency.counts());
-            }
+            flow.each(|run| {
+                for (_, op) in run.used().filter(|(op, _)| op.0 < Op::DATA.len()) {
+                    all.errors += op.errors.load(Relaxed);
+                    own.merge(&op.latency.counts());
+                }
+            });
             all.counts.merge(&own);
             all.by_job.insert(flow.job.clone(), own);
         }
@@ -116,83 +118,154 @@ impl Op {
 #[derive(Default)]
 struct OpStats {
     errors: AtomicU64,
-    bytes: AtomicU64,
     latency: Histogram,
+    /// Of data: what each moved, and with that all of them together.
     size: OnceLock<Box<Histogram>>,
 }
 
-/// The counters of one flow.
-pub(crate) struct FlowStats {
-    pub(crate) flow: FlowId,
-    pub(crate) job: String,
-    ops: [OnceLock<Box<OpStats>>; Op::COUNT],
+impl OpStats {
+    fn bytes(&self) -> u64 {
+        self.size.get().map_or(0, |size| size.sum())
+    }
 }
 
-impl FlowStats {
-    pub(crate) fn new(flow: FlowId, job: String) -> FlowStats {
-        FlowStats { flow, job, ops: std::array::from_fn(|_| OnceLock::new()) }
-    }
+/// So many runs of a job are told apart; what others do is counted together.
+const RUNS: usize = 16;
 
+/// The counters of one run of a job.
+pub(crate) struct Operations([OnceLock<Box<OpStats>>; Op::COUNT]);
+
+impl Default for Operations {
+    fn default() -> Operations {
+        Operations(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl Operations {
     /// An operation was answered: `bytes` moved, in `latency` from receipt to answer.
     pub(crate) fn record(&self, op: Op, bytes: u64, latency: Nanos, failed: bool) {
-        let stats = self.ops[op.0].get_or_init(Box::default);
+        let stats = self.0[op.0].get_or_init(Box::default);
         stats.latency.record(latency.0);
         if failed {
             stats.errors.fetch_add(1, Relaxed);
         }
         if op.0 < Op::DATA.len() {
-            stats.bytes.fetch_add(bytes, Relaxed);
             stats.size.get_or_init(Box::default).record(bytes);
         }
     }
 
+    /// Those that have been asked for.
+    fn used(&self) -> impl Iterator<Item = (Op, &OpStats)> {
+        self.0.iter().enumerate().filter_map(|(i, slot)| Some((Op(i), &**slot.get()?)))
+    }
+
+    /// The same of another run as well.
+    fn absorb(&self, other: &Operations) {
+        for (op, theirs) in other.used() {
+            let own = self.0[op.0].get_or_init(Box::default);
+            own.errors.fetch_add(theirs.errors.load(Relaxed), Relaxed);
+            own.latency.absorb(&theirs.latency);
+            if let Some(size) = theirs.size.get() {
+                own.size.get_or_init(Box::default).absorb(size);
+            }
+        }
+    }
+
+    fn report(&self) -> BTreeMap<String, OpReport> {
+        let report = |(op, s): (Op, &OpStats)| {
+            let latency_ns = Distribution::from(&s.latency);
+            let size = s.size.get().map(|h| (&**h).into());
+            let (count, errors, bytes) = (latency_ns.count, s.errors.load(Relaxed), s.bytes());
+            (op.name().to_owned(), OpReport { count, errors, bytes, latency_ns, size })
+        };
+        self.used().map(report).collect()
+    }
+}
+
+/// The counters of one flow, run by run.
+pub(crate) struct FlowStats {
+    pub(crate) flow: FlowId,
+    pub(crate) job: String,
+    runs: Mutex<BTreeMap<u32, Arc<Operations>>>,
+    /// Of runs that are not told apart (any more).
+    others: Arc<Operations>,
+}
+
+impl FlowStats {
+    pub(crate) fn new(flow: FlowId, job: String) -> FlowStats {
+        FlowStats { flow, job, runs: Mutex::default(), others: Arc::default() }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Operations>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a process of that run counts. Runs that have no process here any more make room.
+    pub(crate) fn of_run(&self, run: u32) -> Arc<Operations> {
+        let mut runs = self.runs();
+        if let Some(known) = runs.get(&run) {
+            return Arc::clone(known);
+        }
+        if runs.len() >= RUNS {
+            let over = runs.iter().find(|(_, operations)| Arc::strong_count(operations) == 1);
+            let Some(over) = over.map(|(run, _)| *run) else { return Arc::clone(&self.others) };
+            runs.remove(&over).iter().for_each(|operations| self.others.absorb(operations));
+        }
+        Arc::clone(runs.entry(run).or_default())
+    }
+
+    /// What each has counted.
+    fn each<T>(&self, mut look: impl FnMut(&Operations) -> T) -> Vec<T> {
+        let runs = self.runs();
+        std::iter::once(&self.others).chain(runs.values()).map(|operations| look(operations)).collect()
+    }
+
     /// How many operations were answered, and how many bytes they moved.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        let all = self.ops.iter().filter_map(OnceLock::get);
-        all.fold((0, 0), |(n, bytes), op| (n + op.latency.counts().count(), bytes + op.bytes.load(Relaxed)))
+        let sums = self.each(|run| {
+            run.used()
+                .fold((0, 0), |(n, bytes), (_, op)| (n + op.latency.counts().count(), bytes + op.bytes()))
+        });
+        sums.iter().fold((0, 0), |(n, bytes), more| (n + more.0, bytes + more.1))
     }
 
     /// Adds what was counted, by operation.
     pub(crate) fn add_to(&self, all: &mut ByOperation) {
-        for (i, slot) in self.ops.iter().enumerate() {
-            let Some(stats) = slot.get() else { continue };
-            let sum = all.entry(Op(i).name()).or_default();
-            sum.errors += stats.errors.load(Relaxed);
-            sum.latency.merge(&stats.latency.counts());
-            if let Some(size) = stats.size.get() {
-                sum.size.get_or_insert_default().merge(&size.counts());
+        self.each(|run| {
+            for (op, stats) in run.used() {
+                let sum = all.entry(op.name()).or_default();
+                sum.errors += stats.errors.load(Relaxed);
+                sum.latency.merge(&stats.latency.counts());
+                if let Some(size) = stats.size.get() {
+                    sum.size.get_or_insert_default().merge(&size.counts());
+                }
             }
-        }
+        });
     }
 
     /// Bytes, operations and errors of reads, writes (and appends) and metadata; see [`TALLY`].
     pub(crate) fn tally(&self) -> [u64; TALLY] {
         let mut tally = [0; TALLY];
-        for (i, stats) in self.ops.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.get()?))) {
-            let kind = if Op(i) == Op::READ { 0 } else { usize::from(i >= Op::DATA.len()) + 1 };
-            tally[0] += stats.bytes.load(Relaxed);
-            tally[1 + kind] += stats.bytes.load(Relaxed);
-            tally[4 + kind] += stats.latency.counts().count();
-            tally[7] += stats.errors.load(Relaxed);
-        }
+        self.each(|run| {
+            for (op, stats) in run.used() {
+                let kind = if op == Op::READ { 0 } else { usize::from(op.0 >= Op::DATA.len()) + 1 };
+                tally[0] += stats.bytes();
+                tally[1 + kind] += stats.bytes();
+                tally[4 + kind] += stats.latency.counts().count();
+                tally[7] += stats.errors.load(Relaxed);
+            }
+        });
         tally
     }
 
-    fn report(&self) -> FlowReport {
-        let mut operations = BTreeMap::new();
-        for (i, slot) in self.ops.iter().enumerate() {
-            if let Some(s) = slot.get() {
-                let report = OpReport {
-                    count: 0,
-                    errors: s.errors.load(Relaxed),
-                    bytes: s.bytes.load(Relaxed),
-                    latency_ns: (&s.latency).into(),
-                    size: s.size.get().map(|h| (&**h).into()),
-                };
-                operations
-                    .insert(Op(i).name().to_owned(), OpReport { count: report.latency_ns.count, ..report });
-            }
-        }
+    /// Of one run, if that is told apart; else of all.
+    fn report(&self, run: Option<u32>) -> FlowReport {
+        let own = run.and_then(|run| self.runs().get(&run).map(|own| own.report()));
+        let operations = own.unwrap_or_else(|| {
+            let sum = Operations::default();
+            self.each(|run| sum.absorb(run));
+            sum.report()
+        });
         FlowReport { flow: self.flow, job: self.job.clone(), operations, clients: Vec::new() }
     }
 }
@@ -332,8 +405,9 @@ pub struct JobStatistics {
 
 pub(crate) fn flow_reports<'a>(
     flows: impl IntoIterator<Item = (&'a FlowStats, Vec<ClientReport>)>,
+    run: Option<u32>,
 ) -> Vec<FlowReport> {
-    let report = |(stats, clients): (&FlowStats, _)| FlowReport { clients, ..stats.report() };
+    let report = |(stats, clients): (&FlowStats, _)| FlowReport { clients, ..stats.report(run) };
     let mut all: Vec<FlowReport> = flows.into_iter().map(report).collect();
     all.sort_by_key(|f| f.flow);
     all
@@ -346,10 +420,30 @@ mod tests {
     #[test]
     fn operations_are_named() {
         let f = FlowStats::new(FlowId(1), "j".into());
-        f.record(Op::WRITE, 4096, Nanos(10), false);
-        f.record(Op::meta(&Meta::Close { handle: 1 }), 0, Nanos(10), true);
-        let r = f.report();
+        let run = f.of_run(7);
+        run.record(Op::WRITE, 4096, Nanos(10), false);
+        run.record(Op::meta(&Meta::Close { handle: 1 }), 0, Nanos(10), true);
+        let r = f.report(None);
         assert_eq!(r.operations["write"].bytes, 4096);
         assert_eq!((r.operations["close"].count, r.operations["close"].errors), (1, 1));
+    }
+
+    #[test]
+    fn runs_are_told_apart_and_none_is_lost() {
+        let f = FlowStats::new(FlowId(1), "j".into());
+        let writes = |run| f.report(run).operations.get("write").map_or((0, 0), |w| (w.count, w.bytes));
+        let held: Vec<_> = (0..3).map(|run| f.of_run(run)).collect();
+        held[0].record(Op::WRITE, 10, Nanos(5), false);
+        held[1].record(Op::WRITE, 1, Nanos(5), true);
+        held[1].record(Op::WRITE, 1, Nanos(5), false);
+        assert_eq!([Some(0), Some(1), Some(2), None].map(writes), [(1, 10), (2, 2), (0, 0), (3, 12)]);
+        assert_eq!((f.totals(), f.tally()[7]), ((3, 12), 1));
+        // Those that are over make room, and what they did remains; those that are there stay.
+        (10..100).for_each(|run| f.of_run(run).record(Op::WRITE, 100, Nanos(5), false));
+        assert_eq!((writes(Some(0)), writes(None).0, f.totals()), ((1, 10), 93, (93, 9012)));
+        assert!(f.runs().len() <= RUNS);
+        let many: Vec<_> = (200..300).map(|run| f.of_run(run)).collect();
+        many.iter().for_each(|run| run.record(Op::WRITE, 1, Nanos(5), false));
+        assert_eq!((f.totals(), f.runs().len()), ((193, 9112), RUNS));
     }
 }

@@ -32,6 +32,8 @@ pub struct DispatchQueue {
     let_go: HashMap<RequestId, Nanos>,
     /// What is remembered of those that wait and run, and schedulers need not know.
     origins: FxHashMap<RequestId, Origin>,
+    /// That of the last one that came: most are done before the next one comes.
+    latest: Option<(RequestId, Origin)>,
     trace: Trace,
     scheduler: Box<dyn Scheduler>,
     config: SchedulerConfig,
@@ -59,6 +61,7 @@ impl DispatchQueue {
             passed: VecDeque::new(),
             let_go: HashMap::new(),
             origins: FxHashMap::default(),
+            latest: None,
             trace: Trace::new(REMEMBERED),
             scheduler: build(&config, site),
             config,
@@ -79,8 +82,10 @@ impl DispatchQueue {
 
     /// Takes a request in of which this is to be remembered.
     pub fn enqueue_from(&mut self, now: Nanos, r: Request, origin: Origin) {
-        if self.trace.keeps() {
-            self.origins.insert(r.id, origin);
+        if self.trace.keeps()
+            && let Some((id, origin)) = self.latest.replace((r.id, origin))
+        {
+            self.origins.insert(id, origin);
         }
         self.enqueue(now, r);
     }
@@ -184,7 +189,11 @@ impl DispatchQueue {
             }
             let let_go = if self.let_go.is_empty() { None } else { self.let_go.remove(&r.id) };
             let admitted = let_go.unwrap_or(r.arrival);
-            let origin = if self.origins.is_empty() { None } else { self.origins.remove(&r.id) };
+            let origin = match self.latest.take_if(|(id, _)| *id == r.id) {
+                Some((_, origin)) => Some(origin),
+                None if self.origins.is_empty() => None,
+                None => self.origins.remove(&r.id),
+            };
             let Origin { client, servers } = origin.unwrap_or_else(|| Origin::unknown(r));
             let (request, issued) = (*r, ticket.issued);
             self.trace.push(Traced { request, client, servers, admitted, issued, done: now });

@@ -108,3 +108,38 @@ fn a_job_outlives_a_stopped_forebay_run() {
         site.mapping(arbiter.url())?.jobs.is_empty().then_some(())
     });
 }
+
+/// What a run's report says of an I/O node is that run's, while others of its name are at work.
+#[test]
+fn runs_of_one_name_have_their_own_operations() {
+    let site = Site::new();
+    let arbiter = site.arbiter(&arbiter(LONG_LEASE));
+    let _node = site.node(0, arbiter.url());
+    until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
+    let report = |name: &str| site.path().join(format!("report-{name}"));
+    let start = |name: &str, script: &str| {
+        let mut command = Command::new(program());
+        command.args(["run", "--quiet", "--job", "both", "--at", "/seen=data", "--arbiter", arbiter.url()]);
+        command.arg("--secret-file").arg(site.secret_file()).arg("--report").arg(report(name));
+        Process::start(command.args(["--", "sh", "-c", script])).expect("forebay runs")
+    };
+    let (begun, enough) = (site.path().join("begun"), site.path().join("enough-written"));
+    let long = format!(
+        "for i in 1 2 3; do echo 12345 > /seen/a$i; done; touch {}; until [ -e {} ]; do sleep 0.1; done; echo 1 > /seen/last",
+        begun.display(),
+        enough.display()
+    );
+    let mut long = start("long", &long);
+    until(PATIENCE, "nothing is written", || begun.exists().then_some(()));
+    let mut short = start("short", "for i in 1 2; do echo 123456789 > /seen/b$i; done");
+    let ends = |run: &mut Process| run.wait_for(PATIENCE).expect("our child").expect("it ends").success();
+    assert!(ends(&mut short));
+    std::fs::write(enough, "").unwrap();
+    assert!(ends(&mut long));
+    for (name, writes, bytes) in [("long", 4, 20), ("short", 2, 20)] {
+        let text = std::fs::read_to_string(report(name)).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let own = &told["io_nodes"][0]["stats"]["flows"][0]["operations"]["write"];
+        assert_eq!((&own["count"], &own["bytes"]), (&writes.into(), &bytes.into()), "{name}: {own}");
+    }
+}
