@@ -93,6 +93,14 @@ impl JobDecision {
     }
 }
 
+impl Job {
+    /// Somebody else has chosen its I/O nodes.
+    pub fn pinned_to(&self, nodes: Vec<NodeId>) -> JobDecision {
+        let count = nodes.len() as u32;
+        JobDecision { nodes: Some(nodes), ..JobDecision::exclusive(self, count, Reason::Kept) }
+    }
+}
+
 /// Another count the job could have had.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Alternative {
@@ -146,6 +154,11 @@ impl Decision {
             share: None,
             review: None,
         }
+    }
+
+    /// About no job.
+    pub fn nothing(policy: PolicyKind, pool: &Pool) -> Decision {
+        Decision::new(policy, &[], pool, Vec::new())
     }
 
     /// I/O nodes handed out, each shared one counted once. More than [`Decision::io_nodes`] under a

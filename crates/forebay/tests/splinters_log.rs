@@ -19,7 +19,7 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
     let site = Site::of_services();
     let arbiter = site.arbiter(&ArbiterSpec::default());
     let _node = site.node(0, arbiter.url());
-    // A job that begins before there is an I/O node waits for one, and the decision is told as that node's.
+    // A job that begins before there is an I/O node waits for one, and the decision is told as that node's: `has come` is its line.
     until(PATIENCE, "the node does not come", || site.nodes(arbiter.url()).filter(|n| n.len() == 1));
     let run = ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "sums", "--at", "/seen=data"];
     let run = site.command(&[&run[..], &["--", "sh", "-c", "echo x > /seen/x"]].concat()).output().unwrap();
@@ -35,6 +35,23 @@ fn a_log_in_a_file_is_plain_and_tells_of_jobs() {
         assert_eq!((begin.len(), end.len()), (1, 1), "{log}");
         assert!(!log.contains('\u{1b}'), "colours in a file: {log:?}");
     }
+}
+
+/// Also of a job that waits for the first I/O node.
+#[test]
+fn a_job_has_its_line_whenever_it_comes() {
+    let site = Site::of_services();
+    let arbiter = site.arbiter(&ArbiterSpec::default());
+    let run = ["run", "--quiet", "--arbiter", arbiter.url(), "--job", "early", "--at", "/seen=data", "true"];
+    let mut run = site.command(&run).spawn().unwrap();
+    let come = || lines(&site.log("arbiter"), &["INFO", "job early has come"]).len();
+    until(PATIENCE, "the arbiter does not say that the job has come", || (come() == 1).then_some(()));
+    let _node = site.node(0, arbiter.url());
+    assert!(run.wait().unwrap().success());
+    until(PATIENCE, "its end is not told", || {
+        Some(()).filter(|()| lines(&site.log("arbiter"), &["INFO", "job early has ended"]).len() == 1)
+    });
+    assert_eq!(come(), 1, "{}", site.log("arbiter"));
 }
 
 /// Runs of one name are told apart: each begins and ends once, with what was done for it.

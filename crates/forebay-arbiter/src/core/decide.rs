@@ -67,16 +67,46 @@ impl Core {
         }
         let (jobs, sources): (Vec<Job>, Vec<_>) =
             self.in_order().iter().map(|id| self.policy_job(now, id)).unzip();
-        let (decision, problem) = match self.policy.decide(&jobs, &pool) {
+        let (decision, problem) = self.decide_on(&jobs, &pool)?;
+        self.review = decision.review.map(|r| now + r.max(SOONEST_REVIEW));
+        Some(PolicyRun { jobs, sources, pool, decision, problem })
+    }
+
+    /// The policy decides on all jobs but those that an admin has pinned; nor has it these jobs' I/O nodes to give, as long as
+    /// there is one left for every other job.
+    fn decide_on(&self, jobs: &[Job], pool: &Pool) -> Option<(Decision, Option<String>)> {
+        let pins: Vec<Vec<NodeId>> = jobs
+            .iter()
+            .map(|j| self.pinned(&j.id, j.current.as_ref().map_or(&[][..], |held| &held.nodes)))
+            .collect();
+        let free: Vec<Job> =
+            jobs.iter().zip(&pins).filter(|(_, pins)| pins.is_empty()).map(|(j, _)| j.clone()).collect();
+        let mut left = pool.clone();
+        for node in left.nodes.iter_mut().filter(|n| pins.iter().any(|p| p.contains(&n.id))) {
+            node.admitted = false;
+        }
+        let left = if (left.available() as usize) < free.len() { pool } else { &left };
+        let (mut decision, problem) = match self.policy.decide(&free, left) {
             Ok(decision) => (decision, None),
             Err(e) => {
                 let fixed =
-                    PolicyKind::Static.build(&self.config.settings).and_then(|p| p.decide(&jobs, &pool));
-                (fixed.ok()?, Some(format!("{} failed ({e}), so STATIC decides", self.config.policy)))
+                    PolicyKind::Static.build(&self.config.settings).and_then(|p| p.decide(&free, left));
+                match fixed {
+                    Ok(d) => (d, Some(format!("{} failed ({e}), so STATIC decides", self.config.policy))),
+                    // There is nothing to decide about: all are pinned.
+                    Err(_) if free.is_empty() => (Decision::nothing(self.config.policy, left), None),
+                    Err(_) => return None,
+                }
             }
         };
-        self.review = decision.review.map(|r| now + r.max(SOONEST_REVIEW));
-        Some(PolicyRun { jobs, sources, pool, decision, problem })
+        let mut chosen = std::mem::take(&mut decision.jobs).into_iter();
+        for (job, pins) in jobs.iter().zip(pins) {
+            decision.jobs.extend(if pins.is_empty() { chosen.next() } else { Some(job.pinned_to(pins)) });
+        }
+        decision.io_nodes = pool.available();
+        decision.total.0 =
+            decision.jobs.iter().filter_map(|j| j.bandwidth).map(|b| b.0).fold(0.0, |a, b| a + b);
+        Some((decision, problem))
     }
 
     /// The jobs' names in the order in which they registered.

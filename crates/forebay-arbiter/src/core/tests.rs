@@ -3,6 +3,7 @@
 
 mod dfra;
 mod ended;
+mod pinned;
 mod restart;
 
 use super::*;
