@@ -52,19 +52,22 @@ fn keep(
     placed: &mut [Vec<NodeId>],
     have_shared: bool,
 ) {
-    for ((job, chosen), nodes) in jobs.iter().zip(&decision.jobs).zip(placed) {
-        let did_share = chosen.nodes.is_none() && job.current.as_ref().is_some_and(|c| c.shared);
-        if chosen.shared || did_share != have_shared {
-            continue;
-        }
-        let wanted = chosen.nodes.as_deref().unwrap_or(held(job));
-        for &node in wanted.iter().take(chosen.io_nodes as usize) {
-            if let Some(count) = users.get_mut(&node)
-                && (*count == 0 || chosen.nodes.is_some())
-                && !nodes.contains(&node)
-            {
-                *count += 1;
-                nodes.push(node);
+    // What is named for one job is left by the others.
+    for named in [true, false] {
+        for ((job, chosen), nodes) in jobs.iter().zip(&decision.jobs).zip(placed.iter_mut()) {
+            let did_share = chosen.nodes.is_none() && job.current.as_ref().is_some_and(|c| c.shared);
+            if chosen.shared || did_share != have_shared || chosen.nodes.is_some() != named {
+                continue;
+            }
+            let wanted = chosen.nodes.as_deref().unwrap_or(held(job));
+            for &node in wanted.iter().take(chosen.io_nodes as usize) {
+                if let Some(count) = users.get_mut(&node)
+                    && (*count == 0 || named)
+                    && !nodes.contains(&node)
+                {
+                    *count += 1;
+                    nodes.push(node);
+                }
             }
         }
     }
