@@ -1,5 +1,6 @@
 //! The functions of libc that are replaced. Each does what the kernel would, past the mount where that may be.
 
+use crate::memory;
 use crate::run::{At, What, is_nothing, past, trusts_size};
 use crate::state;
 use crate::table::{closes, own_in, owns, vacates};
@@ -51,7 +52,6 @@ fn many(fd: c_int, what: What, v: *const libc::iovec, count: c_int, at: At) -> O
     if is_nothing(fd) {
         return None;
     }
-    user::changed();
     let write = what == What::Write;
     // SAFETY: the program's own vector. What is wrong with it the kernel says.
     let v = unsafe { Vector::new(v, count, write) }.ok().filter(|v| v.is_whole(write))?;
@@ -244,6 +244,7 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
+    memory::mapped(prot, flags);
     if flags & libc::MAP_ANONYMOUS == 0 {
         trusts_size(fd);
     }
@@ -311,7 +312,6 @@ unsafe extern "C" fn execve(
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> c_int {
-    user::changed();
     if state::get().is_none() || envp.is_null() || fits(path) {
         return sys::ret(sys!(execve, path, argv, envp)) as c_int;
     }

@@ -1,7 +1,9 @@
 //! What a descriptor is, as the kernel knows it, without a question to the mount.
 
+use crate::memory;
 use forebay_hook::sys::{self, sys};
 use forebay_hook::user;
+use std::ffi::c_char;
 
 /// So much stack is needed.
 const STACK: usize = 32 << 10;
@@ -16,11 +18,16 @@ pub(crate) struct Seen {
     pub(crate) size: u64,
 }
 
-fn statx(fd: i32, flags: i32, mask: u32) -> Option<Seen> {
+/// What the kernel says of a path, or of `dir` itself.
+pub(crate) fn statx(dir: i32, path: *const c_char, flags: i32, mask: u32) -> Option<libc::statx> {
     // SAFETY: plain numbers, for which zero is a value.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    let flags = libc::AT_EMPTY_PATH | flags;
-    (sys!(statx, fd, c"".as_ptr(), flags, mask, &raw mut found) == 0).then_some(Seen {
+    (sys!(statx, dir, path, flags, mask, &raw mut found) == 0).then_some(found)
+}
+
+fn of_fd(fd: i32, flags: i32, mask: u32) -> Option<Seen> {
+    let found = statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH | flags, mask)?;
+    Some(Seen {
         device: (found.stx_dev_major, found.stx_dev_minor),
         ino: found.stx_ino,
         mode: found.stx_mode,
@@ -30,12 +37,12 @@ fn statx(fd: i32, flags: i32, mask: u32) -> Option<Seen> {
 
 /// What is behind a descriptor.
 pub(crate) fn at(fd: i32) -> Option<Seen> {
-    statx(fd, libc::AT_STATX_DONT_SYNC, libc::STATX_BASIC_STATS)
+    of_fd(fd, libc::AT_STATX_DONT_SYNC, libc::STATX_BASIC_STATS)
 }
 
 /// Has the kernel learn how long the file is.
 pub(crate) fn learn_size(fd: i32) {
-    statx(fd, libc::AT_STATX_FORCE_SYNC, libc::STATX_SIZE);
+    of_fd(fd, libc::AT_STATX_FORCE_SYNC, libc::STATX_SIZE);
 }
 
 /// The device that `path` is on.
@@ -57,21 +64,24 @@ pub(crate) fn flags_of(fd: i32) -> i32 {
 pub(crate) fn has_room() -> bool {
     let marker = 0u8;
     let sp = &raw const marker as usize;
+    (!memory::may_be_a_handlers(sp) || has_room_there(sp)) && user::writable((sp - STACK) as *mut u8, 1)
+}
+
+/// The same by the kernel's word on the stack of signal handlers.
+#[cold]
+fn has_room_there(sp: usize) -> bool {
     // SAFETY: plain numbers, for which zero is a value.
     let mut other: libc::stack_t = unsafe { std::mem::zeroed() };
     if sys!(sigaltstack, 0, &raw mut other) != 0 {
         return false;
     }
-    let on_other = other.ss_flags & libc::SS_ONSTACK != 0;
-    if on_other && sp.saturating_sub(other.ss_sp as usize) < STACK {
-        return false;
-    }
-    user::writable((sp - STACK) as *mut u8, 1)
+    other.ss_flags & libc::SS_ONSTACK == 0 || sp.saturating_sub(other.ss_sp as usize) >= STACK
 }
 
 /// Whether a write that ends at `end` is within what the process may write.
 pub(crate) fn is_allowed(end: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let asked = sys!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit);
+    // The older call: it costs half of what `prlimit64` does.
+    let asked = sys!(getrlimit, libc::RLIMIT_FSIZE, &raw mut limit);
     asked == 0 && (limit.rlim_cur == libc::RLIM_INFINITY || end <= limit.rlim_cur)
 }

@@ -6,7 +6,6 @@ use crate::table::{self, Open};
 use forebay_client::gate::{ASK, Told};
 use forebay_client::{Client, Error, ExportId, File, OpenFlags, Path};
 use forebay_hook::sys::{self, sys};
-use forebay_hook::user;
 use forebay_hook::vector::MAX_RW;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,8 +51,6 @@ pub(crate) fn past(
     if !table::is_known(fd) && table::is_skipped(fd) {
         return None;
     }
-    // What was seen of the program's memory in an earlier call need not be there any more.
-    user::changed();
     if !state.is_home() || !look::has_room() {
         return None;
     }
@@ -146,6 +143,8 @@ impl Call<'_> {
                 table::skip(self.fd, REFUSED);
                 None
             }
+            // Its memory is not what it was when it was last seen: the kernel says how far it goes.
+            Err(e) if e.errno() == libc::EFAULT => None,
             Err(e) => Some(Err(e.errno())),
         }
     }

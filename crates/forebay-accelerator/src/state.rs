@@ -1,6 +1,7 @@
 //! Start-up, before the program's `main`, and what the library knows.
 
-use crate::{hooks, look, table};
+use crate::names::Names;
+use crate::{hooks, look, memory, stat, table};
 use forebay_client::gate::Gates;
 use forebay_client::{Client, Config, Counters, LONGEST_CONFIG, Reread, gates_at};
 use forebay_hook::shared::publish;
@@ -22,6 +23,8 @@ pub(crate) struct State {
     pub(crate) gates: &'static Gates,
     /// Of the mounts.
     devices: Vec<(u32, u32)>,
+    /// What names are is asked past them, too.
+    pub(crate) names: Option<Names>,
     /// Every descriptor is worth it from its first call on.
     eager: bool,
     client: AtomicPtr<Client>,
@@ -78,11 +81,14 @@ fn set_up() -> Option<()> {
     let dir = Path::new(std::ffi::OsStr::from_bytes(config_path)).parent()?;
     let gates = gates_at(&dir.join("gates")).ok()?;
     let counters = Counters::open(&dir.join("counters")).ok();
+    let names = Names::find(&config, dir);
+    memory::at_start();
     let state = State {
         config,
         counters,
         gates,
         devices,
+        names,
         eager,
         client: AtomicPtr::new(std::ptr::null_mut()),
         pid: AtomicU32::new(sys::getpid() as u32),
@@ -91,7 +97,7 @@ fn set_up() -> Option<()> {
         shuts: AtomicU64::new(gates.shuts()),
     };
     STATE.store(Box::into_raw(Box::new(state)), Ordering::Release);
-    if patch::install(&patch::all_of(&[hooks::HOOKS])).is_err() {
+    if patch::install(&patch::all_of(&[hooks::HOOKS, memory::HOOKS, stat::HOOKS])).is_err() {
         // Some may be in place: they find nothing to do.
         STATE.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -139,6 +145,9 @@ impl State {
             self.client.store(Box::into_raw(Box::new(new)), Ordering::Release);
         }
         table::after_fork();
+        if let Some(names) = &self.names {
+            names.after_fork();
+        }
         self.counted.store(false, Ordering::Relaxed);
         self.pid.store(pid, Ordering::Relaxed);
         self.alive.store(1, Ordering::Relaxed);

@@ -147,6 +147,7 @@ pub mod nr {
     pub const getpeername: i64 = libc::SYS_getpeername;
     pub const accept4: i64 = libc::SYS_accept4;
     pub const prlimit64: i64 = libc::SYS_prlimit64;
+    pub const getrlimit: i64 = libc::SYS_getrlimit;
     pub const tgkill: i64 = libc::SYS_tgkill;
     pub const gettid: i64 = libc::SYS_gettid;
     pub const ioctl: i64 = libc::SYS_ioctl;
@@ -159,6 +160,12 @@ pub mod nr {
     pub const getdents: i64 = libc::SYS_getdents;
     pub const sched_yield: i64 = libc::SYS_sched_yield;
     pub const sigaltstack: i64 = libc::SYS_sigaltstack;
+    pub const mremap: i64 = libc::SYS_mremap;
+    pub const pkey_mprotect: i64 = libc::SYS_pkey_mprotect;
+    pub const shmdt: i64 = libc::SYS_shmdt;
+    pub const setns: i64 = libc::SYS_setns;
+    pub const capget: i64 = libc::SYS_capget;
+    pub const listmount: i64 = 458;
 }
 pub use crate::__sys as sys;
 

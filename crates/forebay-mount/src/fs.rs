@@ -14,11 +14,10 @@ mod sighted;
 mod written;
 
 use crate::abi::{self, EntryOut};
-use crate::ids::Ids;
 use crate::tree::Tree;
 use crate::turn;
 use forebay_client::gate::Gates;
-use forebay_client::{Answer, Attr, Client, Error, ExportId, Meta, Path, Target, UMASK_SHIFT};
+use forebay_client::{Answer, Attr, Client, Error, ExportId, Ids, Meta, Path, Target, UMASK_SHIFT};
 use fresh::Fresh;
 use handles::{Handles, Held};
 use kept::{FOR_EVER, Kept};

@@ -12,15 +12,14 @@
 
 mod abi;
 mod fs;
-mod ids;
 pub mod place;
 mod server;
 mod sys;
 mod tree;
 mod turn;
 
+pub use forebay_client::Ids;
 pub use fs::{Contract, Options};
-pub use ids::Ids;
 
 use forebay_client::Client;
 use fs::Fs;

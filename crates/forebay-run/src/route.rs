@@ -5,7 +5,7 @@ use crate::mount::places;
 use crate::program::NOT_STARTED;
 use anyhow::{Context, Result, bail};
 use forebay_client::gate::Gates;
-use forebay_client::{Address, Client, Config, Reread, gates_at};
+use forebay_client::{Address, Client, Config, IDS, Reread, gates_at};
 use forebay_embed::{ACCELERATOR_FILE, Layer, Note};
 use forebay_mount::place::doorway::Doorway;
 use forebay_mount::place::{self, namespace};
@@ -110,7 +110,7 @@ pub(crate) fn probe() -> Result<()> {
 /// What the accelerator did.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Accelerated {
-    /// Reads and writes that went past the mount.
+    /// Calls that went past the mount.
     pub(crate) calls: u64,
     /// Of so many processes.
     pub(crate) processes: u64,
@@ -186,6 +186,8 @@ fn accelerate(layer: &Layer, plan: &Plan, contract: Contract) -> Result<Option<(
     layer.write_accelerator()?;
     let gates = layer.dir().join("gates");
     let gates = gates_at(&gates).with_context(|| format!("cannot make {}", gates.display()))?;
+    let shown = layer.dir().join(IDS);
+    std::fs::write(&shown, ids().to_json()).with_context(|| format!("cannot write {}", shown.display()))?;
     let mut variable = OsString::from(if wanted == "always" { "!" } else { "" });
     variable.push(layer.client_config());
     Ok(Some((variable, gates)))

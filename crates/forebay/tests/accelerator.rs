@@ -69,9 +69,15 @@ impl Ground {
 
 /// `both.c` through so many I/O nodes; the calls that went past the mount.
 fn both(test: &str, accelerator: &str, arguments: &[&str]) -> Option<u64> {
+    both_of(test, accelerator, arguments, None)
+}
+
+/// The same, or a part of it alone.
+fn both_of(test: &str, accelerator: &str, arguments: &[&str], part: Option<&str>) -> Option<u64> {
     let ground = Ground::new();
     let [dynamic, fixed] = ground.both();
-    let out = ground.run(accelerator, arguments).arg(dynamic).arg(fixed).arg(ground.at("E")).output();
+    let mut command = ground.run(accelerator, arguments);
+    let out = command.arg(dynamic).arg(fixed).arg(ground.at("E")).args(part).output();
     let out = out.expect("forebay run runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && out.stdout == b"done\n", "{test}: {:?}\n{said}", out.status);
@@ -93,6 +99,20 @@ fn who_has_it_and_who_has_not_see_the_same_through_two_nodes() {
     const NAME: &str = "who_has_it_and_who_has_not_see_the_same_through_two_nodes";
     if can_mount(NAME) {
         assert!(both(NAME, "always", &["--io-nodes", "2"]).is_some_and(|calls| calls > 1000));
+    }
+}
+
+/// Files by their names: by libc and by raw system calls, in links, other namespaces, for other users, after everything that
+/// changes names.
+#[test]
+fn a_name_is_what_the_kernel_says_it_is() {
+    const NAME: &str = "a_name_is_what_the_kernel_says_it_is";
+    if can_mount(NAME) {
+        assert!(both_of(NAME, "always", &[], Some("names")).is_some_and(|calls| calls > 1000));
+        assert!(
+            both_of(NAME, "always", &["--io-nodes", "2"], Some("names")).is_some_and(|calls| calls > 1000)
+        );
+        assert_eq!(both_of(NAME, "off", &[], Some("names")), None);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -428,8 +430,99 @@ static void odd_calls(void) {
     close(fd);
 }
 
+// What a name is, by libc (past the mount, where that may be) and by the kernel: every byte of the answers, and the errors.
+static void name_is(const char *name) {
+    struct stat ours, theirs;
+    struct statx ours_x, theirs_x;
+    for (int follow = 0; follow < 2; follow++) {
+        memset(&ours, 0, sizeof ours), memset(&theirs, 0, sizeof theirs), memset(&ours_x, 0, sizeof ours_x), memset(&theirs_x, 0, sizeof theirs_x);
+        int flags = follow ? 0 : AT_SYMLINK_NOFOLLOW;
+        errno = 0;
+        int got = follow ? stat(name, &ours) : lstat(name, &ours), our_errno = errno;
+        errno = 0;
+        int right = syscall(SYS_newfstatat, AT_FDCWD, name, &theirs, flags), their_errno = errno;
+        int got_x = statx(AT_FDCWD, name, flags, STATX_BASIC_STATS | STATX_BTIME, &ours_x);
+        int right_x = syscall(SYS_statx, AT_FDCWD, name, flags, STATX_BASIC_STATS | STATX_BTIME, &theirs_x);
+        if (got != right || our_errno != their_errno || got_x != right_x || memcmp(&ours, &theirs, sizeof ours) ||
+            memcmp(&ours_x, &theirs_x, sizeof ours_x)) {
+            fprintf(stderr, "%s: %s (follow %d): %d %d, errno %d and %d; size %ld and %ld, inode %ld and %ld, owner %d and %d; mask %x and %x\n", step, name,
+                    follow, got, right, our_errno, their_errno, (long)ours.st_size, (long)theirs.st_size, (long)ours.st_ino, (long)theirs.st_ino,
+                    ours.st_uid, theirs.st_uid, ours_x.stx_mask, theirs_x.stx_mask);
+            exit(1);
+        }
+    }
+}
+
+static void all_names(const char *dir) {
+    char path[5000], far[300];
+    memset(far, 'n', sizeof far), far[256] = 0;
+    const char *names[] = {"n/file", "n", "n/sub", "n/sub/deep", "n/link", "n/through/deep", "n/dangling", "n/absolute", "n/out", "n/up/file", "n/missing", "n/missing/more",
+        "n/file/more", "n/file/", "n/sub/", "n/../n/file", "n/./file", "n//file", ".", "..", "", "/", "n/loop", "n/secret/inside", "n/fifo", far, "n/mine", "n/given"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        name_is(names[i]);
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        name_is(path);
+    }
+}
+
+static int waits(void) {
+    int status;
+    return wait(&status) > 0 && status == 0;
+}
+
+static void named(const char *dir) {
+    step = "names";
+    char here[4096];
+    CHECK(getcwd(here, sizeof here) && mkdir("n", 0755) == 0 && mkdir("n/sub", 0755) == 0 && mkdir("n/secret", 0700) == 0);
+    CHECK(symlink("sub/deep", "n/link") == 0 && symlink("sub", "n/through") == 0 && symlink("nowhere", "n/dangling") == 0);
+    CHECK(symlink("/etc/passwd", "n/out") == 0 && symlink("..", "n/up") == 0 && symlink("loop", "n/loop") == 0 && mkfifo("n/fifo", 0600) == 0);
+    char absolute[5000];
+    snprintf(absolute, sizeof absolute, "%s/n/file", dir);
+    CHECK(symlink(absolute, "n/absolute") == 0);
+    close(used("n/file", 0, 3, 'n')); close(used("n/sub/deep", 0, 1, 'd')); close(used("n/secret/inside", 0, 1, 's')); close(used("n/mine", 0, 1, 'm'));
+    int root = geteuid() == 0;
+    if (root) CHECK(chown("n/mine", 4321, 4322) == 0 && chown("n/secret", 4321, 4322) == 0 && chmod("n/mine", 04755) == 0);
+    for (int round = 0; round < 20; round++) {
+        all_names(dir);
+        int fd = used("n/file", 0, 3 + round, 'n');
+        name_is("n/file"); CHECK(fchmod(fd, 0600 + round % 8) == 0); name_is("n/file"); close(fd);
+        CHECK(OTHER("open 7 n/given %d", O_RDWR | O_CREAT) == 0); name_is("n/given"); CHECK(OTHER("write 7 0 %d g", 100 + round) == 100 + round);
+        name_is("n/given"); CHECK(OTHER("unlink n/given") == 0); name_is("n/given"); CHECK(OTHER("close 7") == 0);
+        CHECK(rename("n/file", "n/moved") == 0); name_is("n/file"); name_is("n/moved"); CHECK(rename("n/moved", "n/file") == 0);
+    }
+    // From a directory that is renamed, and removed.
+    CHECK(mkdir("n/was", 0755) == 0 && chdir("n/was") == 0 && rename("../was", "../is") == 0);
+    close(used("f", 0, 1, 'f')); name_is("f"); name_is("../is/f"); CHECK(mkdir("../was", 0755) == 0); name_is("f");
+    CHECK(unlink("f") == 0 && rmdir("../is") == 0); name_is("f"); name_is("../file"); CHECK(chdir(here) == 0);
+    // In children, who see other things by the same names.
+    if (fork() == 0) name_is("n/file"), _exit(0);
+    CHECK(waits());
+    if (root && fork() == 0) {
+        // It has connections already.
+        all_names(dir); CHECK(setegid(4330) == 0 && seteuid(4329) == 0);
+        all_names(dir); CHECK(stat("n/secret/inside", &(struct stat){0}) == -1 && errno == EACCES);
+        _exit(0);
+    }
+    if (root) CHECK(waits());
+    if (root && fork() == 0) {
+        CHECK(unshare(CLONE_NEWNS) == 0 && mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) == 0 && mount("none", "n/sub", "tmpfs", 0, 0) == 0);
+        all_names(dir); CHECK(stat("n/sub/deep", &(struct stat){0}) == -1 && errno == ENOENT);
+        CHECK(umount("n/sub") == 0); all_names(dir); CHECK(mount("/etc", dir, 0, MS_BIND, 0) == 0);
+        all_names(dir); _exit(0);
+    }
+    if (root) CHECK(waits());
+    if (root && fork() == 0) {
+        all_names(dir); CHECK(chroot("n") == 0); all_names(dir); name_is("/file"); _exit(0);
+    }
+    if (root) CHECK(waits());
+    if (root && fork() == 0) {
+        all_names(dir); CHECK(unshare(CLONE_NEWUSER) == 0); all_names(dir); _exit(0);
+    }
+    if (root) CHECK(waits());
+}
+
 int main(int argc, char **argv) {
-    if (argc != 3 || chdir(argv[2])) return 2;
+    if (argc != 3 && argc != 4 || chdir(argv[2])) return 2;
     if (!strcmp(argv[1], "serve")) return serve();
     if (!strcmp(argv[1], "say")) {
         for (int i = 0; i < 10; i++)
@@ -437,6 +530,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     begin(argv[1], argv[2]);
+    if (argc == 4) return named(argv[2]), puts("done"), 0;
     data(), sizes(), mappings(), names_and_locks(), numbers(), everything_closed();
     processes(argv[1], argv[2]), threads(), opened_while_it_grows(), odd_calls();
     puts("done");
