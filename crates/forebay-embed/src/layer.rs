@@ -96,6 +96,8 @@ pub struct LayerConfig {
     pub job: String,
     /// The job runs on other hosts as well.
     pub across: Option<Across>,
+    /// Small requests need not make a trip each, where that can be.
+    pub joins: bool,
 }
 
 /// What a job on several hosts needs.
@@ -191,7 +193,7 @@ impl Layer {
         nodes.iter_mut().try_for_each(NodeProcess::await_ready)?;
         let addresses = nodes.iter().filter_map(|n| n.addresses().first().cloned()).collect();
         let here = config.across.is_none() && config.transport == Transport::Unix;
-        let alone = here && config.io_nodes == 1 && config.fallback == Fallback::Error;
+        let alone = here && config.io_nodes == 1 && config.fallback == Fallback::Error && config.joins;
         let config = Config {
             exports,
             deadline_ms: config.deadline.as_millis() as u64,

@@ -54,7 +54,14 @@ pub struct Served {
 
 impl Served {
     /// `at`: what is served, and where.
-    pub fn by(by: &By<'_>, at: &[Forward], job: Option<&str>, deadline: Duration) -> Result<Served> {
+    /// `joins`: small requests need not make a trip each, where that can be.
+    pub fn by(
+        by: &By<'_>,
+        at: &[Forward],
+        job: Option<&str>,
+        deadline: Duration,
+        joins: bool,
+    ) -> Result<Served> {
         let mount = |config: Config| Config {
             exports: at.iter().map(Forward::by_name).collect(),
             deadline_ms: deadline.as_millis() as u64,
@@ -73,6 +80,7 @@ impl Served {
                     protect: Protect::None,
                     node_args: Vec::new(),
                     across: None,
+                    joins,
                     job: name.to_owned(),
                 })?;
                 (layer, None)

@@ -105,6 +105,8 @@ pub struct Program {
     pub via: Via,
     /// What may be kept of the files; anything but `Strict` under the mount alone.
     pub contract: Contract,
+    /// Small requests need not make a trip each, where that can be.
+    pub joins: bool,
     /// The longest a single call may take.
     pub deadline: Duration,
     /// What a call does when no I/O node answers.
@@ -328,6 +330,7 @@ impl Program {
                     node_args,
                     job: self.job.clone(),
                     across: across.clone(),
+                    joins: self.joins,
                 })?;
                 (layer, None)
             }

@@ -49,10 +49,12 @@ impl Route {
         };
         Ok(match via {
             Via::Preload if kept => bail!(
-                "the library keeps nothing, so there only is --contract strict: use --via mount, whose kernel does"
+                "the library keeps nothing, so there only are --contract strict and synchronous: use --via mount, whose kernel does"
             ),
             Via::Auto if kept && direct => {
-                bail!("a --contract other than strict needs the mount, which has no --fallback direct")
+                bail!(
+                    "a --contract other than strict and synchronous needs the mount, which has no --fallback direct"
+                )
             }
             Via::Auto if kept => mount("the contract is the mount's".into()),
             Via::Preload => {

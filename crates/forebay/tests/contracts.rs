@@ -301,3 +301,54 @@ fn what_many_processes_import_is_fetched_once() {
     assert!(all * 20 <= one * 64, "{all} operations of 64 processes, {one} of one that keeps nothing");
     eprintln!("one process, strict: {one} operations; 64 processes, immutable: {all}");
 }
+
+/// Whoever looks past the I/O node finds every write the moment it returns; by `strict` it may be late, and fewer requests
+/// are made.
+#[test]
+fn what_is_synchronous_is_there_at_once() {
+    const NAME: &str = "what_is_synchronous_is_there_at_once";
+    if !needs(NAME, &["python3", "timeout"]) {
+        return;
+    }
+    let script = "
+import os, sys
+fd, late = os.open('/forwarded/records', os.O_WRONLY | os.O_CREAT, 0o644), 0
+for i in range(1, 2001):
+    assert os.write(fd, b'x' * 464) == 464
+    late += os.stat(sys.argv[1] + '/records').st_size != i * 464
+print(late)
+";
+    let run = |via: &str, contract: &str| {
+        let home = tempfile::tempdir().expect("a directory");
+        let (export, report) = (home.path().join("E"), home.path().join("report.json"));
+        std::fs::create_dir(&export).expect("a directory");
+        let out = Command::new("timeout")
+            .args(["-k", "5", "120"])
+            .arg(program())
+            .args(["run", "--via", via, "--contract", contract, "--report"])
+            .arg(&report)
+            .arg("--at")
+            .arg(format!("/forwarded={}", export.display()))
+            .args(["--", "python3", "-c", script])
+            .arg(&export)
+            .env("TMPDIR", home.path())
+            .output()
+            .expect("it runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let late: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
+        let text = std::fs::read(report).expect("a report");
+        let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let flows = report["io_nodes"][0]["stats"]["flows"].as_array().expect("flows");
+        let writes = |f: &serde_json::Value| f["operations"]["write"]["count"].as_u64().unwrap_or(0);
+        (late, flows.iter().map(writes).sum::<u64>())
+    };
+    let mut ways = vec!["preload"];
+    if can_mount(NAME) {
+        ways.push("mount");
+    }
+    for via in ways {
+        assert_eq!(run(via, "synchronous"), (0, 2000), "{via}");
+        let (late, writes) = run(via, "strict");
+        assert!(late > 0 && writes < 2000, "{via}: {late} late, {writes} writes");
+    }
+}

@@ -248,6 +248,7 @@ impl EverydaySetup {
             protect: forebay_types::Protect::None,
             node_args: Vec::new(),
             across: None,
+            joins: true,
             job: "everyday".into(),
         })?;
         let library = layer.write_preload()?;

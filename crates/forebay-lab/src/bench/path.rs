@@ -454,6 +454,7 @@ pub(super) fn start_layer(
         protect,
         node_args,
         across: None,
+        joins: true,
         job: "bench".into(),
     })?)
 }

@@ -87,6 +87,7 @@ impl Way {
                     .map(str::to_owned)
                     .to_vec(),
                 across: None,
+                joins: true,
                 job: "gluster".into(),
             })?)
         };

@@ -36,7 +36,11 @@ Examples:
   forebay mount --contract close-to-open --at /software=/mnt/pfs/software
 
 Contracts:
-  strict          what one process has written, all processes on all hosts see; nothing is kept
+  strict          what one process has written, all processes on all hosts see; nothing is kept.
+                  Small requests need not make a trip each: who looks at the files past the
+                  I/O node may see what was written up to 0.1 s late
+  synchronous     as strict, and every request makes its trip: when a write returns, the file
+                  system has it
   close-to-open   the kernel keeps pages, and attributes for a second; a file is looked at anew
                   when it is opened. What another host writes to a file that is open here may be
                   seen late. Writes are never held back.
@@ -85,6 +89,8 @@ pub(crate) struct Mount {
 pub(crate) enum Keep {
     /// Nothing.
     Strict,
+    /// Nothing, and every request makes its trip.
+    Synchronous,
     /// Until a file is opened again.
     CloseToOpen,
     /// What is written, too: nobody else changes anything.
@@ -93,10 +99,17 @@ pub(crate) enum Keep {
     Immutable,
 }
 
+impl Keep {
+    /// Small requests need not make a trip each.
+    pub(crate) fn joins(self) -> bool {
+        !matches!(self, Keep::Synchronous)
+    }
+}
+
 impl From<Keep> for Contract {
     fn from(keep: Keep) -> Contract {
         match keep {
-            Keep::Strict => Contract::Strict,
+            Keep::Strict | Keep::Synchronous => Contract::Strict,
             Keep::CloseToOpen => Contract::CloseToOpen,
             Keep::Exclusive => Contract::Exclusive,
             Keep::Immutable => Contract::Immutable,
@@ -141,7 +154,7 @@ impl Mount {
             None if self.node.is_empty() => By::Own(self.io_nodes.unwrap_or(1).into()),
             None => By::Nodes(&self.node, secret.as_deref()),
         };
-        let served = Served::by(&by, &self.at, self.job.as_deref(), self.deadline)?;
+        let served = Served::by(&by, &self.at, self.job.as_deref(), self.deadline, self.contract.joins())?;
         mount::serve(&served, self.contract.into(), until, |dirs| {
             for dir in dirs {
                 let said = format!("mounted on {}", dir.display());

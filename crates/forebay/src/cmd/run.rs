@@ -142,8 +142,8 @@ pub(crate) struct Run {
     /// program, and the mount where it does not (static, Go, 32-bit…).
     #[arg(long, value_enum, default_value_t = CaughtBy::Auto)]
     via: CaughtBy,
-    /// What may be kept of the files. With anything but `strict` the calls are caught by the mount
-    /// (`--via mount` or `auto`); see `forebay mount --help`.
+    /// What may be kept of the files. With anything but `strict` and `synchronous` the calls are caught by
+    /// the mount (`--via mount` or `auto`); see `forebay mount --help`.
     #[arg(long, value_enum, default_value_t = Keep::Strict)]
     contract: Keep,
     /// How the program reaches the I/O nodes that it starts [default: unix].
@@ -250,6 +250,7 @@ impl Run {
                 CaughtBy::Auto => Via::Auto,
             },
             contract: self.contract.into(),
+            joins: self.contract.joins(),
             deadline: self.deadline,
             fallback: match self.fallback {
                 OnFailure::Error => Fallback::Error,
