@@ -1,11 +1,12 @@
 //! Storage profiles: how many requests a storage system takes at once, and what large ones cost.
 
 mod model;
+mod rate;
 
 use crate::Progress;
 use crate::experiment::Experiment;
 use crate::outcome::{Outcome, Table};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use forebay_embed::RunDir;
 use forebay_plot::{Axis, Line, Series, bytes, seconds};
 use forebay_sched::SchedulerConfig;
@@ -15,8 +16,6 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Enough for every file system's and device's direct I/O.
@@ -136,8 +135,12 @@ impl Experiment for Profile {
             })?;
         }
         let mut found = Outcome::default();
-        if !target.direct {
-            found.line("note: no O_DIRECT here; reads may come from the page cache, writes are synchronous");
+        if let Some(why) = no_storage(&self.dir)? {
+            found.line(format!("warning: {} is {why}, not a storage system", self.dir.display()));
+        } else if !target.direct {
+            found.line(
+                "warning: no O_DIRECT here; reads may come from the page cache, writes are synchronous",
+            );
         }
         curves.show(&mut found);
         curves.warn(&mut found);
@@ -157,6 +160,15 @@ impl Experiment for Profile {
         }
         Ok(found)
     }
+}
+
+/// What is measured where the files are in memory.
+fn no_storage(dir: &Path) -> Result<Option<&'static str>> {
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(dir).with_context(|| dir.display().to_string())?.f_type as u32;
+    let memory = "memory: what is measured are the processors of this machine";
+    Ok([TMPFS, RAMFS].contains(&kind).then_some(memory))
 }
 
 impl Curves {
@@ -291,13 +303,14 @@ fn slots(curve: &[(usize, f64)]) -> Result<(SlotCosts, Vec<(usize, f64)>)> {
 
 impl Target {
     fn create(path: &Path, size: u64) -> Result<Target> {
-        let mut file = File::options().create_new(true).write(true).open(path)?;
+        let cannot = || format!("cannot write {} to {}", bytes(size as f64), path.display());
+        let mut file = File::options().create_new(true).write(true).open(path).with_context(cannot)?;
         // Not zeros: some storage does not store those.
         let block: Vec<u8> = (0..1usize << 20).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
         for _ in 0..size >> 20 {
-            std::io::Write::write_all(&mut file, &block).context("cannot write the file")?;
+            std::io::Write::write_all(&mut file, &block).with_context(cannot)?;
         }
-        file.sync_all().context("cannot write the file")?;
+        file.sync_all().with_context(cannot)?;
         let open = |flags: rustix::fs::OFlags| {
             File::options().read(true).write(true).custom_flags(flags.bits() as i32).open(path)
         };
@@ -311,30 +324,10 @@ impl Target {
 
     /// Requests of `len` bytes a second with `outstanding` at a time, at random places.
     fn rate(&self, op: Op, outstanding: usize, len: usize, span: Duration) -> Result<f64> {
-        let stop = AtomicBool::new(false);
-        let all_here = Barrier::new(outstanding + 1);
-        let worker = |seed: usize| {
+        rate::rate(outstanding, span, |seed| {
             let (mut buffer, mut places) = (Buffer::new(len), Places::new(seed as u64));
-            let mut count = 0;
-            all_here.wait();
-            while !stop.load(Ordering::Relaxed) {
-                self.once(op, buffer.bytes(), places.next(self.size, len))?;
-                count += 1;
-            }
-            Ok(count)
-        };
-        let (began, counts): (Instant, Vec<Result<u64>>) = std::thread::scope(|s| {
-            let worker = &worker;
-            let threads: Vec<_> = (0..outstanding).map(|i| s.spawn(move || worker(i))).collect();
-            all_here.wait();
-            let began = Instant::now();
-            std::thread::sleep(span);
-            stop.store(true, Ordering::Relaxed);
-            let joined = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a thread failed")));
-            (began, joined.collect())
-        });
-        let total = counts.into_iter().sum::<Result<u64>>()?;
-        Ok(total as f64 / began.elapsed().as_secs_f64())
+            move || self.once(op, buffer.bytes(), places.next(self.size, len))
+        })
     }
 
     /// The median time of a lone request at random places, in seconds.

@@ -6,9 +6,11 @@ pub mod namespace;
 
 use crate::sys;
 use rustix::fd::OwnedFd;
+use rustix::fs::StatVfsMountFlags;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -113,6 +115,37 @@ pub fn open_device() -> Result<OwnedFd, PlaceError> {
 /// Whether this process may mount without a helper, as far as its user says.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whether this process may mount in the namespace that it is in: root may not in every container, nor where it is root
+/// of a user namespace alone. Nothing is mounted.
+pub fn may_mount() -> io::Result<()> {
+    match sys::open_file_system(c"fuse") {
+        // Older kernels tell only by mounting.
+        Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// The helper that mounts for users who are not root, and whether it can.
+pub fn helper() -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = std::env::split_paths(&path).map(|dir| dir.join("fusermount3"));
+    let file = all.find(|file| file.is_file()).ok_or(
+        "it is not installed: `forebay mount` needs it without root (package fuse3); `run --via mount` does not",
+    )?;
+    let about = std::fs::metadata(&file).map_err(|e| e.to_string())?;
+    let set_user = about.uid() == 0 && about.mode() & 0o4000 != 0;
+    let ignored = rustix::fs::statvfs(&file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOSUID));
+    if !set_user || ignored || rustix::thread::no_new_privs().unwrap_or(false) {
+        let file = file.display();
+        return Err(format!(
+            "{file} has not the rights of root here (set-user-ID), without which it cannot mount"
+        ));
+    }
+    // It looks with the rights of whoever calls it.
+    open_device().map_err(|e| e.to_string())?;
+    Ok(file)
 }
 
 /// Mounts on `dir` by this process's own right, for every process that sees it. `checked`: the kernel

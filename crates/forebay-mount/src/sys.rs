@@ -1,6 +1,6 @@
 //! The system calls of this crate that have no safe form elsewhere.
 
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ffi::CStr;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -61,6 +61,18 @@ pub(crate) fn mount(
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     // SAFETY: every pointer is null or a string that lives through the call.
     checked(unsafe { libc::mount(pointer(what), at.as_ptr(), pointer(kind), flags, pointer(options).cast()) })
+}
+
+/// `fsopen(2)`: a file system that is to be mounted, and is not yet.
+pub(crate) fn open_file_system(kind: &CStr) -> io::Result<OwnedFd> {
+    const CLOEXEC: libc::c_uint = 1;
+    // SAFETY: the string lives through the call.
+    let fd = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// `umount2(2)` of what lies on top at `at`, used or not; `by_force` fails what waits for an answer.

@@ -98,17 +98,18 @@ fn namespace() -> Finding {
 
 fn helper() -> Finding {
     if place::is_root() {
-        return good("mounting for all users", "as root, by `forebay mount`");
+        let what = "mounting for all users";
+        return match place::may_mount() {
+            Ok(()) => good(what, "as root, by `forebay mount`"),
+            Err(e) => bad(
+                what,
+                format!("{e}: this root may not (a container without SYS_ADMIN, a user namespace?)"),
+            ),
+        };
     }
-    let there = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("fusermount3").is_file()));
-    if there {
-        good("fusermount3", "`forebay mount` works without root, for you alone")
-    } else {
-        bad(
-            "fusermount3",
-            "not installed: `forebay mount` needs it without root (package fuse3); `run --via mount` does not",
-        )
+    match place::helper() {
+        Ok(_) => good("fusermount3", "`forebay mount` works without root, for you alone"),
+        Err(why) => bad("fusermount3", why),
     }
 }
 

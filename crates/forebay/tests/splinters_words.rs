@@ -5,7 +5,7 @@ mod user;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use user::{forebay, outcome, refused, run, secret, signal, until};
 
 fn text(path: &Path) -> String {
@@ -123,4 +123,60 @@ fn what_a_killed_run_left_goes_with_the_next() {
         there() == 1
     });
     assert!(temporary.join("forebay-0-0").exists());
+}
+
+/// Root of a user namespace alone may not mount for others, nor may anybody mount who cannot open /dev/fuse.
+#[test]
+fn doctor_does_not_promise_a_mount_that_would_fail() {
+    use std::os::unix::process::CommandExt;
+    let test = "doctor in a user namespace";
+    if !forebay_testkit::needs(test, &["unshare"]) {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let doctor = |mut by: Command| {
+        let (status, said, says) = outcome(&by.output().unwrap());
+        assert!(status.is_some_and(|s| s < 2), "{said}{says}");
+        said
+    };
+    let mut inside = Command::new("unshare");
+    inside.args(["-Ur", program, "doctor"]);
+    if !Command::new("unshare").args(["-Ur", "true"]).status().unwrap().success() {
+        return forebay_testkit::skipped(test, "user namespaces are switched off");
+    }
+    let said = doctor(inside);
+    assert!(said.contains("no  mounting for all users: Operation not permitted"), "{said}");
+    let open = |by: &mut Command| {
+        by.args(["-c", ": <> /dev/fuse"]).stderr(Stdio::null()).status().unwrap().success()
+    };
+    // As nobody, who is not root.
+    let user = |name: &str| {
+        let mut by = Command::new(name);
+        if rustix::process::geteuid().is_root() {
+            by.uid(65_534).gid(65_534);
+        }
+        by
+    };
+    let mut doctor_of_user = user(program);
+    doctor_of_user.arg("doctor");
+    let said = doctor(doctor_of_user);
+    let promised = said.contains("ok  fusermount3");
+    assert!(!promised || open(&mut user("sh")), "{said}");
+    assert!(said.contains("  fusermount3: "), "{said}");
+}
+
+/// Memory is no storage system, and figures of one are told as that.
+#[test]
+fn a_profile_of_memory_says_so() {
+    let memory = Path::new("/dev/shm");
+    let kind = rustix::fs::statfs(memory).map(|fs| fs.f_type as u32);
+    if kind != Ok(0x0102_1994) {
+        return forebay_testkit::skipped("profile of memory", "/dev/shm is none");
+    }
+    let (dir, out) = (tempfile::tempdir_in(memory).unwrap(), tempfile::tempdir().unwrap());
+    let (status, said, says) = run(&["profile", "--quick", "--out", &text(out.path()), &text(dir.path())]);
+    assert_eq!(status, Some(0), "{says}");
+    let warned = format!("warning: {} is memory: ", text(dir.path()));
+    assert!(said.lines().any(|l| l.starts_with(&warned)), "{said}");
+    refused(&["profile", &text(&out.path().join("none"))], 2, &["none", "No such file"]);
 }

@@ -91,10 +91,14 @@ pub fn enter(socket: &Path, stage: &Path, dirs: &[PathBuf]) -> Result<(), PlaceE
     }
 }
 
-/// Goes into a namespace and does nothing there: to find out whether it is possible.
+/// Goes into a namespace and mounts there, where nothing is asked for: to find out whether it is possible. The mount
+/// ends with this process, which has nothing more to do than to end.
 pub fn try_it() -> Result<(), PlaceError> {
     super::open_device()?;
-    if is_root() { new_mounts() } else { new_user() }
+    let root = is_root();
+    if root { new_mounts() } else { new_user() }?;
+    change(Path::new("/"), libc::MS_SLAVE | libc::MS_REC)?;
+    mount(Path::new("/"), root).map(drop)
 }
 
 fn new_mounts() -> Result<(), PlaceError> {
@@ -104,11 +108,7 @@ fn new_mounts() -> Result<(), PlaceError> {
 fn prepare(outside: &Outside, stage: &Path, dirs: &[PathBuf]) -> Result<(), PlaceError> {
     let here = std::env::current_dir().ok();
     let root = is_root();
-    if root {
-        sys::unshare(libc::CLONE_NEWNS).map_err(|source| PlaceError::Namespace { kind: "mount", source })?;
-    } else {
-        new_user()?;
-    }
+    if root { new_mounts() } else { new_user() }?;
     // Mounts of the machine are seen; those made here are not seen there.
     change(Path::new("/"), libc::MS_SLAVE | libc::MS_REC)?;
     make_room(stage, dirs)?;
