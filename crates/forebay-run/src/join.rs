@@ -1,8 +1,9 @@
 //! A process of a job on a host that sees nothing of the directory in which the job was started: what it
 //! needs comes with the environment, but for the secret, which both ends make from one that they have.
 
-use crate::program::{NotRun, exit_code};
-use crate::{Signals, name};
+use crate::Signals;
+use crate::not_run::{NotRun, not_executed};
+use crate::program::exit_code;
 use anyhow::{Context, Result, anyhow};
 use forebay_client::Config;
 use forebay_embed::{Layer, Note};
@@ -41,16 +42,16 @@ pub fn join(
 ) -> Result<(u8, Vec<Note>), NotRun> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let program = command.first().ok_or_else(|| anyhow!("no program is named"))?;
+    let cannot = |e: anyhow::Error| NotRun {
+        code: not_executed(&e),
+        why: e.context(format!("cannot run {}", program.display())),
+    };
     let config_file = variable("FOREBAY_CONFIG").map(PathBuf::from);
     if config_file.as_deref().is_some_and(sees_everything) {
         // All is there: the program is what this process becomes.
         let mut becomes = Command::new(program);
         crate::sys::as_given(&mut becomes);
-        let e = becomes.args(&command[1..]).exec();
-        return Err(NotRun {
-            code: 127,
-            why: anyhow!(e).context(format!("cannot run {}", program.display())),
-        });
+        return Err(cannot(anyhow!(becomes.args(&command[1..]).exec())));
     }
     let ticket = variable(VARIABLE).and_then(|t| t.into_string().ok());
     let ticket =
@@ -71,8 +72,6 @@ pub fn join(
         started.args(&command[1..]).env("LD_PRELOAD", layer.dir().join("libforebay.so"));
         Ok(started.env("FOREBAY_CONFIG", layer.client_config()).spawn()?)
     };
-    let cannot =
-        |e: anyhow::Error| NotRun { code: 127, why: e.context(format!("cannot run {}", name(command))) };
     let mut child = signals.start(start).map_err(cannot)?;
     let status = signals.wait(&mut child)?;
     Ok((exit_code(status), layer.notes()))

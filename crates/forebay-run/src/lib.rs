@@ -22,6 +22,7 @@ mod join;
 mod known;
 pub mod launch;
 pub mod mount;
+mod not_run;
 mod program;
 mod record;
 mod registration;
@@ -36,7 +37,8 @@ mod watch;
 
 pub use join::{job_secret, join};
 pub use known::known_to;
-pub use program::{Ended, Forward, IoNodes, NOT_STARTED, NotRun, Program, name};
+pub use not_run::{NOT_STARTED, NotRun};
+pub use program::{Ended, Forward, IoNodes, Program, name};
 pub use report::RunReport;
 pub use report_file::{ReportFile, RunFiles};
 pub use route::{Via, inside, not_within};

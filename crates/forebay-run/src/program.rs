@@ -3,6 +3,7 @@
 
 use crate::join;
 use crate::launch::{self, Account, ClientsByNode, Plan, Several};
+use crate::not_run::{NOT_STARTED, NotRun, not_executed};
 use crate::registration::Registered;
 use crate::route::{self, Mounts, Route, Via};
 use crate::survivors::{keep, survivors, tell};
@@ -133,24 +134,6 @@ pub struct Ended {
     pub code: u8,
 }
 
-/// The exit status of a run whose program was not started.
-pub const NOT_STARTED: u8 = 125;
-
-/// The program did not run.
-#[derive(Debug)]
-pub struct NotRun {
-    /// The exit status that says so: 125, or 127 where the program itself could not be started.
-    pub code: u8,
-    /// Why.
-    pub why: anyhow::Error,
-}
-
-impl From<anyhow::Error> for NotRun {
-    fn from(why: anyhow::Error) -> NotRun {
-        NotRun { code: NOT_STARTED, why }
-    }
-}
-
 /// The program's name: the last part of its path.
 pub fn name(command: &[OsString]) -> String {
     let path = command.first().map(PathBuf::from).unwrap_or_default();
@@ -192,7 +175,7 @@ impl Program {
         let started = Instant::now();
         let mut mounts = None;
         let mut child = signals.start(|| self.spawn(&layer, &route, &mut mounts)).map_err(|e| NotRun {
-            code: if route.mount { NOT_STARTED } else { 127 },
+            code: if route.mount { NOT_STARTED } else { not_executed(&e) },
             why: e.context(format!("cannot run {}", self.plan.command[0].display())),
         })?;
         let watcher = self.watch.map(|say| {

@@ -2,7 +2,7 @@
 
 use crate::launch::Plan;
 use crate::mount::places;
-use crate::program::NOT_STARTED;
+use crate::not_run::{NOT_STARTED, not_executed};
 use anyhow::{Context, Result, bail};
 use forebay_client::gate::Gates;
 use forebay_client::{Address, Client, Config, IDS, Reread, gates_at};
@@ -289,6 +289,6 @@ pub fn inside(
         becomes.env("LD_PRELOAD", all);
     }
     crate::sys::as_given(&mut becomes);
-    let e = becomes.args(&command[1..]).exec();
-    Ok((127, Some(format!("cannot run {}: {e}", program.display()))))
+    let e = anyhow::anyhow!(becomes.args(&command[1..]).exec());
+    Ok((not_executed(&e), Some(format!("cannot run {}: {e}", program.display()))))
 }

@@ -165,6 +165,22 @@ fn doctor_does_not_promise_a_mount_that_would_fail() {
     assert!(said.contains("  fusermount3: "), "{said}");
 }
 
+/// As a shell, `env` and `timeout` have it.
+#[test]
+fn who_is_not_found_and_who_cannot_be_executed_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, file) = (text(dir.path()), text(&dir.path().join("data")));
+    std::fs::write(&file, "no program").unwrap();
+    for (program, status, why) in [
+        ("forebay-nowhere", 127, "No such file or directory"),
+        (&file, 126, "Permission denied"),
+        (&at, 126, "Permission denied"),
+    ] {
+        let cannot = format!("cannot run {program}: {why}");
+        refused(&["run", "--via", "preload", "--at", &at, "--", program], status, &[&cannot]);
+    }
+}
+
 /// Memory is no storage system, and figures of one are told as that.
 #[test]
 fn a_profile_of_memory_says_so() {

@@ -21,8 +21,8 @@ Examples:
       srun -n 64 forebay join --secret-file ~/secret -- ./app
 
 Exit status:
-  that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started;
-  125 if there is no job to join.")]
+  that of CMD; 128 + N if it was killed by signal N; 127 if it was not found, 126 if it
+  could not be executed; 125 if there is no job to join.")]
 pub(crate) struct Join {
     #[command(flatten)]
     secret: SecretFile,

@@ -55,14 +55,15 @@ Environment of the program:
   LD_PRELOAD, FOREBAY_CONFIG   set for CMD and everything it starts
 
 Exit status:
-  that of CMD; 128 + N if it was killed by signal N; 127 if it could not be started; 125 if it was
-  not started, since the I/O nodes could not be, or what was asked for is wrong or cannot be done.
+  that of CMD; 128 + N if it was killed by signal N; 127 if it was not found, 126 if it could not be
+  executed; 125 if it was not started, since the I/O nodes could not be, or what was asked for is
+  wrong or cannot be done.
 
 Bytes read and written are decimal, as rates are (1 MB = 1,000,000 bytes); sizes of requests are
 powers of two (1 KiB = 1,024 bytes).")]
 pub(crate) struct Run {
     /// How many I/O nodes to start [default: 1].
-    #[arg(long, value_name = "N", conflicts_with = "arbiter", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", conflicts_with = "arbiter", value_parser = args::count::<u16>(1..=256))]
     io_nodes: Option<u16>,
     /// Start them on other hosts: `dedicated` ones of the allocation, which CMD then does not use, hosts
     /// `shared` with CMD, or these (`io1,io[2-4]`).
@@ -96,13 +97,13 @@ pub(crate) struct Run {
     app: Option<String>,
     /// With an arbiter: the compute nodes that the job runs on [default: as the launcher's options or the
     /// batch system say].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=1_000_000))]
     compute_nodes: Option<u32>,
     /// With an arbiter: the processes of the job [default: likewise].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=100_000_000))]
     processes: Option<u32>,
     /// With an arbiter: what a MB/s of this job counts against one of another [default: 1].
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "W", value_parser = args::count::<u32>(1..=1_000_000))]
     weight: Option<u32>,
     /// With an arbiter: the access pattern, as the arbiter's table of curves names it, if you know
     /// better than the job's history.
