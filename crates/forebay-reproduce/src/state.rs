@@ -4,6 +4,7 @@ use crate::groups::{self, Figures, Measured, Setup};
 use crate::index::{Index, PublishedClaim};
 use crate::verdict::{ClaimVerdict, judge};
 use anyhow::{Context, Result};
+use forebay_types::output;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,10 +88,7 @@ impl Session {
         let kept = Kept { full: setup.full, seconds, figures: figures.clone() };
         self.groups.insert(group.to_owned(), (figures, seconds));
         if let Some(file) = self.file(group) {
-            // Whole or not at all: an interrupted session must not leave half a file.
-            let part = file.with_extension("part");
-            std::fs::write(&part, serde_json::to_vec_pretty(&kept)?)
-                .and_then(|()| std::fs::rename(&part, &file))
+            output::write(&file, serde_json::to_vec_pretty(&kept)?)
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
         Ok(())

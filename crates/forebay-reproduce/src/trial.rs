@@ -2,6 +2,7 @@
 
 use crate::{ClaimVerdict, Index, PublishedClaim, Session, Setup, Tried, html, judge};
 use anyhow::{Context, Result, bail};
+use forebay_types::output;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -96,8 +97,8 @@ pub fn write_report(index: &Index, out: &Path, full: bool) -> Result<()> {
     let all = kept(index, out, full)?;
     let page = html(index, &all, &about(full));
     let verdicts = serde_json::to_vec_pretty(&all)?;
-    std::fs::write(out.join("index.html"), page)
-        .and_then(|()| std::fs::write(out.join("verdicts.json"), verdicts))
+    output::write(&out.join("index.html"), page)
+        .and_then(|()| output::write(&out.join("verdicts.json"), verdicts))
         .with_context(|| format!("cannot write to {}", out.display()))
 }
 

@@ -184,7 +184,31 @@ fn a_signal_that_comes_twice_at_once_is_one() {
     }
 }
 
-/// As on a full disk: nothing more can be written to any file.
+/// The program where nothing more can be written to any file, as on a full disk.
+fn on_a_full_disk(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut full = Command::new("sh");
+    full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_forebay")]);
+    outcome(&full.args(args).output().unwrap())
+}
+
+/// What a command writes as several files, it writes whole, or not at all.
+#[test]
+fn a_full_disk_leaves_no_half_of_a_file() {
+    for (args, there) in
+        [(&["man"][..], "forebay-run.1"), (&["reproduce", "forge-best-0", "--out"], "forge.json")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(there);
+        std::fs::write(&file, "the former one").unwrap();
+        let (status, said, says) = on_a_full_disk(&[args, &[&text(dir.path())]].concat());
+        assert_eq!((status, said.as_str()), (Some(1), ""), "{args:?}: {says}");
+        let told = says.starts_with("forebay: cannot write ") && says.contains("File too large");
+        assert!(told && says.lines().count() == 1, "{args:?}: {says}");
+        assert_eq!(content(&file), "the former one", "{args:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{args:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_replaced_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,9 +222,7 @@ fn what_cannot_be_replaced_stays() {
         &["analyze", &data, "--html", &out_text],
         &["simulate", "queue", "--plot", &out_text],
     ] {
-        let mut full = Command::new("sh");
-        full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_forebay")]);
-        let (status, _, says) = outcome(&full.args(args).output().unwrap());
+        let (status, _, says) = on_a_full_disk(args);
         assert_eq!(status, Some(1), "{args:?}: {says}");
         assert!(says.contains("cannot write ") && says.contains("File too large"), "{args:?}: {says}");
         assert_eq!(content(&out), "the former one", "{args:?}");
