@@ -2,7 +2,9 @@
 //! starts.
 
 use crate::{size, span};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A directory that is there, by its whole path.
@@ -66,13 +68,26 @@ pub fn whole_seconds(
 }
 
 /// A whole number within `range`.
-pub fn count(
-    range: RangeInclusive<usize>,
-) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+pub fn count<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
     move |text| {
         let allowed = || format!("give a whole number from {} to {}", range.start(), range.end());
-        text.parse().ok().filter(|n| range.contains(n)).ok_or_else(allowed)
+        text.trim().parse().ok().filter(|n| range.contains(n)).ok_or_else(allowed)
     }
+}
+
+/// What random choices begin with.
+pub fn seed(text: &str) -> Result<u64, String> {
+    count(0..=u64::MAX)(text)
+}
+
+/// The number of an I/O node.
+pub fn node_id(text: &str) -> Result<u32, String> {
+    count(0..=u32::MAX)(text)
 }
 
 /// How often something is measured.

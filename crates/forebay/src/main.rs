@@ -24,7 +24,8 @@ struct Cli {
 fn parsed() -> Result<Cli, clap::Error> {
     fn numbers(command: Command) -> Command {
         let number = |arg: Arg| {
-            let valued = !arg.is_positional() && arg.get_action().takes_values();
+            let counts = arg.get_value_parser().type_id() == std::any::TypeId::of::<u32>();
+            let valued = counts || (!arg.is_positional() && arg.get_action().takes_values());
             arg.allow_negative_numbers(valued)
         };
         command.mut_args(number).mut_subcommands(numbers)

@@ -108,6 +108,7 @@ fn more_is_told_at_debug() {
     for words in ["a session begins: job forebay-control", "a connection ends: job forebay-control"] {
         assert_eq!(lines(&said, &["DEBUG", words]).len(), 1, "{words}: {said}");
     }
+    assert!(lines(&said, &["job", "begins here"]).is_empty(), "whoever controls a node is no job: {said}");
     assert!(
         !lines(&said, &["DEBUG", "handshake refused: job forebay-control", "secret"]).is_empty(),
         "{said}"

@@ -27,7 +27,7 @@ pub(crate) struct Allocate {
     policy: PolicyKind,
 
     /// I/O nodes there are to give
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(0..=1_000_000))]
     io_nodes: u32,
 
     /// The jobs; - is standard input
@@ -40,7 +40,7 @@ pub(crate) struct Allocate {
 
     /// Compute nodes of the whole machine, over which STATIC divides the I/O nodes [default: those of
     /// the jobs given]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=10_000_000))]
     compute_nodes: Option<u32>,
 
     /// When I/O nodes may be set aside to be shared

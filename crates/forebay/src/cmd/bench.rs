@@ -141,13 +141,13 @@ struct SchedArgs {
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
     /// How many files the requests are to.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().files, value_parser = args::count(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().files, value_parser = args::count::<usize>(1..=10_000_000))]
     files: usize,
     /// Requests per measurement.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().requests, value_parser = args::count(100..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().requests, value_parser = args::count::<usize>(100..=1_000_000_000))]
     requests: usize,
     /// Passes over everything.
-    #[arg(long, value_name = "N", default_value_t = SchedBench::default().passes, value_parser = args::count(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = SchedBench::default().passes, value_parser = args::count::<usize>(1..=1000))]
     passes: usize,
 }
 

@@ -196,7 +196,7 @@ struct GlusterArgs {
     #[arg(long, value_name = "SPEC", default_value_t = Gluster::default().scheduler)]
     scheduler: String,
     /// How many requests an I/O node has at the file system at the same time.
-    #[arg(long, value_name = "N", default_value_t = Gluster::default().dispatchers, value_parser = args::count(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = Gluster::default().dispatchers, value_parser = args::count::<usize>(1..=1024))]
     dispatchers: usize,
 }
 
@@ -305,7 +305,7 @@ struct AnnouncersArgs {
     #[command(flatten)]
     common: Common,
     /// Turns of each side in each scenario; 0 measures the decisions only.
-    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns, value_parser = args::count(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = Announcers::default().turns, value_parser = args::count::<usize>(0..=1000))]
     turns: usize,
     /// Rounds of reports.
     #[arg(long, value_name = "N", default_value_t = Announcers::default().rounds, value_parser = args::repetitions)]
@@ -328,13 +328,13 @@ struct RemapArgs {
     #[arg(long, value_name = "SECONDS", value_parser = args::whole_seconds(1..=3600))]
     seconds: Option<u64>,
     /// Kill the arbiter so many times meanwhile, and start it again.
-    #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = Remap::default().kill_arbiter, value_parser = args::count::<u32>(0..=1000))]
     kill_arbiter: u32,
     /// Milliseconds for which each process rests between two blocks.
-    #[arg(long, value_name = "MS", default_value_t = Remap::default().rest, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(long, value_name = "MS", default_value_t = Remap::default().rest, value_parser = args::count::<u64>(0..=1000))]
     rest: u64,
     /// Of the random choices.
-    #[arg(long, value_name = "N", default_value_t = Remap::default().seed)]
+    #[arg(long, value_name = "N", default_value_t = Remap::default().seed, value_parser = args::seed)]
     seed: u64,
     /// The arbiter is spoken to by TLS: its certificate for 127.0.0.1. FOREBAY_CA names the authority's.
     #[arg(long, value_name = "FILE", requires = "key")]

@@ -57,7 +57,7 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "DIR[=EXPORT]", required = true, value_hint = ValueHint::DirPath)]
     at: Vec<Forward>,
     /// How many I/O nodes to start [default: 1].
-    #[arg(long, value_name = "N", conflicts_with_all = ["node", "arbiter"], value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["node", "arbiter"], value_parser = args::count::<u16>(1..=256))]
     io_nodes: Option<u16>,
     /// Use this I/O node, `tcp:HOST:PORT` or `unix:PATH`, instead of starting some. May be repeated.
     #[arg(long, value_name = "ADDRESS")]

@@ -74,13 +74,13 @@ pub(crate) struct NodeArgs {
     #[arg(long, exclusive = true)]
     example_config: bool,
     /// This node's number among the I/O nodes.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = args::node_id)]
     id: Option<u32>,
     /// The request scheduler and its parameters, for example `fifo`, `twins:window=1ms`.
     #[arg(long, value_name = "SPEC")]
     scheduler: Option<SchedulerConfig>,
     /// How many requests are at the storage at the same time [default: 16].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DISPATCHERS)))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u16>(1..=MOST_DISPATCHERS))]
     dispatchers: Option<u16>,
     /// Follow the arbiter at this address, `https://HOST:PORT`. May be repeated, or several separated
     /// by commas: the node follows whichever of them leads.
@@ -94,7 +94,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     ledger_dir: Option<PathBuf>,
     /// How long a request stays valid after its client's last sign of life [default: 2000].
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(LEASE_MS))]
+    #[arg(long, value_name = "MS", value_parser = args::count::<u64>(LEASE_MS))]
     lease_ms: Option<u64>,
     /// How long to wait for clients to leave when the node is to end [default: 5].
     #[arg(long, value_name = "SECONDS", value_parser = args::seconds(0.0))]
@@ -103,7 +103,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
     /// The same to an inherited file descriptor, which is then closed.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = args::count::<i32>(0..=i32::MAX))]
     ready_fd: Option<i32>,
     /// Write the statistics as JSON to this file at the end.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -32,7 +32,7 @@ pub(crate) struct Top {
     #[arg(long, short = 'd', value_name = "SECONDS", default_value = "1", value_parser = args::seconds(0.1))]
     interval: Duration,
     /// End after so many looks.
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_name = "N", value_parser = args::count::<u64>(1..=u64::MAX))]
     count: Option<u64>,
     /// A line per look, in a terminal too.
     #[arg(long)]

@@ -36,7 +36,7 @@ pub(crate) struct Torture {
     #[arg(long)]
     full: bool,
     /// Of the random choices.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
     seed: u64,
     /// Where logs, histories and what was done when go if a promise was broken.
     #[arg(long, value_name = "DIR")]

@@ -66,7 +66,7 @@ pub(crate) struct Train {
 
     /// Process counts to train on; rows of other counts validate [default: every other count in the
     /// data, from the smallest].
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = args::count::<u32>(1..=100_000_000))]
     train_processes: Vec<u32>,
 
     /// What the detectors look at: what does not depend on request size and process count, the five
@@ -75,7 +75,7 @@ pub(crate) struct Train {
     features: String,
 
     /// Seed of everything random; the same seed and data give the same models.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = args::seed)]
     seed: u64,
 
     /// Print the report as JSON.

@@ -30,11 +30,11 @@ pub(super) struct Replay {
     default: Option<String>,
 
     /// Observations of each scenario.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(30..=1_000_000))]
+    #[arg(long, default_value_t = 200, value_parser = args::count::<u32>(30..=1_000_000))]
     observations: u32,
 
     /// How often everything is played; figures are means.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 100, value_parser = args::count::<u32>(1..=100_000))]
     repetitions: u32,
 
     /// ε of ε-greedy.
@@ -42,7 +42,7 @@ pub(super) struct Replay {
     epsilon: f64,
 
     /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = args::seed)]
     seed: u64,
 
     /// Print the results as JSON.

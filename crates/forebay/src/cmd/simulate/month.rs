@@ -20,7 +20,7 @@ pub(crate) struct Simulated {
     days: f64,
 
     /// Which jobs are drawn
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
     seed: u64,
 
     /// Print JSON instead of tables

@@ -27,11 +27,11 @@ pub(crate) struct Policies {
     curves: PathBuf,
 
     /// Sets to draw
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = args::count::<u32>(1..=10_000_000))]
     sets: u32,
 
     /// Jobs in a set
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = args::count::<u32>(1..=10_000))]
     set_size: u32,
 
     /// Pool sizes
@@ -39,12 +39,13 @@ pub(crate) struct Policies {
         long,
         value_name = "N,N,...",
         value_delimiter = ',',
-        default_value = "8,16,24,32,40,48,56,64,96,128"
+        default_value = "8,16,24,32,40,48,56,64,96,128",
+        value_parser = args::count::<u32>(1..=100_000)
     )]
     io_nodes: Vec<u32>,
 
     /// Which sets are drawn
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
     seed: u64,
 
     /// FAIR: no job below this part of what STATIC would give it

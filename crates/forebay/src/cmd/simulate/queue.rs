@@ -23,7 +23,7 @@ pub(crate) struct Queue {
     file: Option<PathBuf>,
 
     /// I/O nodes, instead of the file's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=100_000))]
     io_nodes: Option<u32>,
 
     /// FAIR: no job below this part of what STATIC would give it

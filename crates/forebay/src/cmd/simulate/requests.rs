@@ -28,23 +28,23 @@ pub(crate) struct Requests {
     model: String,
 
     /// Data servers, instead of the model's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=100_000))]
     servers: Option<u32>,
 
     /// I/O nodes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = args::count::<u32>(1..=100_000))]
     io_nodes: u32,
 
     /// Compute nodes
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = args::count::<u32>(1..=1_000_000))]
     compute_nodes: u32,
 
     /// Processes
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = args::count::<u32>(1..=1_000_000))]
     processes: u32,
 
     /// Requests of each process
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = args::count::<u64>(1..=1_000_000_000))]
     requests: u64,
 
     /// Size of a request; a plain number counts KiB
@@ -60,7 +60,7 @@ pub(crate) struct Requests {
     write: bool,
 
     /// The same seed gives the same result
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
     seed: u64,
 
     /// Print JSON instead of a table
