@@ -138,9 +138,9 @@ impl State {
         Ok(job)
     }
 
-    /// A process of the job has come.
+    /// A process of the job has come. Whoever controls this node is none.
     fn come(&mut self, name: &str, job: &Job) {
-        if !self.begun.contains_key(name) {
+        if name != CONTROL_JOB && !self.begun.contains_key(name) {
             self.begun.insert(name.to_owned(), job.stats.totals());
             tracing::info!("job {name} begins here");
         }

@@ -254,7 +254,7 @@ impl Core {
             self.jobs.iter().filter(|(id, _)| self.is_of(id, subject)).map(|(_, job)| job).collect();
         let mut notes = Vec::new();
         if own.is_empty() {
-            notes.push(format!("there is no such job at present ({subject}): it holds for those to come"));
+            notes.push("there is no such job at present: it holds for those to come".to_owned());
         }
         if let Some(job) = own.iter().find(|j| j.stored.direct) {
             let id = &job.stored.request.id;
