@@ -59,16 +59,16 @@ type ByPlace = BTreeMap<(String, Option<u32>, u32), Arc<Client>>;
 
 /// Those of one job.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<Known>);
+pub(crate) struct Clients(Mutex<ClientTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct ClientTable {
     by_place: ByPlace,
     /// The run for which there was made room last.
     room_for: Option<u32>,
 }
 
-impl Known {
+impl ClientTable {
     /// Whether there is room for one more of this run. What earlier ones have left goes first.
     fn has_room(&mut self, run: u32) -> bool {
         if self.by_place.len() >= MOST && self.room_for != Some(run) {
@@ -80,7 +80,7 @@ impl Known {
 }
 
 impl Clients {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, ClientTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -145,7 +145,7 @@ pub fn serve(
     }
     let places = places(layer.config());
     places::are_there(&places, &client)?;
-    let made = Arc::new(Made::default());
+    let made = Arc::new(OwnMounts::default());
     let left = Arc::clone(&made);
     forebay_embed::before_exit("unmount", move || left.abandon());
     let mut mounts = Vec::new();
@@ -221,7 +221,7 @@ struct Mountpoint {
 impl Mountpoint {
     fn new(
         dir: &Path,
-        made: &Made,
+        made: &OwnMounts,
         client: Arc<Client>,
         options: Options,
         own: &Path,
@@ -241,14 +241,14 @@ impl Mountpoint {
 
 /// What this process has mounted, outer directories first, so that nothing of it stays however this process ends.
 #[derive(Default)]
-struct Made {
+struct OwnMounts {
     /// Where, and as which device.
     mounts: Mutex<Vec<(PathBuf, String)>>,
     /// Held by whoever mounts, and for ever by whoever ends this process.
     turn: Mutex<()>,
 }
 
-impl Made {
+impl OwnMounts {
     fn mount(&self, dir: &Path) -> Result<(OwnedFd, String), PlaceError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let device =

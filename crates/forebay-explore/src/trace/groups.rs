@@ -16,7 +16,7 @@ const AT_ONCE: f64 = 0.5;
 
 /// A call, and who made it: a rank, or a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
+pub(crate) struct ActorsCall {
     pub(crate) by: u32,
     pub(crate) record: Record,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Group {
 }
 
 /// The groups of a phase, in the order in which they begin. Calls are in the order in which they began.
-pub(crate) fn groups(calls: &[Made]) -> Vec<Group> {
+pub(crate) fn groups(calls: &[ActorsCall]) -> Vec<Group> {
     let mut by_file: BTreeMap<u32, OfFile> = BTreeMap::new();
     for made in calls {
         by_file.entry(made.record.file).or_default().add(made);
@@ -63,14 +63,14 @@ pub(crate) fn groups(calls: &[Made]) -> Vec<Group> {
         .into_iter()
         .filter_map(|((layout, operation), files)| {
             let files: BTreeSet<u32> = files.into_iter().collect();
-            let fits = |made: &&Made| {
+            let fits = |made: &&ActorsCall| {
                 files.contains(&made.record.file)
                     && match made.record.call {
                         Call::Read => operation != Operation::Write,
                         _ => operation != Operation::Read,
                     }
             };
-            let calls: Vec<&Made> = calls.iter().filter(fits).collect();
+            let calls: Vec<&ActorsCall> = calls.iter().filter(fits).collect();
             let mut group = group(&calls, layout, operation)?;
             group.partly_shared = layout == Layout::Shared
                 && group.files.iter().any(|file| by_file[file].users(operation) < group.by.len());
@@ -96,7 +96,7 @@ struct Use {
 }
 
 impl OfFile {
-    fn add(&mut self, made: &Made) {
+    fn add(&mut self, made: &ActorsCall) {
         let r = &made.record;
         if r.bytes > 0 {
             let used = if r.call == Call::Read { &mut self.read } else { &mut self.written };
@@ -133,14 +133,14 @@ impl OfFile {
     }
 }
 
-fn group(calls: &[&Made], layout: Layout, operation: Operation) -> Option<Group> {
+fn group(calls: &[&ActorsCall], layout: Layout, operation: Operation) -> Option<Group> {
     let mut counts: HashMap<u64, u64> = HashMap::new();
     let mut ends: HashMap<(u32, u32), u64> = HashMap::new();
     let (mut bytes, mut requests, mut reads, mut syncs) = (0u64, 0u64, 0u64, 0u64);
     let (mut consecutive, mut further) = (0u64, 0u64);
     let (mut by, mut files) = (BTreeSet::new(), BTreeSet::new());
     let (mut began, mut ended) = (u64::MAX, 0);
-    for Made { by: who, record: r } in calls {
+    for ActorsCall { by: who, record: r } in calls {
         syncs += u64::from(r.call == Call::Sync);
         if r.bytes == 0 {
             continue;

@@ -14,7 +14,7 @@ mod text;
 
 use crate::derived::{Derived, NoScenario, Problem, stem};
 use forebay_types::trace::{Call, Process, Trace};
-use groups::{Group, Made, groups};
+use groups::{ActorsCall, Group, groups};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::BufReader;
@@ -84,11 +84,11 @@ fn actors(processes: &[Process]) -> Vec<u32> {
 fn find(trace: &Trace) -> Vec<Phase> {
     let actors = actors(&trace.header.processes);
     let moves = |call: Call| matches!(call, Call::Read | Call::Write | Call::Sync);
-    let mut calls: Vec<Made> = trace
+    let mut calls: Vec<ActorsCall> = trace
         .records
         .iter()
         .filter(|r| moves(r.call))
-        .filter_map(|r| Some(Made { by: *actors.get(r.process as usize)?, record: *r }))
+        .filter_map(|r| Some(ActorsCall { by: *actors.get(r.process as usize)?, record: *r }))
         .collect();
     calls.sort_by_key(|made| (made.record.began, made.record.process));
     let times: Vec<_> =
