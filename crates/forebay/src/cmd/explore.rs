@@ -1,7 +1,6 @@
 //! `forebay explore`: runs scenarios with different numbers of I/O nodes. The hidden command
 //! `explore-worker` is what its client processes run.
 
-use super::args;
 use crate::arbiter::SecretFile;
 use anyhow::Context;
 use forebay_explore::analysis::{Measurements, Rule, assess, html, text};
@@ -57,7 +56,7 @@ pub(crate) struct Explore {
     io_nodes: Option<Vec<u32>>,
 
     /// Repetitions of each. Default: the scenario's own, else 5.
-    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=MAX_REPETITIONS))]
+    #[arg(long, value_name = "N", value_parser = crate::cmd::args::count::<u32>(1..=MAX_REPETITIONS))]
     repeat: Option<u32>,
 
     /// The directory on the file system under test, where the scenarios' files go. Default: the
@@ -79,7 +78,7 @@ pub(crate) struct Explore {
 
     /// Client processes for FORGE's files, which leave it to mpirun. Default: one per I/O node, or
     /// all client ranks of the launcher.
-    #[arg(long, value_name = "N", value_parser = args::count::<u32>(1..=scenario::MAX_PROCESSES))]
+    #[arg(long, value_name = "N", value_parser = crate::cmd::args::count::<u32>(1..=scenario::MAX_PROCESSES))]
     processes: Option<u32>,
 
     /// I/O nodes that already run (tcp:HOST:PORT or unix:PATH); a run with N takes the first N.
@@ -99,7 +98,7 @@ pub(crate) struct Explore {
     via: String,
 
     /// Seed of the random order of runs.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = args::seed)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::cmd::args::seed)]
     seed: u64,
 
     #[command(subcommand)]

@@ -1,6 +1,5 @@
 //! `forebay jobs`, `forebay nodes`, `forebay decisions`: what the arbiter shows, for a person.
 
-use super::args;
 use crate::arbiter::{SecretFile, Where};
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -38,7 +37,7 @@ enum JobAction {
         /// The job.
         id: String,
         /// The numbers of the I/O nodes, separated by commas; none leaves the job to the policy.
-        #[arg(value_delimiter = ',', value_parser = args::node_id)]
+        #[arg(value_delimiter = ',', value_parser = crate::cmd::args::node_id)]
         nodes: Vec<u32>,
         #[command(flatten)]
         at: Where,
@@ -69,7 +68,7 @@ enum NodeAction {
     /// Move an I/O node's jobs to others, then end it.
     Drain {
         /// The I/O node's number.
-        #[arg(value_parser = args::node_id)]
+        #[arg(value_parser = crate::cmd::args::node_id)]
         id: u32,
         #[command(flatten)]
         at: Where,
@@ -87,7 +86,7 @@ pub(crate) struct Decisions {
     #[arg(long, value_name = "ID")]
     job: Option<String>,
     /// How many, the newest.
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = args::count::<u32>(1..=1_000_000))]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = crate::cmd::args::count::<u32>(1..=1_000_000))]
     limit: u32,
     /// For each decision the jobs, what they got, what else they could have had, and why.
     #[arg(long)]

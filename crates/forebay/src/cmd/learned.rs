@@ -3,7 +3,6 @@
 
 mod replay;
 
-use super::args;
 use crate::arbiter::{SecretFile, Where};
 use anyhow::Context;
 use forebay_control::client::in_path;
@@ -77,7 +76,7 @@ enum Action {
         #[command(flatten)]
         at: Where,
         /// How many.
-        #[arg(long, short, value_name = "N", default_value_t = 20, value_parser = args::count::<usize>(1..=1_000_000))]
+        #[arg(long, short, value_name = "N", default_value_t = 20, value_parser = crate::cmd::args::count::<usize>(1..=1_000_000))]
         number: usize,
         /// Print the arbiter's JSON.
         #[arg(long)]

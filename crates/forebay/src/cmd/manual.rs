@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use clap::{Args, Command, CommandFactory, ValueHint};
-use forebay_types::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,21 +43,9 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut all = crate::Cli::command().disable_help_subcommand(true);
-        all.build();
         std::fs::create_dir_all(&self.dir)
-            .and_then(|()| self.write(all))
+            .and_then(|()| clap_mangen::generate_to(crate::Cli::command(), &self.dir))
             .with_context(|| format!("cannot write to {}", self.dir.display()))?;
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// The page of a command, and those of all below it.
-    fn write(&self, command: Command) -> std::io::Result<()> {
-        for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
-            self.write(below.clone())?;
-        }
-        let (page, mut text) = (clap_mangen::Man::new(command), Vec::new());
-        page.render(&mut text)?;
-        output::write(&self.dir.join(page.get_filename()), text)
     }
 }

@@ -1,6 +1,5 @@
 //! `forebay profile`: how many requests a storage system takes at once, and what large ones cost.
 
-use super::args;
 use super::lab::carry_out;
 use anyhow::Result;
 use clap::{Args, ValueHint};
@@ -23,7 +22,7 @@ Examples:
   forebay node --config profile/profile.toml --listen tcp:0.0.0.0:7411 ...")]
 pub(crate) struct Profile {
     /// A directory on the storage system.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = args::directory)]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = crate::cmd::args::directory)]
     dir: PathBuf,
     /// Write profile.toml, profile.csv, throughput.svg and latency.svg here.
     #[arg(long, value_name = "DIR", default_value = "profile", value_hint = ValueHint::DirPath)]

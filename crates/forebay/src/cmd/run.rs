@@ -55,9 +55,8 @@ Environment of the program:
   LD_PRELOAD, FOREBAY_CONFIG   set for CMD and everything it starts
 
 Exit status:
-  that of CMD; 128 + N if it was killed by signal N; 127 if it was not found, 126 if it could not be
-  executed; 125 if it was not started, since the I/O nodes could not be, or what was asked for is
-  wrong or cannot be done.
+  that of CMD; 128 + N if signal N killed it; 127 if it was not found, 126 if not executable; 125 if
+  not started: the I/O nodes could not be, or what was asked for is wrong or cannot be done.
 
 Bytes read and written are decimal, as rates are (1 MB = 1,000,000 bytes); sizes of requests are
 powers of two (1 KiB = 1,024 bytes).")]

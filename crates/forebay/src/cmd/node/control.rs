@@ -1,7 +1,6 @@
 //! Talking to a running I/O node: `forebay node stats`, `scheduler`, `weight`, `drain`.
 
 use crate::arbiter::SecretFile;
-use crate::cmd::args;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forebay_client::{Address, Client, Config, Error};
@@ -37,7 +36,7 @@ pub(crate) enum Action {
         /// The job's name.
         job: String,
         /// Its share against others, at least 1.
-        #[arg(value_parser = args::count::<u32>(1..=1_000_000))]
+        #[arg(value_parser = crate::cmd::args::count::<u32>(1..=1_000_000))]
         weight: u32,
     },
     /// Have a running node finish what it has accepted, send its clients elsewhere, and end.

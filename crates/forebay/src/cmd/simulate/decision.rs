@@ -1,6 +1,5 @@
 //! `forebay simulate decision`: how long one decision takes.
 
-use crate::cmd::args;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -12,15 +11,15 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub(crate) struct Timed {
     /// Jobs to draw
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = args::count::<u32>(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = crate::cmd::args::count::<u32>(1..=100_000))]
     jobs: u32,
 
     /// I/O nodes
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = args::count::<u32>(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = crate::cmd::args::count::<u32>(1..=1_000_000))]
     io_nodes: u32,
 
     /// Which jobs are drawn
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::cmd::args::seed)]
     seed: u64,
 }
 

@@ -1,7 +1,6 @@
 //! `forebay simulate dfra`: a synthetic history through DFRA.
 
 use super::progress;
-use crate::cmd::args;
 use clap::Args;
 use forebay_policy::dfra::DfraConfig;
 use forebay_sim::taihulight::{self, TABLE_4};
@@ -18,11 +17,11 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub(crate) struct Replay {
     /// Jobs to draw
-    #[arg(long, value_name = "N", default_value_t = TABLE_4.jobs, value_parser = args::count::<u32>(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = TABLE_4.jobs, value_parser = crate::cmd::args::count::<u32>(1..=10_000_000))]
     jobs: u32,
 
     /// Which jobs are drawn
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::cmd::args::seed)]
     seed: u64,
 
     /// Print JSON instead of tables

@@ -1,7 +1,6 @@
 //! `forebay simulate fit`: a storage model from published results.
 
 use super::progress;
-use crate::cmd::args;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use forebay_sim::fit::Fit;
@@ -30,15 +29,15 @@ pub(crate) struct FitModel {
     model: String,
 
     /// Steps of the search; 0 only checks the model
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = args::count::<u32>(0..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = crate::cmd::args::count::<u32>(0..=100_000))]
     steps: u32,
 
     /// Requests of each of the 128 processes; the papers' number is 1024
-    #[arg(long, value_name = "N", default_value_t = 96, value_parser = args::count::<u64>(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = crate::cmd::args::count::<u64>(1..=65_536))]
     requests: u64,
 
     /// Another seed, another search
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::cmd::args::seed)]
     seed: u64,
 }
 
