@@ -6,15 +6,21 @@ use crate::hosts::{HostSet, NUMBERED};
 use crate::sys;
 use forebay_wire::hello::HostBoot;
 use forebay_wire::session::common::Common;
+use forebay_wire::session::owed::{NAMES, Undertaken};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// So many open files can be shared at a time.
 const PLACES: usize = 1 << 14;
+/// So many places are used again and again before there are more: what is used stays in memory.
+const FIRST: u32 = 1 << 9;
 /// So many processes that share one are known; with more of them at a time its place is not used again.
 const USERS: usize = 16;
+/// So many boots of hosts have a name here, from the beginning of the run to its end.
+const NAMED: usize = 4096;
+const _: () = assert!(NAMED <= NAMES);
 /// A place's key while somebody makes it ready.
 const CLAIMED: u64 = 1;
 
@@ -23,12 +29,14 @@ const CLAIMED: u64 = 1;
 struct Commons {
     /// Whose process numbers are meant: the namespace of whoever came first.
     namespace: AtomicU32,
+    /// So many places are in use, in powers of two of [`FIRST`].
+    grown: AtomicU32,
     next: AtomicU64,
-    hosts: [HostCell; NUMBERED],
+    hosts: [HostCell; NAMED],
     places: [Place; PLACES],
 }
 
-/// A host that has a number here.
+/// A host that has a name here: where it stands.
 #[derive(Debug)]
 #[repr(C)]
 struct HostCell {
@@ -62,6 +70,16 @@ pub(crate) struct Joined {
     index: usize,
 }
 
+/// What another process has told of.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Here(Joined),
+    /// It is another file's by now: all that had come to it had left.
+    Anothers,
+    /// This process knows of no such places.
+    Nowhere,
+}
+
 /// The place of one open file, or none: looked at by every call, and set once.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
@@ -73,8 +91,8 @@ pub(crate) struct Membership {
 
 static HOME: OnceLock<PathBuf> = OnceLock::new();
 static COMMONS: AtomicPtr<Commons> = AtomicPtr::new(std::ptr::null_mut());
-/// The numbers that this process's hosts have there, plus one.
-static NUMBERS: [AtomicU8; NUMBERED] = [const { AtomicU8::new(0) }; NUMBERED];
+/// The names that this process's hosts have there, plus one.
+static KNOWN: [AtomicU16; NUMBERED] = [const { AtomicU16::new(0) }; NUMBERED];
 
 /// The directory of this run: processes that share open files meet there.
 pub fn meet_in(dir: &Path) {
@@ -110,21 +128,21 @@ fn self_and_namespace() -> (u32, u32) {
 }
 
 impl Commons {
-    fn number(&self, host: HostBoot) -> usize {
+    fn name(&self, host: HostBoot) -> Option<u16> {
         let whole = u128::from_le_bytes(host.0);
         let halves = [whole as u64, (whole >> 64) as u64];
         for (i, cell) in self.hosts.iter().enumerate() {
             if cell.state.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
                 cell.halves.iter().zip(halves).for_each(|(cell, half)| cell.store(half, SeqCst));
                 cell.state.store(2, SeqCst);
-                return i;
+                return Some(i as u16);
             }
-            // One that is just being written may be the same: then the host has two numbers, which does no harm.
+            // One that is just being written may be the same: then the host has two names, which does no harm.
             if cell.host() == Some(host) {
-                return i;
+                return Some(i as u16);
             }
         }
-        NUMBERED
+        None
     }
 }
 
@@ -208,26 +226,38 @@ impl Joined {
         let mut key = [0; 8];
         key.copy_from_slice(&sys::random16()[..8]);
         let key = u64::from_le_bytes(key).max(CLAIMED + 1);
-        for _ in 0..PLACES {
-            let index = commons.next.fetch_add(1, SeqCst) as usize % PLACES;
-            let place = &commons.places[index];
-            if place.claim() {
-                place.users.iter().for_each(|user| user.store(0, SeqCst));
-                place.common.clear();
-                place.enter(commons);
-                place.key.store(key, SeqCst);
-                return Some(Joined { commons, index });
+        loop {
+            let grown = commons.grown.load(SeqCst);
+            let places = commons.places.get(..(FIRST << grown) as usize)?;
+            for _ in places {
+                let index = commons.next.fetch_add(1, SeqCst) as usize % places.len();
+                let place = &places[index];
+                if place.claim() {
+                    place.users.iter().for_each(|user| user.store(0, SeqCst));
+                    place.common.clear();
+                    place.enter(commons);
+                    place.key.store(key, SeqCst);
+                    return Some(Joined { commons, index });
+                }
             }
+            if places.len() == PLACES {
+                return None;
+            }
+            let _ = commons.grown.compare_exchange(grown, grown + 1, SeqCst, SeqCst);
         }
-        None
     }
 
-    /// The place that another process has told of, if it still is that.
-    pub(crate) fn find(at: CommonAt) -> Option<Joined> {
-        let (commons, index) = (commons()?, at.index as usize);
-        let place = commons.places.get(index).filter(|p| p.key.load(SeqCst) == at.key)?;
-        place.enter(commons);
-        Some(Joined { commons, index })
+    /// The place that another process has told of.
+    pub(crate) fn find(at: CommonAt) -> Found {
+        let Some(commons) = commons() else { return Found::Nowhere };
+        let index = at.index as usize;
+        match commons.places.get(index).filter(|p| p.key.load(SeqCst) == at.key) {
+            Some(place) => {
+                place.enter(commons);
+                Found::Here(Joined { commons, index })
+            }
+            None => Found::Anothers,
+        }
     }
 
     /// How another process is told of it.
@@ -243,33 +273,31 @@ impl Joined {
         &self.place().common
     }
 
-    /// These hosts, by the numbers that all processes know them by.
-    pub(crate) fn shared(&self, hosts: HostSet) -> u64 {
-        if hosts.0.is_power_of_two()
-            && let Some(number) = NUMBERS.get(hosts.0.trailing_zeros() as usize)
-            && let Some(number) = number.load(Relaxed).checked_sub(1)
-        {
-            return 1 << number;
+    /// These hosts have taken data.
+    pub(crate) fn mark(&self, hosts: HostSet) {
+        let mut rest = hosts.0;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let known = KNOWN.get(i).and_then(|name| name.load(Relaxed).checked_sub(1));
+            self.common().owed.mark(known.or_else(|| self.name(i)));
         }
-        self.number_all(hosts)
     }
 
     #[cold]
-    fn number_all(&self, hosts: HostSet) -> u64 {
-        (0..64).filter(|i| hosts.0 & 1 << i != 0).fold(0, |all, i| {
-            let host = HostSet(1 << i).iter().next().flatten();
-            let number = host.map_or(NUMBERED, |host| self.commons.number(host));
-            if let Some(known) = NUMBERS.get(i) {
-                known.store(number as u8 + 1, Relaxed);
-            }
-            all | 1 << number
-        })
+    fn name(&self, i: usize) -> Option<u16> {
+        let name = self.commons.name(HostSet(1 << i).iter().next().flatten()?)?;
+        if let Some(known) = KNOWN.get(i) {
+            known.store(name + 1, Relaxed);
+        }
+        Some(name)
     }
 
-    /// The other way around.
-    pub(crate) fn own(&self, numbers: u64) -> HostSet {
-        let numbered = (0..64).filter(|i| numbers & 1 << i != 0);
-        let hosts: Vec<Option<HostBoot>> = numbered.map(|i| self.commons.hosts.get(i)?.host()).collect();
+    /// What a sync has undertaken.
+    pub(crate) fn undertaken(&self, sync: Undertaken) -> HostSet {
+        let host = |name: u16| self.commons.hosts.get(usize::from(name))?.host();
+        let hosts: Vec<Option<HostBoot>> =
+            self.common().owed.hosts(sync).map(|name| name.and_then(host)).collect();
         HostSet::all(hosts.iter().copied().flatten(), hosts.contains(&None))
     }
 }
@@ -277,28 +305,69 @@ impl Joined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{File, FileRecord};
+    use forebay_types::Address;
+    use forebay_wire::flags::OpenFlags;
+    use forebay_wire::hello::SessionId;
 
     #[test]
     fn places_are_found_and_used_again() {
         let dir = tempfile::tempdir().unwrap();
         meet_in(dir.path());
         let one = Joined::new().expect("a place");
-        let same = Joined::find(one.at()).expect("the same");
+        let Found::Here(same) = Joined::find(one.at()) else { panic!("it is there") };
         let (a, b) = (HostSet::of(HostBoot([71; 16])), HostSet::of(HostBoot([72; 16])));
-        one.common().mark(one.shared(a));
-        same.common().mark(same.shared(HostSet(a.0 | b.0)));
-        assert_eq!(same.own(one.common().begin_sync().hosts).0, a.0 | b.0);
+        one.mark(a);
+        same.mark(HostSet(a.0 | b.0));
+        let undertaken = |joined: &Joined| {
+            let sync = joined.common().owed.begin_sync();
+            let hosts = joined.undertaken(sync);
+            joined.common().owed.end_sync(sync);
+            hosts
+        };
+        assert_eq!(undertaken(&same).0, a.0 | b.0);
         let unknown = HostSet::all(std::iter::empty(), true);
-        assert_eq!(same.own(one.shared(unknown)), unknown);
+        one.mark(unknown);
+        assert_eq!(undertaken(&same), unknown);
+        // Of a process of its own each, as they would be.
+        let boots = 16 * NUMBERED as u16;
+        let boot = |n: u16| HostBoot((1 << 100 | u128::from(n)).to_le_bytes());
+        let all = (0..boots).map(|n| one.commons.name(boot(n)));
+        let mut all: Vec<_> =
+            all.map(|name| name.expect("more of them than one process tells apart")).collect();
+        all.dedup();
+        assert_eq!(all.len(), usize::from(boots));
         let told = one.at();
         one.place().leave();
         assert!(!one.place().claim(), "the other one is still there");
         same.place().leave();
         assert!(one.place().claim());
-        assert!(Joined::find(told).is_none(), "it is another's now");
+        let of = |common: Option<CommonAt>| FileRecord {
+            export: 0,
+            rel: b"file".to_vec(),
+            opened_as: None,
+            flags: OpenFlags::WRITE,
+            ino: 1,
+            identity: 0,
+            mode: 0,
+            node: Address::Unix("/".into()),
+            handle: 1,
+            session: SessionId([0; 16]),
+            unsynced: Vec::new(),
+            more_unsynced: false,
+            common,
+        };
+        assert_eq!(File::inherited(of(None)).take_unsynced(), HostSet::default());
+        assert_eq!(
+            File::inherited(of(Some(told))).take_unsynced(),
+            unknown,
+            "it is another's now, and what was said there is forgotten"
+        );
         for _ in 0..2 * PLACES {
             Joined::new().expect("those that are left are used again").place().leave();
         }
+        let grown = one.commons.grown.load(SeqCst);
+        assert_eq!(grown, 0, "before more of the memory is touched");
         let all: Vec<Joined> = (0..PLACES).map_while(|_| Joined::new()).collect();
         assert!(all.len() >= PLACES - 1 && Joined::new().is_none(), "there is no room for more");
         all.iter().for_each(|joined| joined.place().leave());

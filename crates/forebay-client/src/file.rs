@@ -1,7 +1,7 @@
 //! An open file as the client knows it: enough to open it again on another I/O node, and to hand
 //! it to a child process.
 
-use crate::commons::{CommonAt, Joined, Membership};
+use crate::commons::{CommonAt, Found, Joined, Membership};
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
 use crate::lanes::Lanes;
@@ -15,8 +15,9 @@ use forebay_wire::flags::OpenFlags;
 use forebay_wire::hello::{HostBoot, SessionId};
 use forebay_wire::message::{Attr, ExportId, LockKind, LockOwner, LockRange, Path};
 use forebay_wire::session::board::place_of;
-use forebay_wire::session::common::{Common, Ranges, Undertaken};
+use forebay_wire::session::common::{Common, Ranges};
 use forebay_wire::session::locks::Locks;
+use forebay_wire::session::owed::Undertaken;
 use forebay_wire::session::place::Ties;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -174,10 +175,15 @@ impl File {
         file.names.with(|names| names.opened = record.opened_as);
         file.set_shared(true);
         let owed = HostSet::all(record.unsynced.iter().copied(), record.more_unsynced);
-        if let Some(joined) = record.common.and_then(Joined::find) {
-            // Who began before has been told, or will be.
-            file.heard.store(joined.common().told(), Ordering::Relaxed);
-            file.common.set(joined);
+        match record.common.map(Joined::find) {
+            Some(Found::Here(joined)) => {
+                // Who began before has been told, or will be.
+                file.heard.store(joined.common().told(), Ordering::Relaxed);
+                file.common.set(joined);
+            }
+            // It was on its way for so long that nobody knows any more what is not synced.
+            Some(Found::Anothers) => file.mark_unsynced(HostSet::all(std::iter::empty(), true)),
+            Some(Found::Nowhere) | None => {}
         }
         file.mark_unsynced(owed);
         file.recorded.store(owed.0, Ordering::Relaxed);
@@ -219,7 +225,7 @@ impl File {
         self.common.set(new);
         let Some(joined) = self.common.get() else { return };
         // Whoever marked a host before saw nobody to tell.
-        joined.common().mark(joined.shared(HostSet(self.unsynced.swap(0, Ordering::SeqCst))));
+        joined.mark(HostSet(self.unsynced.swap(0, Ordering::SeqCst)));
         let place = self.place().handle;
         self.with_locks(|locks| {
             if locks.has_flock() {
@@ -323,7 +329,7 @@ impl File {
         }
         // Whoever shares it from just now on is told, too.
         if let Some(joined) = self.common.get() {
-            joined.common().mark(joined.shared(host));
+            joined.mark(host);
         }
     }
 
@@ -337,15 +343,15 @@ impl File {
     /// The hosts that have taken data which nobody has synced, through whichever process that shares the file.
     pub(crate) fn begin_sync(&self) -> Sync {
         let own = self.unsynced.swap(0, Ordering::SeqCst);
-        let together = self.common.get().map(|joined| (joined, joined.common().begin_sync()));
-        let others = together.map_or(HostSet::default(), |(joined, taken)| joined.own(taken.hosts));
+        let together = self.common.get().map(|joined| (joined, joined.common().owed.begin_sync()));
+        let others = together.map_or(HostSet::default(), |(joined, taken)| joined.undertaken(taken));
         Sync { hosts: HostSet(own | others.0), undertaken: together.map(|(_, taken)| taken) }
     }
 
     /// That is done, or the program is told.
     pub(crate) fn end_sync(&self, sync: Sync) {
         if let (Some(common), Some(undertaken)) = (self.common(), sync.undertaken) {
-            common.end_sync(undertaken);
+            common.owed.end_sync(undertaken);
         }
     }
 

@@ -2,6 +2,7 @@
 //! they share: which hosts have its data unsynced, whoever wrote it; and which locks the open file holds, whoever took
 //! them, so that each of them is told when these are lost. All zero is a good beginning.
 
+use super::owed::Owed;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// So many places at which one open file holds locks are told apart: it has more than one only after a move or a
@@ -16,11 +17,8 @@ const SEVERAL: u64 = u64::MAX;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Common {
-    /// Hosts that have taken data, as bits whose meaning these processes agree on.
-    unsynced: AtomicU64,
-    /// Those that somebody is having synced, or was when he ended.
-    undertaken: AtomicU64,
-    syncs: AtomicU64,
+    /// The hosts that have its data unsynced.
+    pub owed: Owed,
     flock: Places,
     ranges: Places,
     /// Who has locked ranges of bytes.
@@ -59,14 +57,6 @@ impl Places {
     }
 }
 
-/// A sync under way: what it has undertaken, and which one it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Undertaken {
-    /// The hosts.
-    pub hosts: u64,
-    number: u64,
-}
-
 /// How ranges of bytes were changed through the open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
@@ -84,33 +74,9 @@ pub enum Ranges {
 impl Common {
     /// It is for another open file from now on.
     pub fn clear(&self) {
-        let alone = [&self.unsynced, &self.undertaken, &self.syncs, &self.ranges_by, &self.lost, &self.told];
+        self.owed.clear();
+        let alone = [&self.ranges_by, &self.lost, &self.told];
         alone.into_iter().chain(&self.flock.0).chain(&self.ranges.0).for_each(|word| word.store(0, SeqCst));
-    }
-
-    /// These hosts have taken data.
-    pub fn mark(&self, hosts: u64) {
-        if hosts & !self.unsynced.load(SeqCst) != 0 {
-            self.unsynced.fetch_or(hosts, SeqCst);
-        }
-    }
-
-    /// Somebody has what was written until now synced. What others have undertaken is not synced yet, perhaps never:
-    /// it is undertaken once more.
-    pub fn begin_sync(&self) -> Undertaken {
-        let number = self.syncs.fetch_add(1, SeqCst) + 1;
-        // In this order: whoever looks in between finds it in one of both.
-        self.undertaken.fetch_or(self.unsynced.load(SeqCst), SeqCst);
-        let taken = self.unsynced.swap(0, SeqCst);
-        let hosts = self.undertaken.fetch_or(taken, SeqCst) | taken;
-        Undertaken { hosts, number }
-    }
-
-    /// It is synced, or somebody was told that it is not. With another sync under way the next one has it done again.
-    pub fn end_sync(&self, sync: Undertaken) {
-        if self.syncs.load(SeqCst) == sync.number {
-            self.undertaken.fetch_and(!sync.hosts, SeqCst);
-        }
     }
 
     /// The whole file was locked at `place`, or released.
@@ -180,25 +146,6 @@ impl Common {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sync_covers_what_others_wrote_and_did_not_sync() {
-        let c = Common::default();
-        c.mark(0b01);
-        let first = c.begin_sync();
-        assert_eq!(first.hosts, 0b01);
-        c.mark(0b10);
-        let second = c.begin_sync();
-        assert_eq!(second.hosts, 0b11, "what another has undertaken is not synced yet");
-        c.end_sync(first);
-        assert_eq!(c.begin_sync().hosts, 0b11, "nor when that one has ended: the second has not");
-        let alone = c.begin_sync();
-        c.end_sync(alone);
-        assert_eq!(c.begin_sync().hosts, 0);
-        c.mark(0b100);
-        let _killed = c.begin_sync();
-        assert_eq!(c.begin_sync().hosts, 0b100, "who was killed has synced nothing");
-    }
 
     #[test]
     fn a_loss_is_known_to_all_and_counted_once() {

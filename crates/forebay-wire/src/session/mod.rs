@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod locks;
 pub mod news;
 pub mod nodes;
+pub mod owed;
 pub mod place;
 pub mod presence;
 pub mod replies;

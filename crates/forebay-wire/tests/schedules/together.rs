@@ -6,8 +6,9 @@ use crate::kin::Purpose;
 use crate::world::{Failed, Op, World};
 use forebay_wire::hello::HostBoot;
 use forebay_wire::message::LockKind;
-use forebay_wire::session::common::{Common, Undertaken};
+use forebay_wire::session::common::Common;
 use forebay_wire::session::duty::{self, Duty};
+use forebay_wire::session::owed::Undertaken;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -36,6 +37,15 @@ impl Open {
             releases: Cell::default(),
             releasing: Cell::default(),
         })
+    }
+
+    fn mark(&self, host: HostBoot) {
+        self.common.owed.mark(Some(u16::from(host.0[0] - 1)));
+    }
+
+    /// A set of hosts, of which the last one stands for all that nobody can tell apart.
+    fn undertaken(&self, sync: Undertaken) -> u64 {
+        self.common.owed.hosts(sync).fold(0, |all, name| all | 1 << name.unwrap_or(63))
     }
 }
 
@@ -73,7 +83,7 @@ impl Client {
     /// Before it forks: what it knows alone is known together from now on.
     pub(crate) fn share(&mut self) {
         if !self.open.together.replace(true) {
-            self.open.common.mark(std::mem::take(&mut self.owed));
+            hosts(std::mem::take(&mut self.owed)).for_each(|host| self.open.mark(host));
             if self.locks.has_flock() {
                 self.open.common.note_flock(self.place.handle, true);
             }
@@ -93,8 +103,7 @@ impl Client {
     }
 
     pub(crate) fn mark_unsynced(&mut self, host: HostBoot) {
-        let bit = 1 << (host.0[0] - 1);
-        if self.open.together.get() { self.open.common.mark(bit) } else { self.owed |= bit }
+        if self.open.together.get() { self.open.mark(host) } else { self.owed |= 1 << (host.0[0] - 1) }
     }
 
     /// Whether locks were lost of which this process has not heard.
@@ -122,8 +131,9 @@ impl Client {
         let (handle, since) = (self.place.handle, self.believes());
         match op {
             Op::Sync => {
-                let undertaken = self.open.together.get().then(|| self.open.common.begin_sync());
-                let hosts = std::mem::take(&mut self.owed) | undertaken.map_or(0, |u| u.hosts);
+                let undertaken = self.open.together.get().then(|| self.open.common.owed.begin_sync());
+                let hosts =
+                    std::mem::take(&mut self.owed) | undertaken.map_or(0, |u| self.open.undertaken(u));
                 self.sync = Some(Sync { hosts, undertaken });
             }
             Op::Funlock => {
@@ -183,7 +193,7 @@ impl Client {
                 hosts(sync.hosts).for_each(|host| self.mark_unsynced(host));
             }
             if let Some(undertaken) = sync.undertaken {
-                self.open.common.end_sync(undertaken);
+                self.open.common.owed.end_sync(undertaken);
             }
         }
     }
