@@ -28,9 +28,6 @@ const HOSTS: [usize; NODES] = [0, 0, 1, 2];
 pub(super) const LINKED: [usize; 3] = [0, 1, 2];
 /// Nobody is on its host, nor forwards connections to it.
 pub(super) const ALONE: usize = 3;
-/// A host that forgets has so many names, one boot after the other: the processes of a job tell 63 boots apart
-/// (`forebay_client`, `hosts`), and none lives for long.
-const BOOTS: u32 = 24;
 const LEASE_MS: u64 = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An arbiter that does not answer at once is harmed by something else.
@@ -292,7 +289,7 @@ impl TortureCluster {
         forebay_node::config::forget(&self.dir.path().join(format!("journals/host{host}")))?;
         // Ledgers are in the host's memory.
         std::fs::remove_dir_all(self.dir.path().join(format!("ledgers.d{host}-{}", self.boots[host])))?;
-        self.boots[host] = (self.boots[host] + 1) % BOOTS;
+        self.boots[host] += 1;
         of.into_iter().try_for_each(|i| self.start_node(i, false))
     }
 

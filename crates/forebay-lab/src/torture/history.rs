@@ -88,10 +88,31 @@ pub(super) enum Line {
     Late { what: String, begun: u64, took: u64, errno: i32 },
     /// One that told that something since then is lost with its node: if that was killed, or if it was harmed at all.
     Lost { what: String, since: u64, ended: u64, killed: bool },
+    /// One of the first of its kind that were told `EIO`.
+    Told { what: String, begun: u64, ended: u64 },
     /// A call that never returned.
     Hung { what: String, begun: u64 },
     /// At the end: how many calls there were, and how long the longest took; and how many of each kind were told `EIO`.
-    Calls { count: u64, longest: u64, what: String, told: BTreeMap<String, u64> },
+    Calls { count: u64, longest: u64, what: String, told: BTreeMap<String, Times> },
+}
+
+/// How often something was, and when first and last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub(super) count: u64,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl Times {
+    pub(super) fn once(at: u64) -> Times {
+        Times { count: 1, first: at, last: at }
+    }
+
+    pub(super) fn add(&mut self, more: Times) {
+        self.count += more.count;
+        (self.first, self.last) = (self.first.min(more.first), self.last.max(more.last));
+    }
 }
 
 /// The machine's monotonic clock, the same in all its processes.

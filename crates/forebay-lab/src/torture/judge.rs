@@ -9,6 +9,10 @@ use std::path::Path;
 
 /// Lines of a timeline that are shown.
 const SHOWN: usize = 24;
+/// So many syncs in a row may say that something is lost though no host has crashed since the one before.
+const UNEXPLAINED: u32 = 3;
+/// One that waited for so long found none of a host's nodes.
+const WAITED: u64 = 2_900_000_000;
 
 /// A promise that was broken.
 #[derive(Debug)]
@@ -295,10 +299,12 @@ struct Block {
     owed: bool,
 }
 
-/// One thread wrote, read and synced: what was synced stays, and what was not stays but for a crash.
+/// One thread wrote, read and synced: what was synced stays, and what was not stays but for a crash. A sync that says
+/// otherwise is told once.
 fn durable(name: &str, of: &[Entry], crashes: &[(u64, u64)], start: u64) -> Option<Violation> {
     let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
     let mut writer = None;
+    let (mut synced, mut unexplained) = (0, 0);
     for (i, e) in of.iter().enumerate() {
         if writer.replace(e.worker) != Some(e.worker) {
             // Another process does not know what this one did not sync.
@@ -319,6 +325,17 @@ fn durable(name: &str, of: &[Entry], crashes: &[(u64, u64)], start: u64) -> Opti
                         block.may.drain(..std::mem::take(&mut block.sure));
                     }
                     block.owed = false;
+                }
+                let crashed = crashes.iter().any(|&(from, to)| from <= e.ended && synced <= to);
+                let excused = crashed || e.ended - e.begun >= WAITED;
+                unexplained = if end == End::Done { 0 } else { unexplained + u32::from(!excused) };
+                synced = e.begun;
+                if unexplained == UNEXPLAINED {
+                    let what = "a sync says again and again that something is lost, and no host has crashed";
+                    let syncs = of[..=i].iter().filter(|o| o.act == Act::Sync);
+                    let mut timeline: Vec<String> = syncs.rev().take(SHOWN).map(|e| line(e, start)).collect();
+                    timeline.reverse();
+                    return Some(Violation { object: name.to_owned(), what: what.into(), timeline });
                 }
             }
             (Act::Read(value), End::Done) => {
@@ -359,6 +376,21 @@ mod tests {
 
     fn found(entries: &[Entry], crashes: &[(u64, u64)]) -> Vec<Violation> {
         judge_all(entries, Path::new("/nonexistent"), crashes, 0).violations
+    }
+
+    #[test]
+    fn a_loss_is_told_once() {
+        let d = |begun, act, end| entry(Kind::Durable, begun, act, end);
+        let lost = |begun| d(begun, Act::Sync, End::Open(5));
+        let history: Vec<_> =
+            (0..10).flat_map(|n| [d(20 * n, Act::Write(n), End::Done), lost(20 * n + 10)]).collect();
+        let crashes: Vec<_> = (0..10).map(|n| (20 * n + 6, 20 * n + 7)).collect();
+        assert!(found(&history, &crashes).is_empty(), "there is a reason for each of them");
+        assert!(found(&history[..4], &[]).is_empty(), "two are the machine's");
+        assert_eq!(found(&history, &crashes[..5]).len(), 1);
+        let mut with_one = history;
+        (with_one[1].end, with_one[5].end, with_one[9].end) = (End::Done, End::Done, End::Done);
+        assert!(found(&with_one[..12], &[]).is_empty(), "they are told once each");
     }
 
     #[test]

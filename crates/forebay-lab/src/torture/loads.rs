@@ -294,9 +294,12 @@ pub(super) fn replaced(hand: &mut Hand) {
             if hand.over() {
                 break;
             }
-            if round == 2 || hand.rng.random_bool(0.4) {
-                let other = hand.value();
-                put(hand, &fresh, &path, other);
+            // Once it has no name, whatever is made may have its inode number as soon as its node is gone.
+            if round == 2 || hand.rng.random_bool(if nameless { 0.8 } else { 0.4 }) {
+                for _ in 0..hand.rng.random_range(1..4) {
+                    let other = hand.value();
+                    put(hand, &fresh, &path, other);
+                }
                 nameless = true;
             }
             let mut bytes = [0; 8];

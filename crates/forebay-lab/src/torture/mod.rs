@@ -21,7 +21,7 @@ use crate::outcome::put;
 use anyhow::{Context, Result, bail};
 use forebay_embed::Process;
 use ground::{AT, Role, TortureCluster};
-use history::{Entry, Line, now};
+use history::{Entry, Line, Times, now};
 use nemesis::Nemesis;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,8 +80,11 @@ pub struct Report {
     pub calls: u64,
     /// How many processes worked.
     pub processes: u64,
-    /// How many calls of each kind ended with `EIO` since something was lost, or cannot be known.
-    pub told: BTreeMap<String, u64>,
+    /// Calls that ended with `EIO` since something was lost, or cannot be known: by workload and kind, how many, and when
+    /// the first and the last of them did, in seconds.
+    pub told: BTreeMap<String, (u64, f64, f64)>,
+    /// Some of each kind: when, how long they took, and what had been done before.
+    pub told_when: Vec<String>,
     /// The longest call, in seconds, and which.
     pub longest: (f64, String),
     /// Calls that never returned.
@@ -138,9 +141,9 @@ impl fmt::Display for Report {
         if *unjudged > 0 {
             writeln!(f, "objects not judged  {unjudged:>9} (too many possibilities)")?;
         }
-        writeln!(f, "told EIO            {:>9}", self.told.values().sum::<u64>())?;
-        for (what, count) in &self.told {
-            writeln!(f, "  {what:<42} {count:>5}")?;
+        writeln!(f, "told EIO            {:>9}", self.told.values().map(|told| told.0).sum::<u64>())?;
+        for (what, (count, first, last)) in &self.told {
+            writeln!(f, "  {what:<42} {count:>5}, {first:.1} to {last:.1} s")?;
         }
         let (longest, what) = &self.longest;
         writeln!(f, "longest call        {longest:>9.3} s of {DEADLINE} ({what})")?;
@@ -240,6 +243,10 @@ impl Torture {
         let mut report =
             Report { seconds, seed: self.seed, faults: nemesis.done.clone(), skipped, ..Report::default() };
         let entries = read(&ground.path().join("history"), start, &nemesis, &mut report)?;
+        if let Some(to) = &self.keep {
+            std::fs::create_dir_all(to)?;
+            put(&to.join("told"), report.told_when.join("\n"))?;
+        }
         report.found = judge::judge_all(&entries, &ground.data(Role::Shared), &nemesis.crashes, start);
         if let Some(to) = self.keep.as_ref().filter(|_| !report.kept()) {
             keep(to, ground.path(), &nemesis, start).with_context(|| to.display().to_string())?;
@@ -317,11 +324,12 @@ fn prepare(ground: &TortureCluster) -> Result<()> {
 /// All histories, and what they say besides.
 fn read(dir: &Path, start: u64, nemesis: &Nemesis, report: &mut Report) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
+    let (mut told, mut told_when) = (BTreeMap::<String, Times>::new(), Vec::new());
+    let at = |begun: u64| begun.saturating_sub(start) as f64 / 1e9;
     for file in std::fs::read_dir(dir)? {
         let path = file?.path();
         report.processes += 1;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let at = |begun: u64| begun.saturating_sub(start) as f64 / 1e9;
         work::read_history(&path, |line| match line {
             Line::Op(entry) => entries.push(entry),
             Line::Failed { what, begun, took, errno } => {
@@ -348,9 +356,19 @@ fn read(dir: &Path, start: u64, nemesis: &Nemesis, report: &mut Report) -> Resul
             Line::Hung { what, begun } => {
                 report.hung.push(format!("{:>11.6} s  process {name}: {what} never returned", at(begun)));
             }
-            Line::Calls { count, longest, what, told } => {
+            Line::Told { what, begun, ended } => {
+                let took = (ended - begun) as f64 / 1e9;
+                let role = work::role(&name);
+                let last = nemesis
+                    .last_before(ended, role)
+                    .map_or(String::new(), |(ago, what, to)| format!(", {ago:.3} s after: {what} ({to})"));
+                told_when.push((ended, format!("{:>11.6} s  {name}, {what}, {took:.6} s{last}", at(ended))));
+            }
+            Line::Calls { count, longest, what, told: more } => {
                 report.calls += count;
-                told.into_iter().for_each(|(what, n)| *report.told.entry(what).or_default() += n);
+                for (what, more) in more {
+                    told.entry(what).and_modify(|all| all.add(more)).or_insert(more);
+                }
                 let longest = longest as f64 / 1e9;
                 if longest > report.longest.0 {
                     report.longest = (longest, what);
@@ -360,5 +378,9 @@ fn read(dir: &Path, start: u64, nemesis: &Nemesis, report: &mut Report) -> Resul
         .with_context(|| path.display().to_string())?;
     }
     report.failed.sort();
+    let times = |t: Times| (t.count, at(t.first), at(t.last));
+    report.told = told.into_iter().map(|(what, t)| (what, times(t))).collect();
+    told_when.sort();
+    report.told_when = told_when.into_iter().map(|(_, line)| line).collect();
     Ok(entries)
 }

@@ -21,6 +21,7 @@ const MOOD: Duration = Duration::from_secs(3);
 /// Storage that hangs does so for longer than the deadline of a call.
 const HANGS: Duration = Duration::from_millis(11_500);
 const KILL_LONE: &str = "kill the only node";
+const CRASH: &str = "crash of a host that forgets";
 /// Who is held up for longer by a busy machine leaves things broken for longer than is meant.
 const HELD_UP: u64 = 2_000_000_000;
 /// Longer than a call waits for anybody.
@@ -135,6 +136,20 @@ impl Nemesis {
         let when = since.saturating_sub(if killed { 20_000_000 } else { 3_000_000_000 })..=ended;
         let meant = |what: &str, to: usize| if killed { what == KILL_LONE } else { to == LONE };
         self.diary.iter().any(|(at, what, to)| meant(what, *to) && when.contains(at))
+    }
+
+    /// What was last done before that to what serves these processes, and how many seconds before.
+    pub(super) fn last_before(&self, at: u64, role: Role) -> Option<(f64, &'static str, usize)> {
+        let known = self.diary.partition_point(|(when, ..)| *when <= at);
+        let last = self.diary[..known].iter().rev().find(|(_, what, to)| {
+            role == match *to {
+                _ if *what == CRASH => Role::Forgetful,
+                LONE => Role::Lone,
+                to if to >= NODES => Role::Forgetful,
+                _ => Role::Shared,
+            }
+        });
+        last.map(|(when, what, to)| ((at - when) as f64 / 1e9, *what, *to))
     }
 
     /// How many faults there were.
@@ -280,7 +295,7 @@ impl Nemesis {
                 for n in neighbours.into_iter().chain([i]) {
                     self.set(n, State::Up, Duration::ZERO);
                 }
-                self.tell("crash of a host that forgets", host);
+                self.tell(CRASH, host);
             }
         }
         Ok(())

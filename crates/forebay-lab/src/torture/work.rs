@@ -1,6 +1,7 @@
 //! The workers: processes whose files are forwarded, and who note everything that they were told.
 
-use super::history::{Act, End, Entry, Kind, Line, now};
+use super::ground::Role;
+use super::history::{Act, End, Entry, Kind, Line, Times, now};
 use super::kin;
 use super::loads::{blocks, counters, durable, inherited, large, lengths, logs, names, replaced, rows};
 use crate::machine::program;
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 /// How much later than its deadline a call may be seen to end on a busy machine before it counts as hung.
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 const EIO: i32 = 5;
+/// So many calls of a kind that were told so are described, by each process.
+const DESCRIBED: u64 = 5;
 /// What is lost is told once. Who is told so often, one call after the other, is told of nothing.
 const IN_A_ROW: u32 = 100;
 
@@ -94,22 +97,22 @@ impl Worker {
     }
 
     fn work(&self, over: &AtomicBool) -> Result<()> {
-        let jobs: &[fn(&mut Hand)] = match &*self.work {
-            "durable" => &[durable, durable, kin::durable],
-            "rows" => &[rows, rows, large, inherited],
+        let jobs: &[(&'static str, fn(&mut Hand))] = match &*self.work {
+            "durable" => &[("durable", durable), ("durable", durable), ("kin, durable", kin::durable)],
+            "rows" => &[("rows", rows), ("rows", rows), ("large", large), ("inherited", inherited)],
             _ => &[
-                blocks,
-                blocks,
-                blocks,
-                blocks,
-                names,
-                names,
-                logs,
-                counters,
-                lengths,
-                lengths,
-                replaced,
-                kin::counters,
+                ("blocks", blocks),
+                ("blocks", blocks),
+                ("blocks", blocks),
+                ("blocks", blocks),
+                ("names", names),
+                ("names", names),
+                ("logs", logs),
+                ("counters", counters),
+                ("lengths", lengths),
+                ("lengths", lengths),
+                ("replaced", replaced),
+                ("kin", kin::counters),
             ],
         };
         let name = self.history.join(format!("{}{}.{}", self.work, self.number, self.life));
@@ -123,9 +126,10 @@ impl Worker {
             counters: counters_of_the_job(),
         });
         std::thread::scope(|s| {
-            for (i, job) in jobs.iter().enumerate() {
+            for (i, (load, job)) in jobs.iter().enumerate() {
                 let seed = self.seed ^ u64::from(self.number) << 40 ^ u64::from(self.life) << 16 ^ i as u64;
                 let mut hand = Hand {
+                    load,
                     who: self.number << 20 | self.life << 4 | i as u32,
                     place: self.number * 16 + i as u32,
                     dir: self.dir.clone(),
@@ -158,7 +162,7 @@ struct Notes {
     file: Mutex<BufWriter<File>>,
     calls: AtomicU64,
     /// How often `EIO` was told, of what.
-    told: Mutex<BTreeMap<String, u64>>,
+    told: Mutex<BTreeMap<String, Times>>,
     longest: Mutex<(u64, String)>,
     counters: Option<&'static Counters>,
 }
@@ -175,10 +179,16 @@ impl Notes {
     }
 
     /// Without the numbers in it, all that is told of the same kind is one.
-    fn count_told(&self, what: &str) {
+    fn count_told(&self, load: &str, what: &str, begun: u64, ended: u64) {
         let kind = what.split(|c: char| !c.is_alphabetic()).filter(|w| !w.is_empty());
-        let kind = kind.collect::<Vec<_>>().join(" ").to_lowercase();
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+        let kind = format!("{load}: {}", kind.collect::<Vec<_>>().join(" ").to_lowercase());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, so_far) = (Times::once(ended), told.get(&kind).map_or(0, |times| times.count));
+        told.entry(kind).and_modify(|times| times.add(now)).or_insert(now);
+        drop(told);
+        if so_far < DESCRIBED {
+            self.add(&Line::Told { what: format!("{load}: {what}"), begun, ended });
+        }
     }
 
     fn add(&self, line: &Line) {
@@ -217,6 +227,8 @@ fn watch(done: &AtomicBool, doing: &Mutex<Option<(u64, String)>>, notes: &Notes,
 
 /// One thread of a worker.
 pub(super) struct Hand<'a> {
+    /// What it does.
+    load: &'static str,
     who: u32,
     /// The same in all lives.
     pub(super) place: u32,
@@ -315,7 +327,7 @@ impl Hand<'_> {
 
     /// Something is lost with the lone node: if it was `killed`, or also if something else was done to it.
     pub(super) fn lost_since(&self, what: &str, since: u64, ended: u64, killed: bool) {
-        self.notes.count_told(what);
+        self.notes.count_told(self.load, what, since, ended);
         self.notes.add(&Line::Lost { what: what.to_owned(), since, ended, killed });
     }
 
@@ -358,10 +370,19 @@ impl Hand<'_> {
         if errno != EIO {
             return self.notes.add(&Line::Failed { what, begun, took, errno });
         }
-        self.notes.count_told(&what);
+        self.notes.count_told(self.load, &what, begun, ended);
         if took >= self.deadline && !what.starts_with("Sync") {
             self.notes.add(&Line::Late { what, begun, took, errno });
         }
+    }
+}
+
+/// Which nodes serve the worker with that history.
+pub(super) fn role(history: &str) -> Role {
+    match history.trim_end_matches(|c: char| !c.is_alphabetic()) {
+        "durable" => Role::Forgetful,
+        "rows" => Role::Lone,
+        _ => Role::Shared,
     }
 }
 

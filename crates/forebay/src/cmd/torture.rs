@@ -38,7 +38,8 @@ pub(crate) struct Torture {
     /// Of the random choices.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed)]
     seed: u64,
-    /// Where logs, histories and what was done when go if a promise was broken.
+    /// Where some of the calls that were told `EIO` are described; if a promise was broken, with logs, histories and what
+    /// was done when.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
