@@ -62,6 +62,7 @@ pub struct Client {
     /// The one that answered last; perhaps none of `urls` but one that was named as the leader.
     last: Mutex<String>,
     key: Key,
+    looks: bool,
     patience: Duration,
     agent: ureq::Agent,
 }
@@ -93,7 +94,7 @@ impl Client {
             .build();
         let last = Mutex::new(first.clone());
         let key = secret.map_or_else(|| Key::None("MUNGE was not asked".to_owned()), Key::Secret);
-        Ok(Client { last, urls: all, key, patience: PATIENCE, agent: config.into() })
+        Ok(Client { last, urls: all, key, looks: false, patience: PATIENCE, agent: config.into() })
     }
 
     /// As [`Client::new`] for a user: without a secret it is proved with MUNGE who asks, if this machine has it.
@@ -107,6 +108,12 @@ impl Client {
             };
         }
         Ok(client)
+    }
+
+    /// As [`Client::of_user`] for one who only looks: an arbiter that may not hear who asks is asked by nobody, which it
+    /// may allow.
+    pub fn who_looks(urls: &str, secret: Option<Secret>) -> Result<Client, UrlError> {
+        Ok(Client { looks: true, ..Client::of_user(urls, secret)? })
     }
 
     /// Who is asked, and the secret if that shows who asks: enough for another process to be the same to them.
@@ -299,6 +306,7 @@ impl Client {
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
         match &self.key {
             Key::None(_) => {}
+            Key::Secret(_) if self.looks && method == "GET" && private::may_hear(url).is_err() => {}
             Key::Secret(secret) => {
                 private::may_hear(url).map_err(Unanswered::Refused)?;
                 request = request.header("authorization", format!("Bearer {}", secret.to_hex()));

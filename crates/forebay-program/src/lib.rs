@@ -23,6 +23,8 @@ pub enum Uncovered {
     OtherLibc,
     /// The dynamic linker does not listen to a user who gains rights.
     SetUserId,
+    /// It is started as another user, who can read neither the library nor its configuration.
+    OtherUser,
 }
 
 impl Uncovered {
@@ -35,6 +37,7 @@ impl Uncovered {
             Uncovered::Foreign => "foreign",
             Uncovered::OtherLibc => "libc",
             Uncovered::SetUserId => "setuid",
+            Uncovered::OtherUser => "user",
         }
     }
 
@@ -47,6 +50,7 @@ impl Uncovered {
             Uncovered::Foreign => "for another processor than the preload library",
             Uncovered::OtherLibc => "linked with another C library than glibc",
             Uncovered::SetUserId => "set-user-id: the loader ignores LD_PRELOAD for it",
+            Uncovered::OtherUser => "started as another user, who cannot read the preload library",
         }
     }
 
@@ -66,6 +70,9 @@ impl Uncovered {
             }
             Uncovered::SetUserId => {
                 "a set-user-id program (or one with file capabilities) cannot be preloaded: its I/O is not forwarded"
+            }
+            Uncovered::OtherUser => {
+                "a program that is started as another user cannot read the run's library: its I/O is not forwarded"
             }
         }
     }

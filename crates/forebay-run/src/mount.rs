@@ -67,7 +67,9 @@ impl Served {
             deadline_ms: deadline.as_millis() as u64,
             ..config
         };
-        let name = job.unwrap_or("mount");
+        // Of each user's own: on an I/O node a job's name is its first user's.
+        let own = format!("mount-{}", rustix::process::geteuid().as_raw());
+        let name = job.unwrap_or(&own);
         let (layer, registered) = match by {
             By::Own(number) => {
                 let layer = Layer::start(&LayerConfig {

@@ -36,6 +36,9 @@ pub struct RunReport {
     /// How the files were accessed, as the I/O nodes saw it; the most bytes first.
     patterns: Vec<PatternShare>,
     io_nodes: Vec<NodeOutcome>,
+    /// How many of the bytes that were written the I/O nodes that were asked know of, if that is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<u64>,
     /// One of them moved more than twice what another did, and why.
     imbalance: Option<Imbalance>,
     not_forwarded: Vec<Note>,
@@ -120,6 +123,7 @@ impl RunReport {
                 .collect(),
             patterns: patterns(&io_nodes),
             imbalance: imbalance(&io_nodes),
+            incomplete: None,
             io_nodes,
             not_forwarded,
             ranks: None,
@@ -132,7 +136,15 @@ impl RunReport {
 impl RunReport {
     /// These were its ranks and hosts.
     pub(crate) fn by(self, ranks: Option<Account>) -> RunReport {
-        RunReport { ranks, ..self }
+        let RunReport { io_nodes, bytes_written, .. } = &self;
+        let of_hosts = ranks.as_ref().filter(|r| !r.hosts.is_empty());
+        let known = match of_hosts {
+            Some(account) => account.hosts.iter().map(|host| host.written).sum(),
+            None => io_nodes.iter().filter_map(NodeOutcome::totals).map(|t| t.written).sum(),
+        };
+        // What is read need not come from an I/O node each time.
+        let incomplete = !io_nodes.is_empty() && known < bytes_written - bytes_written / 20;
+        RunReport { incomplete: incomplete.then_some(known), ranks, ..self }
     }
 
     /// This is where its time went.
@@ -302,7 +314,7 @@ impl fmt::Display for RunReport {
             writeln!(f, "  at I/O nodes    {} (of the last {} requests)", parts.join(", "), blame.requests)?;
         }
         if let Some(ranks) = self.ranks.as_ref().filter(|r| !r.hosts.is_empty() || !r.missing.is_empty()) {
-            write_ranks(f, ranks, self.bytes_written)?;
+            write_ranks(f, ranks)?;
         }
         for n in &self.io_nodes {
             // One that did not answer did not say its number either.
@@ -326,6 +338,14 @@ impl fmt::Display for RunReport {
                 Some(p) => writeln!(f, " ({p})")?,
                 None => writeln!(f)?,
             }
+        }
+        if let Some(known) = self.incomplete {
+            let [known, written] = [known, self.bytes_written].map(amount);
+            writeln!(
+                f,
+                "  incomplete  the I/O nodes that were asked know of {known} of {written} written: others took the rest, \
+                 or were restarted since"
+            )?;
         }
         if let Some(i) = &self.imbalance {
             let ratio = i.ratio.map_or("everything".into(), |r| format!("{r:.1} times as much"));
@@ -354,7 +374,7 @@ impl fmt::Display for RunReport {
 /// So many hosts are shown; all are in the JSON.
 const HOSTS_SHOWN: usize = 32;
 
-fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account, written: u64) -> fmt::Result {
+fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account) -> fmt::Result {
     match account.ranks {
         Some(ranks) => writeln!(f, "  ranks      {} of {ranks} forwarded", account.forwarded)?,
         None => writeln!(f, "  ranks      {} seen", account.forwarded)?,
@@ -375,14 +395,6 @@ fn write_ranks(f: &mut fmt::Formatter<'_>, account: &Account, written: u64) -> f
     }
     if account.hosts.len() > HOSTS_SHOWN {
         writeln!(f, "  … and {} more hosts (see --report)", account.hosts.len() - HOSTS_SHOWN)?;
-    }
-    if let Some(known) = account.unknown_of(written) {
-        let [known, written] = [known, written].map(amount);
-        writeln!(
-            f,
-            "  incomplete  the I/O nodes that were asked know of {known} of {written} written: others took the rest, \
-             or were restarted since"
-        )?;
     }
     for (what, spread) in [("rank", &account.per_rank), ("host", &account.per_host)] {
         if let Some(s) = spread {

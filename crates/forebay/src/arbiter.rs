@@ -9,23 +9,26 @@ use std::path::PathBuf;
 /// Where the arbiter is when nobody says so.
 const DEFAULT: &str = "http://127.0.0.1:7410";
 
-/// Where the arbiter is, for commands that only ask.
+/// Where the arbiter is, and as whom it is asked.
 #[derive(Args, Clone)]
 pub(crate) struct Where {
     /// The arbiter's address; with several, separated by commas, whichever leads
     /// [default: $FOREBAY_ARBITER, or http://127.0.0.1:7410].
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     arbiter: Option<String>,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
 }
 
 impl Where {
-    pub(crate) fn client(&self) -> Result<Client> {
-        Ok(Client::of_user(&self.url(), None)?)
+    /// For a command that only looks, which some arbiters let anybody do.
+    pub(crate) fn looks(&self) -> Result<Client> {
+        Ok(Client::who_looks(&self.url(), self.secret.if_readable()?)?)
     }
 
-    /// For a command that changes something.
-    pub(crate) fn client_with(&self, secret: &SecretFile) -> Result<Client> {
-        secret.client(&self.url())
+    /// For a command that changes something, or asks what is not for everybody.
+    pub(crate) fn client(&self) -> Result<Client> {
+        self.secret.client(&self.url())
     }
 
     fn url(&self) -> String {
@@ -60,7 +63,6 @@ impl SecretFile {
 
     /// The same, for a command that also works without: only a file that was named on the command line has to be
     /// readable, since the environment may name one that is not for everybody.
-    #[cfg(feature = "top")]
     pub(crate) fn if_readable(&self) -> Result<Option<Secret>> {
         if self.secret_file.is_some() { self.find() } else { Ok(self.find().ok().flatten()) }
     }

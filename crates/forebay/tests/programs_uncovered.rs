@@ -363,6 +363,32 @@ int main(int n, char **v) { if (n < 2) return 0; if (setgid(65534) || setuid(655
     assert!(slowest.flatten().all(|us| us < 20e6), "it was not waited for: {report:#}");
 }
 
+/// A program of root that becomes another user and then starts a program, as `su` does: the library is in a private
+/// directory, so that the loader leaves it out.
+#[test]
+fn a_program_that_is_started_as_another_user_is_named() {
+    let test = "a_program_that_is_started_as_another_user_is_named";
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let source = r#"
+#include <unistd.h>
+int main(int n, char **v) { if (n < 2) return 0; if (setgid(65534) || setuid(65534)) return 77; execl("/bin/sh", "sh", "-c", v[1], (char *)0); return 78; }
+"#;
+    let Some(program) = build(home.path(), test, source, "becomes", &["gcc"]) else { return };
+    let (out, report) = reported(home.path(), &[program.to_str().unwrap(), "echo here"]);
+    if out.status.code() == Some(77) {
+        return skipped(test, "this user may not become another one");
+    }
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "here\n");
+    assert!(!String::from_utf8_lossy(&out.stderr).contains("ld.so"), "the loader complains");
+    assert!(note(&report, "user").is_some(), "{report:#}");
+    // Where the directory is not on this machine, what it writes there would be lost.
+    let script = format!("cd \"$D\"; {} 'echo lost > f'", program.display());
+    let (out, report) = reported_nowhere(home.path(), &["sh", "-c", &script]);
+    assert_eq!((out.status.code(), note(&report, "user").is_some()), (Some(78), true), "{report:#}");
+}
+
 /// Refused with the errno of a file system that does not have it, and named.
 #[test]
 fn what_cannot_be_forwarded_is_refused() {

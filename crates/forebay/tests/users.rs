@@ -69,6 +69,20 @@ fn jobs_are_seen_and_ended_by_their_users_and_by_admins() {
     let told = |out: Output| String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(told(world.forebay(A, &["jobs"]).output().unwrap()).contains("as-job"));
     assert!(!told(world.forebay(B, &["jobs"]).output().unwrap()).contains("as-job"));
+    // An admin without MUNGE has the site's secret.
+    for looks in [&["nodes"][..], &["jobs"], &["decisions"], &["limit", "list"], &["learned"]] {
+        let asked = |more: &[&str]| {
+            let mut asked = world.forebay(0, &[looks, more].concat());
+            asked.env("FOREBAY_MUNGE_SOCKET", "/nonexistent");
+            asked
+        };
+        let secret = world.launcher.secret_file();
+        assert!(!asked(&[]).output().unwrap().status.success(), "{looks:?} without a secret");
+        for mut known in [asked(&[]), asked(&["--secret-file", secret.to_str().unwrap()])] {
+            let out = known.env("FOREBAY_SECRET_FILE", &secret).output().unwrap();
+            assert!(out.status.success(), "{looks:?}: {}", said(&out));
+        }
+    }
     // What B tries, and what comes of it.
     let limit = r#"{"subject": {"user": "7001"}, "rates": {"bandwidth": 1}}"#;
     for (what, method, path, body, status) in [
@@ -159,22 +173,28 @@ fn a_node_without_an_arbiter_takes_munge_itself() {
         { cat /etc/passwd; echo "u$2:x:$2:$2::/:/bin/sh"; } > "$1/passwd-$2" && mount --bind "$1/passwd-$2" /etc/passwd || exit 79
         user="setpriv --reuid=$2 --regid=$2 --clear-groups --"
         mkdir "$HOME/mount" && chown "$2:$2" "$HOME/mount"
-        $user "$4" mount --node "$3" --job "job-$2" --at "$HOME/mount=data" & serving=$!
+        $user "$4" mount --node "$3" --at "$HOME/mount=data" & serving=$!
         for i in $(seq 600); do
             grep -q " $HOME/mount " /proc/mounts && break
             kill -0 $serving || exit 78
             sleep 0.1
         done
         $user sh -c "cd $HOME/mount && echo x > $5/by-mount && cat $5/by-mount && ! ls $6"; status=$?
+        touch "$1/served-$5"
+        for i in $(seq 600); do [ -e "$1/served-$6" ] && break; sleep 0.1; done
         kill $serving; wait $serving; exit $status"#;
-    for (uid, own, other) in [(A, "a", "b"), (B, "b", "a")] {
+    // Both at once, by the same command.
+    let both = [(A, "a", "b"), (B, "b", "a")].map(|(uid, own, other)| {
         let mut inside = Command::new("unshare");
         inside.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(world.dir.path());
         inside
             .args([&uid.to_string(), &node, FOREBAY, own, other])
             .env("HOME", world.at(&format!("home-{uid}")));
-        let out =
-            inside.env("FOREBAY_MUNGE_SOCKET", world.munged.socket()).stdin(Stdio::null()).output().unwrap();
+        inside.env("FOREBAY_MUNGE_SOCKET", world.munged.socket()).stdin(Stdio::null());
+        (uid, own, inside.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    });
+    for (uid, own, mounted) in both {
+        let out = mounted.wait_with_output().unwrap();
         if out.status.code() == Some(77) {
             return forebay_testkit::skipped("a mount of a user", "there is no /dev/fuse to be had here");
         }

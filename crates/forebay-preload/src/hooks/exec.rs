@@ -287,7 +287,7 @@ fn from_copy(
     if !program.starts_with(b"\x7fELF") {
         return fail_errno(libc::ENOEXEC) as c_int;
     }
-    if let Some(reason) = uncovered(program)
+    if let Some(reason) = uncovered(program).or_else(other_user)
         && let Err(e) = without_us(&r.full, reason, &mut env)
     {
         return fail_errno(e) as c_int;
@@ -386,7 +386,7 @@ fn look_at<'c>(
         } else if s.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 || has_capabilities(fd) {
             Some(Uncovered::SetUserId)
         } else {
-            uncovered(&head)
+            uncovered(&head).or_else(other_user)
         };
         if reason.is_none()
             && !search.is_empty()
@@ -413,11 +413,24 @@ fn has_capabilities(fd: sys::Raw) -> bool {
     fd >= 0 && sys!(fgetxattr, fd, c"security.capability".as_ptr(), 0, 0) > 0
 }
 
+/// Whether this process has become a user who cannot read what the library of the next program needs: the run's own
+/// directory is private.
+fn other_user() -> Option<Uncovered> {
+    let state = state();
+    let readable = |path: &[u8]| {
+        let path = sys::cstring(path);
+        sys!(faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::R_OK, libc::AT_EACCESS) != -i64::from(libc::EACCES)
+    };
+    // Only root becomes somebody else at will.
+    let other = state.root && sys!(geteuid) != 0;
+    (other && !(readable(&state.library) && readable(&state.config_path))).then_some(Uncovered::OtherUser)
+}
+
 /// A program starts that this library does not reach. Where its working directory is a stand-in, what it
 /// writes by relative names would be lost: it is not started there.
 fn without_us(program: &[u8], reason: Uncovered, env: &mut Vec<Vec<u8>>) -> Result<(), c_int> {
-    if reason == Uncovered::OtherLibc {
-        // It would try to load the library, and end.
+    if matches!(reason, Uncovered::OtherLibc | Uncovered::OtherUser) {
+        // It would try to load the library, and end, or complain.
         preload(env, false);
     }
     if state().cwd.get().is_some_and(|c| c.kernel == Kernel::StandIn) {

@@ -24,15 +24,6 @@ pub struct Account {
     pub missing: Vec<Missing>,
 }
 
-impl Account {
-    /// How much is known to have been written, if that is less than was. (What is read need not come from an I/O node
-    /// each time.)
-    pub(crate) fn unknown_of(&self, written: u64) -> Option<u64> {
-        let known = self.hosts.iter().map(|host| host.written).sum();
-        (known < written - written / 20).then_some(known)
-    }
-}
-
 /// A compute node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostRow {
@@ -217,7 +208,6 @@ mod tests {
         ];
         let a = account(Some(6), &hosts, &seen, &none, "");
         assert_eq!((a.ranks, a.forwarded, a.missing.len()), (Some(6), 6, 0));
-        assert_eq!([70, 73, 200].map(|written| a.unknown_of(written)), [None, None, Some(70)]);
         assert_eq!(
             a.hosts.iter().map(|h| (h.host.as_str(), h.ranks_text(), h.nodes.len())).collect::<Vec<_>>(),
             [("c1", "0-1".into(), 1), ("c2", "2-3".into(), 2), ("c3", "4-5".into(), 1)]

@@ -1,6 +1,6 @@
 //! `forebay blame`: who slowed a job, for a person.
 
-use crate::arbiter::{SecretFile, Where};
+use crate::arbiter::Where;
 use crate::output::complain;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -32,14 +32,12 @@ pub(crate) struct BlameArgs {
     json: bool,
     #[command(flatten)]
     at: Where,
-    #[command(flatten)]
-    secret: SecretFile,
 }
 
 impl BlameArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let what_if = self.what_if.as_ref().map(ToString::to_string);
-        let all = self.at.client_with(&self.secret)?.blame(&self.job, what_if.as_deref())?;
+        let all = self.at.client()?.blame(&self.job, what_if.as_deref())?;
         all.unheard.iter().for_each(|why| complain(why));
         let (running, all) = (all.running, all.blame);
         if !running && all.requests == 0 {

@@ -1,6 +1,6 @@
 //! `forebay jobs`, `forebay nodes`, `forebay decisions`: what the arbiter shows, for a person.
 
-use crate::arbiter::{SecretFile, Where};
+use crate::arbiter::Where;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forebay_control::client::in_path;
@@ -41,8 +41,6 @@ enum JobAction {
         nodes: Vec<u32>,
         #[command(flatten)]
         at: Where,
-        #[command(flatten)]
-        secret: SecretFile,
     },
 }
 
@@ -72,8 +70,6 @@ enum NodeAction {
         id: u32,
         #[command(flatten)]
         at: Where,
-        #[command(flatten)]
-        secret: SecretFile,
     },
 }
 
@@ -98,12 +94,12 @@ pub(crate) struct Decisions {
 
 impl Jobs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Some(JobAction::Pin { id, nodes, at, secret }) = self.action {
-            let grant = at.client_with(&secret)?.pin(&id, nodes.into_iter().map(NodeId).collect())?;
+        if let Some(JobAction::Pin { id, nodes, at }) = self.action {
+            let grant = at.client()?.pin(&id, nodes.into_iter().map(NodeId).collect())?;
             println!("job {id}: I/O nodes {} ({})", text::list(&grant.nodes), grant.reason);
             return Ok(ExitCode::SUCCESS);
         }
-        let arbiter = self.at.client()?;
+        let arbiter = self.at.looks()?;
         if self.json {
             return print_json(&arbiter.get("/v1/jobs")?);
         }
@@ -115,12 +111,12 @@ impl Jobs {
 
 impl Nodes {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Some(NodeAction::Drain { id, at, secret }) = self.action {
-            at.client_with(&secret)?.drain(NodeId(id))?;
+        if let Some(NodeAction::Drain { id, at }) = self.action {
+            at.client()?.drain(NodeId(id))?;
             println!("I/O node {id} drains: its jobs have been moved, and it ends when they have left");
             return Ok(ExitCode::SUCCESS);
         }
-        let arbiter = self.at.client()?;
+        let arbiter = self.at.looks()?;
         if self.json {
             return print_json(&arbiter.get("/v1/nodes")?);
         }
@@ -133,7 +129,7 @@ impl Nodes {
 
 impl Decisions {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let arbiter = self.at.client()?;
+        let arbiter = self.at.looks()?;
         let job = self.job.as_ref().map_or(String::new(), |j| format!("&job={}", in_path(j)));
         let path = format!("/v1/decisions?limit={}{job}", self.limit);
         if self.json {

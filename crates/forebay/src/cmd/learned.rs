@@ -3,7 +3,7 @@
 
 mod replay;
 
-use crate::arbiter::{SecretFile, Where};
+use crate::arbiter::Where;
 use anyhow::Context;
 use forebay_control::client::in_path;
 use forebay_control::council::{COUNCIL_PATH, CouncilView, LEARNED_PATH};
@@ -58,8 +58,6 @@ enum Action {
         file: PathBuf,
         #[command(flatten)]
         at: Where,
-        #[command(flatten)]
-        secret: SecretFile,
     },
     /// Have the arbiter forget what it learned, and go back to its default.
     Reset {
@@ -68,8 +66,6 @@ enum Action {
         context: Option<String>,
         #[command(flatten)]
         at: Where,
-        #[command(flatten)]
-        secret: SecretFile,
     },
     /// Show the council's latest decisions and why it made them.
     Decisions {
@@ -89,21 +85,21 @@ impl LearnedArgs {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Some(Action::Replay(replay)) => return replay.run(),
-            Some(Action::Import { file, at, secret }) => {
+            Some(Action::Import { file, at }) => {
                 let learned = String::from_utf8(learned::read(&file)?.to_json())?;
-                at.client_with(&secret)?.call("PUT", LEARNED_PATH, Some(&learned))?;
+                at.client()?.call("PUT", LEARNED_PATH, Some(&learned))?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Some(Action::Reset { context, at, secret }) => {
+            Some(Action::Reset { context, at }) => {
                 let path = match context {
                     Some(c) => format!("{LEARNED_PATH}?context={}", in_path(&c)),
                     None => LEARNED_PATH.to_owned(),
                 };
-                at.client_with(&secret)?.call("DELETE", &path, None)?;
+                at.client()?.call("DELETE", &path, None)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Some(Action::Decisions { at, number, json }) => {
-                let mut view: CouncilView = at.client()?.get(COUNCIL_PATH)?;
+                let mut view: CouncilView = at.looks()?.get(COUNCIL_PATH)?;
                 view.decisions.drain(..view.decisions.len().saturating_sub(number));
                 if json {
                     println!("{}", serde_json::to_string_pretty(&view)?)
@@ -120,7 +116,7 @@ impl LearnedArgs {
         let learned = match &self.file {
             Some(path) => learned::read(path)?,
             None => {
-                let text = self.at.client()?.call("GET", LEARNED_PATH, None)?;
+                let text = self.at.looks()?.call("GET", LEARNED_PATH, None)?;
                 Learned::from_json(text.as_bytes()).context("the arbiter's answer")?
             }
         };

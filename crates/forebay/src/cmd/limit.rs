@@ -1,6 +1,6 @@
 //! `forebay limit`: what jobs may have at most and at least, for a person.
 
-use crate::arbiter::{SecretFile, Where};
+use crate::arbiter::Where;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forebay_control::limit::{Limit, Rates, Subject, Until};
@@ -48,8 +48,6 @@ pub(crate) struct LimitArgs {
     until: Option<Until>,
     #[command(flatten)]
     at: Where,
-    #[command(flatten)]
-    secret: SecretFile,
 }
 
 #[derive(Args)]
@@ -82,8 +80,6 @@ enum Action {
         whose: Whose,
         #[command(flatten)]
         at: Where,
-        #[command(flatten)]
-        secret: SecretFile,
     },
 }
 
@@ -107,9 +103,9 @@ impl LimitArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
             Some(Action::List { at, json }) => list(&at, json)?,
-            Some(Action::Remove { whose, at, secret }) => {
+            Some(Action::Remove { whose, at }) => {
                 if let Some(subject) = whose.subject() {
-                    at.client_with(&secret)?.remove_limit(&subject)?;
+                    at.client()?.remove_limit(&subject)?;
                     println!("{subject} is not limited any more");
                 }
             }
@@ -124,7 +120,7 @@ impl LimitArgs {
                     at_least: self.guarantee,
                     until_unix_ms: self.until.map(|u| u.unix_ms(now)),
                 };
-                print!("{}", text::limits(&[self.at.client_with(&self.secret)?.limit(&limit)?]));
+                print!("{}", text::limits(&[self.at.client()?.limit(&limit)?]));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -132,7 +128,7 @@ impl LimitArgs {
 }
 
 fn list(at: &Where, json: bool) -> Result<()> {
-    let limits = at.client()?.limits()?;
+    let limits = at.looks()?.limits()?;
     if json {
         println!("{}", serde_json::to_string_pretty(&limits)?);
     } else {

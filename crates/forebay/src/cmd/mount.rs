@@ -68,7 +68,7 @@ pub(crate) struct Mount {
     arbiter: Option<String>,
     #[command(flatten)]
     secret: SecretFile,
-    /// The job's name, as the I/O nodes know it [default: mount; with an arbiter, one that it makes up].
+    /// The job's name, as the I/O nodes know it [default: mount-UID; with an arbiter, one that it makes up].
     #[arg(long, value_name = "NAME", value_parser = args::job)]
     job: Option<String>,
     /// What the kernel may keep.

@@ -1,7 +1,7 @@
 //! `forebay top`: the layer at work, for a person who looks.
 
 use super::args;
-use crate::arbiter::{SecretFile, Where};
+use crate::arbiter::Where;
 use anyhow::Result;
 use clap::Args;
 use forebay_node::blame::ask_ranks;
@@ -23,8 +23,6 @@ Examples:
 pub(crate) struct Top {
     #[command(flatten)]
     at: Where,
-    #[command(flatten)]
-    secret: SecretFile,
     /// Look at this job.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
@@ -58,13 +56,13 @@ impl Top {
             lines: self.lines,
         };
         // Who knows the secret sees a job's ranks, too.
-        let ranks = self.secret.if_readable()?.map(|secret| -> Box<forebay_top::picture::AskRanks> {
+        let ranks = self.at.secret.if_readable()?.map(|secret| -> Box<forebay_top::picture::AskRanks> {
             Box::new(move |job, nodes| {
                 let ask = |a: &String| ask_ranks(&a.parse().ok()?, &secret, job).ok();
                 nodes.iter().filter_map(ask).flatten().collect()
             })
         });
-        match forebay_top::watch(self.at.client()?, ranks, &options, &stop) {
+        match forebay_top::watch(self.at.looks()?, ranks, &options, &stop) {
             Err(forebay_top::WatchError::Output(e)) => return Ok(crate::output::lost(&e)),
             watched => watched?,
         }
