@@ -130,11 +130,15 @@ impl State {
     /// made, a new one.
     pub(crate) fn client(&'static self) -> &'static Client {
         let client = self.client_for_data();
-        // Only root becomes somebody else at will.
         if self.root {
-            client.set_foreign(sys!(geteuid) != 0);
+            client.set_foreign(self.is_another_user());
         }
         client
+    }
+
+    /// Whether the process has become another user than it began as. Only root does so at will.
+    pub(crate) fn is_another_user(&self) -> bool {
+        self.root && sys!(geteuid) != 0
     }
 
     /// The same for reads and writes of what is open, which do not ask whose they are.

@@ -27,6 +27,9 @@ const DESCRIBED: u64 = 5;
 /// What is lost is told once. Who is told so often, one call after the other, is told of nothing.
 const IN_A_ROW: u32 = 100;
 
+/// A workload by its name, as it is told of.
+type Job = (&'static str, fn(&mut Hand));
+
 /// What `forebay torture-worker` runs: one worker, or a herd of them.
 #[derive(Clone, Debug)]
 pub struct Worker {
@@ -97,7 +100,7 @@ impl Worker {
     }
 
     fn work(&self, over: &AtomicBool) -> Result<()> {
-        let jobs: &[(&'static str, fn(&mut Hand))] = match &*self.work {
+        let jobs: &[Job] = match &*self.work {
             "durable" => &[("durable", durable), ("durable", durable), ("kin, durable", kin::durable)],
             "rows" => &[("rows", rows), ("rows", rows), ("large", large), ("inherited", inherited)],
             _ => &[

@@ -419,11 +419,11 @@ fn other_user() -> Option<Uncovered> {
     let state = state();
     let readable = |path: &[u8]| {
         let path = sys::cstring(path);
-        sys!(faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::R_OK, libc::AT_EACCESS) != -i64::from(libc::EACCES)
+        sys!(faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::R_OK, libc::AT_EACCESS)
+            != -(libc::EACCES as isize)
     };
-    // Only root becomes somebody else at will.
-    let other = state.root && sys!(geteuid) != 0;
-    (other && !(readable(&state.library) && readable(&state.config_path))).then_some(Uncovered::OtherUser)
+    (state.is_another_user() && !(readable(&state.library) && readable(&state.config_path)))
+        .then_some(Uncovered::OtherUser)
 }
 
 /// A program starts that this library does not reach. Where its working directory is a stand-in, what it
