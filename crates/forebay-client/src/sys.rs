@@ -400,10 +400,14 @@ pub(crate) struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// `len` bytes that can become no fewer, and the descriptor by which another process finds them.
+    /// `len` bytes that can become no fewer, and the descriptor by which another process finds them; none where this
+    /// process may not make a file as long.
     pub(crate) fn new(len: usize) -> Result<(Area, OwnedFd), Errno> {
         use rustix::fs::{MemfdFlags, SealFlags};
         use rustix::mm::{MapFlags, ProtFlags, mmap};
+        if longest_file() < len as u64 {
+            return Err(Errno::FBIG);
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = out_of_the_way(rustix::fs::memfd_create(c"forebay", flags)?);
         rustix::fs::ftruncate(&fd, len as u64)?;

@@ -4,7 +4,9 @@
 use crate::config::NodeConfig;
 use crate::node::{Node, StartError};
 use crate::running::Running;
-use crate::sys::{block_termination, forget_termination, own_descriptor, wait_for_termination};
+use crate::sys::{
+    block_termination, forget_termination, own_descriptor, raise_file_size_limit, wait_for_termination,
+};
 use forebay_types::{Ready, output};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -53,6 +55,7 @@ const SAME_REQUEST: Duration = Duration::from_millis(250);
 /// called once it listens and whoever waits for it was told.
 pub fn run(config: NodeConfig, told: &DaemonOutputs, ready: impl FnOnce(&Ready)) -> Result<(), DaemonError> {
     block_termination();
+    raise_file_size_limit();
     let id = config.id.0;
     // What cannot be written at the end is said at the beginning.
     for path in told.stats_file.iter().chain(&told.ready_file) {

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 /// More writes than this cannot be under way at a time, nor remembered. One entry in front is the ring's own.
 const WRITES: usize = (1 << 15) + 1;
-const SIZE: usize = (ENTRIES + WRITES) * size_of::<Entry>();
+pub(crate) const SIZE: usize = (ENTRIES + WRITES) * size_of::<Entry>();
 /// A ledger whose process is gone has this mode once somebody noticed; its time says when.
 const FOUND_DEAD: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP);
 /// No client asks about a process that has been gone for so long.

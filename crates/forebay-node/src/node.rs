@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::jobs::Jobs;
 use crate::later::Rings;
 use crate::layout::LayoutSource;
-use crate::ledger::Ledgers;
+use crate::ledger::{Ledgers, SIZE};
 use crate::link::Link;
 use crate::metrics::JobSeries;
 use crate::path::{self, Export};
@@ -89,6 +89,16 @@ pub enum StartError {
     /// What storage is to forget cannot be noted.
     #[error("forgetful-storage: {0}")]
     Journal(std::io::Error),
+    /// The ledger is longer than a file may be.
+    #[error(
+        "an I/O node keeps a file of {needs} KiB (its ledger), and files may have at most {limit} KiB here (ulimit -f): \
+         allow them that much, or leave that limit to the program (forebay run … -- sh -c 'ulimit -f {blocks}; …')",
+        needs = SIZE / 1024, limit = .most / 1024, blocks = .most / 512
+    )]
+    Limited {
+        /// How long a file may be.
+        most: u64,
+    },
     /// The ledger cannot be kept.
     #[error(
         "cannot keep a ledger in {path} ({errno}): it must be a directory of this user that no other can write to, best in memory"
@@ -216,8 +226,11 @@ impl Node {
             (Some(dir), Some(host)) => Some(dir.with_extension(host)),
             (dir, _) => dir.clone(),
         };
-        let ledgers = Ledgers::open(ledger_dir.as_deref(), incarnation)
-            .map_err(|(path, errno)| StartError::Ledger { path, errno })?;
+        let ledgers =
+            Ledgers::open(ledger_dir.as_deref(), incarnation).map_err(|(path, errno)| match errno {
+                Errno::FBIG => StartError::Limited { most: sys::longest_file() },
+                errno => StartError::Ledger { path, errno },
+            })?;
         let node = Arc::new_cyclic(|node: &Weak<Node>| Node {
             jobs: Jobs::new(&config, identities),
             sessions: Sessions::default(),

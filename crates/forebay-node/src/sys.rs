@@ -403,6 +403,18 @@ pub(crate) fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// What clients write is within their own limits: this process may make files as long as it can be allowed to.
+pub(crate) fn raise_file_size_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let _ = setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum });
+}
+
+/// How long this process may make a file.
+pub(crate) fn longest_file() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
 /// Whoever started this process, and ends it with itself.
 static PARENT: std::sync::OnceLock<Option<rustix::process::Pid>> = std::sync::OnceLock::new();
 

@@ -12,9 +12,8 @@ fn run(test: &str, script: &str, env: &[(&str, &str)]) -> Option<(Output, serde_
         forebay_testkit::skipped(test, "no python3");
         return None;
     }
-    let limited = "[ -z \"$LIMIT\" ] || ulimit -S -f $LIMIT; exec timeout -k 5 600 \"$@\"";
-    let out = Command::new("bash")
-        .args(["-c", limited, "bash", env!("CARGO_BIN_EXE_forebay"), "run", "--via", "preload", "--report"])
+    let out = Command::new("timeout")
+        .args(["-k", "5", "600", env!("CARGO_BIN_EXE_forebay"), "run", "--via", "preload", "--report"])
         .arg(&report)
         .arg("--at")
         .arg(&export)
@@ -211,9 +210,8 @@ print(kills)
 fn late_errors_are_told() {
     let script = r#"
 import os, errno, resource
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 MOST, RING = 8 << 20, 512 << 10
+resource.prlimit(victim, resource.RLIMIT_FSIZE, (MOST, MOST))
 def fill(name, at_most):
     fd, done = os.open(os.environ["D"] + "/" + name, os.O_WRONLY | os.O_CREAT, 0o644), 0
     try:
@@ -235,7 +233,7 @@ assert fill("fsync", MOST + 2 * 4096) != "nobody"
 assert fill("little", MOST) == "nobody"
 for name in "much", "close", "fsync", "little": assert os.stat(os.environ["D"] + "/" + name).st_size == MOST
 "#;
-    run("late_errors_are_told", script, &[("LIMIT", "8192")]);
+    run("late_errors_are_told", &format!("{VICTIM}{script}"), &[]);
 }
 
 /// The only I/O node is killed under a stream: a later write is told, as is an `exec`; of a process that makes no further
@@ -364,8 +362,7 @@ fn what_is_done_later_is_as_if_it_were_done() {
     let script = r#"
 import os, signal, errno, resource
 os.chdir(os.environ["D"])
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+resource.prlimit(victim, resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
 def make(name): return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 for i in range(10): os.close(make("before%d" % i))
 there, back = os.pipe(), os.pipe()
@@ -445,8 +442,8 @@ for end in os.close, os.fsync:
 os.close(there[1])
 assert os.waitpid(child, 0)[1] == 0
 "#;
-    let limit = [("LIMIT", "8192")];
-    let Some((_, report)) = run("what_is_done_later_is_as_if_it_were_done", script, &limit) else { return };
+    let script = format!("{VICTIM}{script}");
+    let Some((_, report)) = run("what_is_done_later_is_as_if_it_were_done", &script, &[]) else { return };
     assert!(served(&report, "share").0 > 20, "no rings: {report}");
 }
 

@@ -315,6 +315,9 @@ fn from_copy(
 
 /// Executes the program from a memory file.
 fn from_memory(r: &Remote, program: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> c_int {
+    if !super::limit::fits(program.len()) {
+        return fail_errno(libc::ENOMEM) as c_int;
+    }
     let name = r.full.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
     let name = sys::cstring(&name[..name.len().min(200)]);
     let fd = sys!(memfd_create, name.as_ptr(), libc::MFD_CLOEXEC);

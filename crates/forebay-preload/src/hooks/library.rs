@@ -171,7 +171,10 @@ fn exists(path: &[u8]) -> bool {
 
 /// Writes a file so that others see it whole or not at all.
 fn write(path: &[u8], content: &[u8]) -> bool {
-    let Some(cut) = path.iter().rposition(|&b| b == b'/') else { return false };
+    let Some(cut) = path.iter().rposition(|&b| b == b'/').filter(|_| super::limit::fits(content.len()))
+    else {
+        return false;
+    };
     sys::mkdirs(&path[..cut]);
     let temporary = [path, format!(".{}", sys::getpid()).as_bytes()].concat();
     let fd = sys::open(&temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC, 0o700);

@@ -22,6 +22,12 @@ pub(crate) fn refresh() {
     }
 }
 
+/// Whether the library may make a file of its own of so many bytes: where it may not, the kernel would end the program.
+pub(crate) fn fits(len: usize) -> bool {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    sys!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut now) == 0 && len as u64 <= now.rlim_cur
+}
+
 /// How much of `len` bytes at `offset` may be written. `EFBIG`, and the signal, if nothing.
 pub(crate) fn room(offset: u64, len: usize) -> Result<usize, i32> {
     let limit = LIMIT.load(Ordering::Relaxed);
