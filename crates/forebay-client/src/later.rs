@@ -116,7 +116,7 @@ impl Client {
                 false => (ring.owner == file.later).then_some(Put::Lost),
             };
         }
-        if cells.troubled() || ring.owner != file.later && head != tail {
+        if cells.troubled() || cells.is_tight() || ring.owner != file.later && head != tail {
             return None;
         }
         // What was opened anew is not known there.

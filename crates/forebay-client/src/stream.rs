@@ -144,6 +144,11 @@ impl Streams {
         self.put_off.load(Ordering::Relaxed)
     }
 
+    /// Whether something may still turn out not to be written.
+    pub(crate) fn owes(&self) -> bool {
+        self.is_staged() || self.is_put_off() || self.late.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether something was put off, once.
     pub(crate) fn take_put_off(&self) -> bool {
         self.is_put_off() && self.put_off.swap(false, Ordering::Relaxed)
@@ -298,6 +303,11 @@ impl Client {
         }
         if let Some(shared) = &w.shared {
             let cells = shared.area.cells();
+            if cells.is_tight() {
+                let told = self.unstage(file, w);
+                w.sequence.in_vain();
+                return told.err().map(Err);
+            }
             if !cells.troubled() && cells.tail() == offset {
                 let put = Writing::put(shared, data, offset).or_else(|| {
                     // The ring is full.

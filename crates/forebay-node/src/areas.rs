@@ -195,6 +195,11 @@ impl Areas {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.staged.load(SeqCst)
+    }
+
     /// Whether the file is used past this node.
     pub(crate) fn is_used_directly(&self, file: &OpenFile) -> bool {
         self.writers().never.contains(&(file.dev, file.ino))
@@ -280,11 +285,26 @@ impl Node {
                     self.stats.wrote(n);
                     cells.written(pending.start + n as u64);
                 }
-                Err(failure) => cells.fail(failure.errno.raw_os_error().unsigned_abs()),
+                Err(failure) => {
+                    self.refused(&area.file, failure.errno);
+                    cells.fail(failure.errno.raw_os_error().unsigned_abs());
+                }
             }
         }
+        cells.set_tight(!self.may_put_off(&area.file));
         if total > 0 {
             area.session.record(Op::WRITE, total, sys::now().since(began), cells.failed() != 0);
+        }
+    }
+
+    /// Who writes to a file system that has become tight does so by himself; what he has put off still fits.
+    pub(crate) fn tell_areas_of_space(&self) {
+        for area in self.areas.those(|_| true) {
+            let tight = !self.may_put_off(&area.file);
+            area.memory.cells().set_tight(tight);
+            if tight {
+                self.take_written(&area);
+            }
         }
     }
 
@@ -362,6 +382,9 @@ impl Node {
             OpenFlags::PATH | OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
         if !file.flags().has(OpenFlags::WRITE) || file.flags().0 & unfit.0 != 0 || file.directory {
             return Err(Errno::OPNOTSUPP.into());
+        }
+        if !self.may_put_off(&file) {
+            return Err(Errno::BUSY.into());
         }
         let memory = memory_of(link, (fd, nonce), RING)?;
         // An answer may have been lost: what was there before is taken first.

@@ -78,6 +78,11 @@ impl Rings {
         self.all().iter().find(|ring| std::ptr::eq(&raw const *ring.session, session)).cloned()
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(SeqCst)
+    }
+
     /// Whether something waits to be done.
     pub(crate) fn pending(&self) -> bool {
         !self.those(Ring::has_pending).is_empty()
@@ -136,6 +141,9 @@ impl Node {
         empty: bool,
     ) -> bool {
         let Some(ring) = self.rings.of(session).filter(|_| fits(file, empty)) else { return false };
+        if !self.may_put_off(file) {
+            return false;
+        }
         self.areas.hold(file);
         ring.files().insert(handle, PendingFile { file: Arc::clone(file), failed: None });
         // Whoever maps it from now on finds it among the ring's files.
@@ -166,6 +174,22 @@ impl Node {
         for ring in self.rings.those(Ring::has_pending) {
             self.empty(&ring);
         }
+    }
+
+    /// As for streams: to files on a file system that has become tight nobody puts anything off.
+    pub(crate) fn tell_rings_of_space(&self) {
+        for ring in self.rings.those(|_| true) {
+            self.tell_of_space(&ring);
+            if ring.memory.cells().is_tight() {
+                self.empty(&ring);
+            }
+        }
+    }
+
+    fn tell_of_space(&self, ring: &Ring) {
+        let mut files: Vec<_> = ring.files().values().map(|held| Arc::clone(&held.file)).collect();
+        files.dedup_by_key(|file| file.dev);
+        ring.memory.cells().set_tight(!files.iter().all(|file| self.may_put_off(file)));
     }
 
     fn empty(&self, ring: &Ring) {
@@ -233,6 +257,12 @@ impl Node {
             }
             Ok(())
         });
+        if let Err(failure) = &done {
+            self.refused(file, failure.errno);
+        }
+        if !self.may_put_off(file) {
+            ring.memory.cells().set_tight(true);
+        }
         self.did(ring, handle, Op::WRITE, bytes, began, done);
     }
 

@@ -43,6 +43,7 @@ mod scrape;
 mod serve;
 mod session;
 mod shares;
+mod space;
 mod spinners;
 pub mod stats;
 mod storage;

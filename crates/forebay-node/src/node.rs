@@ -20,6 +20,7 @@ use crate::path::{self, Export};
 use crate::peers::Peers;
 use crate::room::{self, Room};
 use crate::session::{Holdings, Sessions};
+use crate::space::Space;
 use crate::spinners::Spinners;
 use crate::stats::{JobStatistics, NodeStatistics, NodeStats, counting, flow_reports};
 use crate::storage::{Delayed, Emulated, Forgetful, Posix, Storage};
@@ -149,6 +150,7 @@ pub struct Node {
     pub(crate) spinners: Spinners,
     pub(crate) areas: Areas,
     pub(crate) rings: Rings,
+    pub(crate) space: Space,
     pub(crate) started: Nanos,
     /// A probe of the storage is under way.
     pub(crate) probing: AtomicBool,
@@ -257,6 +259,7 @@ impl Node {
             spinners: Spinners::default(),
             areas: Areas::default(),
             rings: Rings::default(),
+            space: Space::default(),
             started: sys::now(),
             probing: AtomicBool::new(false),
             recalling: AtomicBool::new(false),

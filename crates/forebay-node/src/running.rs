@@ -89,6 +89,8 @@ impl Node {
         running.announcer = announce::start(&node, &running.addresses).map_err(StartError::Thread)?;
         let n = Arc::clone(&node);
         spawn("housekeeper", move || n.housekeep()).map_err(StartError::Thread)?;
+        let n = Arc::clone(&node);
+        spawn("space", move || n.watch_space()).map_err(StartError::Thread)?;
         let at: Vec<String> = running.addresses.iter().map(ToString::to_string).collect();
         tracing::info!("node {} listens on {}", node.config.id, at.join(", "));
         Ok(running)

@@ -45,7 +45,7 @@ impl Drop for Open {
             && let Some(file) = self.remote()
         {
             // Nobody is there to be told how it went.
-            let _ = crate::state::state().client().close(file);
+            let _ = crate::state::state().client().close_unheard(file);
         }
     }
 }

@@ -546,6 +546,9 @@ if how == "done": time.sleep(0.5)
 os.kill(victim, signal.SIGKILL)
 if how == "exit": os._exit(0)
 time.sleep(0.05)
+if how == "dup2":
+    os.dup2(2, fd)
+    os._exit(0)
 try:
     if how in ("close", "done"): os.close(fd)
     elif how == "fsync": os.fsync(fd)
@@ -557,13 +560,13 @@ os._exit(4 if how != "done" else 0)
     if Command::new("python3").arg("--version").output().is_err() {
         return forebay_testkit::skipped("a_node_that_dies_with_what_was_put_off", "no python3");
     }
-    for how in ["close", "fsync", "write", "exec", "exit", "done"] {
+    for how in ["close", "fsync", "write", "exec", "exit", "dup2", "done"] {
         let (out, report, export) = beside(script, how);
         let told = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{how}: {} {told}", out.status);
         let there = std::fs::read(export.path().join("E/file")).unwrap();
         assert_eq!(there, if how == "done" { &b"acknowledged"[..] } else { b"" }, "{how}");
-        if how == "exit" {
+        if how == "exit" || how == "dup2" {
             let all = report["operations"].as_array().unwrap();
             let writes = all.iter().find(|o| o["name"] == "write").unwrap();
             assert!(writes["errors"].as_u64().unwrap() > 0, "nobody was told: {writes}");

@@ -8,7 +8,7 @@ use crate::state::state;
 use crate::sys::{self, Raw, sys};
 use crate::table::{self, Kind, Open};
 use crate::user;
-use forebay_client::{Error, File, Meta, OpenFlags, Target};
+use forebay_client::{Client, Error, File, Meta, OpenFlags, Target};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -274,6 +274,10 @@ pub(crate) fn close_fd(fd: i32) -> isize {
 
 /// A descriptor is gone; closes the file with the last one.
 fn forget(open: Arc<Open>) -> isize {
+    forget_by(open, Client::close)
+}
+
+fn forget_by(open: Arc<Open>, close: impl FnOnce(&Client, &File) -> Result<(), Error>) -> isize {
     let Some(file) = open.remote() else { return 0 };
     // Nobody asks whose it is that closes a file.
     let client = state().client_for_data();
@@ -285,7 +289,7 @@ fn forget(open: Arc<Open>) -> isize {
             if f.is_shared() && f.took_locks() && !has_children() {
                 f.set_shared(false);
             }
-            client.close(f)
+            close(client, f)
         }) {
             Some(closed) => closed,
             None => Ok(()),
@@ -401,7 +405,8 @@ fn dup_to(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if r < 0 {
             let _ = table::put(to, open);
         } else if !matches!(open.kind, Kind::LocalAbove(_)) {
-            forget(open);
+            // What that says nobody hears.
+            forget_by(open, Client::close_unheard);
         }
     }
     duplicated(fd, r) as c_int

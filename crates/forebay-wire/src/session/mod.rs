@@ -10,6 +10,7 @@
 //! and [`stream`] are what they share where they run on one host. [`gate`] is between a mount and the programs that use its
 //! files past it.
 
+pub mod ample;
 pub mod board;
 pub mod call;
 pub mod common;

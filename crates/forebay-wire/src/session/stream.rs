@@ -45,6 +45,7 @@ pub struct Cells {
     failed: AtomicU32,
     revoked: AtomicU32,
     owes: AtomicU32,
+    tight: AtomicU32,
 }
 
 impl Cells {
@@ -101,6 +102,18 @@ impl Cells {
     /// Node: it could not be written.
     pub fn fail(&self, errno: u32) {
         self.failed.store(errno.max(1), Ordering::Release);
+    }
+
+    /// Node: whether there is so little space that what is put off might not fit.
+    pub fn set_tight(&self, tight: bool) {
+        if self.is_tight() != tight {
+            self.tight.store(tight.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Client: nothing is to be put off.
+    pub fn is_tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed) != 0
     }
 
     /// Node: something went wrong that it has not told yet, or nothing any more.
