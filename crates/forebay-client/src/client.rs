@@ -407,6 +407,7 @@ impl Client {
 
     /// Writes at an offset.
     pub fn pwrite(&self, file: &File, data: &[u8], offset: u64) -> Result<usize, Error> {
+        file.late()?;
         let begun = self.noted();
         let streamed = self.write_stream(file, data, offset);
         let early = streamed.or_else(|| self.write_later(file, data, offset));
@@ -430,6 +431,7 @@ impl Client {
 
     /// Writes at the end. Returns how much, and where the last of it ended.
     pub fn append(&self, file: &File, data: &[u8]) -> Result<(usize, u64), Error> {
+        file.late()?;
         file.mark_dirty();
         let begun = self.noted();
         let n = self.write_chunks(data, |chunk, _| {

@@ -262,7 +262,12 @@ impl Joined {
 
     /// How another process is told of it.
     pub(crate) fn at(&self) -> CommonAt {
-        CommonAt { index: self.index as u32, key: self.place().key.load(SeqCst) }
+        CommonAt { index: self.index as u32, key: self.key() }
+    }
+
+    /// Which open file it is for.
+    pub(crate) fn key(&self) -> u64 {
+        self.place().key.load(SeqCst)
     }
 
     fn place(&self) -> &'static Place {

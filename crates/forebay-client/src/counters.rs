@@ -124,6 +124,11 @@ impl Counters {
         o.latency.record(nanos);
     }
 
+    /// One that was counted as done was not, or will be counted as that.
+    pub(crate) fn fail(&self, op: OpIndex) {
+        self.ops[op.0].errors.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A number that changes with every write or truncation that may have been carried out twice: its node was gone,
     /// and nobody could tell.
     pub fn repeated(&self) -> u64 {

@@ -26,7 +26,8 @@ impl Client {
     /// The record of the file goes to another program, and cannot be changed any more: it is right, or what
     /// it does not know of is synced now. False: neither.
     pub fn settle_record(&self, file: &File) -> bool {
-        let right = !file.is_record_old() || self.settle(file).is_ok() && self.sync(file, true).is_ok();
+        let settled = || self.settle(file).inspect_err(|e| self.tell_later(file, e.errno())).is_ok();
+        let right = !file.is_record_old() || settled() && self.sync(file, true).is_ok();
         if !right {
             // Whoever goes on with it is told.
             file.mark_unsynced(HostSet::all(std::iter::empty(), true));

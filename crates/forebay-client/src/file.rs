@@ -5,6 +5,7 @@ use crate::commons::{CommonAt, Found, Joined, Membership};
 use crate::guarded::Guarded;
 use crate::hosts::HostSet;
 use crate::lanes::Lanes;
+use crate::late::Late;
 use crate::later::Puts;
 use crate::seen::Sighting;
 use crate::stream::Streams;
@@ -75,9 +76,11 @@ pub struct File {
     /// What a process that comes by `exec` would take those to be.
     recorded: AtomicU64,
     /// What is known together with other processes that share it.
-    common: Membership,
+    pub(crate) common: Membership,
     /// Of how many losses of locks this process knows, of those that are counted there.
     heard: AtomicU64,
+    /// What is to be told of acknowledged writes that have failed.
+    pub(crate) late: Late,
     locks: Guarded<Locks>,
     /// How many those are; without those that are known together.
     lock_count: AtomicUsize,
@@ -145,6 +148,7 @@ impl File {
             recorded: AtomicU64::new(0),
             common: Membership::default(),
             heard: AtomicU64::new(0),
+            late: Late::default(),
             locks: Guarded::new(Locks::default()),
             lock_count: AtomicUsize::new(0),
             stays: AtomicBool::new(false),
@@ -179,6 +183,7 @@ impl File {
             Some(Found::Here(joined)) => {
                 // Who began before has been told, or will be.
                 file.heard.store(joined.common().told(), Ordering::Relaxed);
+                file.late.begin_with(joined.common());
                 file.common.set(joined);
             }
             // It was on its way for so long that nobody knows any more what is not synced.
@@ -226,6 +231,7 @@ impl File {
         let Some(joined) = self.common.get() else { return };
         // Whoever marked a host before saw nobody to tell.
         joined.mark(HostSet(self.unsynced.swap(0, Ordering::SeqCst)));
+        self.fail_together();
         let place = self.place().handle;
         self.with_locks(|locks| {
             if locks.has_flock() {
@@ -251,7 +257,7 @@ impl File {
     }
 
     /// What is known together with others that share it.
-    fn common(&self) -> Option<&'static Common> {
+    pub(crate) fn common(&self) -> Option<&'static Common> {
         self.common.get().map(|joined| joined.common())
     }
 
@@ -485,6 +491,7 @@ impl File {
     pub fn forget_process_locks(&self) {
         self.moving.store(false, Ordering::Relaxed);
         self.locking.store(false, Ordering::Relaxed);
+        self.late.after_fork();
         self.streams.after_fork();
         self.lanes.open().for_each(File::forget_process_locks);
         // What another thread of the parent was just changing is not known here.

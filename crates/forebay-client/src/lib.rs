@@ -22,6 +22,7 @@ mod hosts;
 mod identity;
 mod ids;
 mod lanes;
+mod late;
 mod later;
 mod lifeline;
 mod locks;

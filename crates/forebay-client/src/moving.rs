@@ -228,7 +228,7 @@ impl Client {
                         call.deadline(),
                         linger,
                     );
-                    known = note_close(file, said);
+                    known = self.note_close(file, said);
                 }
                 if file.left(old, !known) || lock_lost {
                     return Err(Error::LockLost(old.address.clone()));
@@ -247,6 +247,17 @@ impl Client {
         Ok(Ok(()))
     }
 
+    /// A file was closed on a node that it has left. What that says of what was written is told later; if the node
+    /// is gone, the handle is with it. Whether it knew the file.
+    fn note_close(&self, file: &File, said: Result<(Process, Header, Vec<u8>), Failure>) -> bool {
+        let Ok((_, header, _)) = said else { return false };
+        let known = !header.has(flag::STALE_HANDLE);
+        if known && header.status.get() != 0 {
+            self.tell_later(file, i32::try_from(header.status.get()).unwrap_or(libc::EIO));
+        }
+        known
+    }
+
     /// Whether a node that seemed to be down still has the file open for us.
     fn holds(&self, node: usize, handle: u64, until: Nanos) -> bool {
         let stat = Meta::Stat { target: Target::Handle(handle) };
@@ -260,15 +271,4 @@ fn opened(header: &Header, body: &[u8]) -> Option<(u64, u64)> {
         Ok(Answer::Opened { handle, attr, .. }) if header.status.get() == 0 => Some((handle, attr.size)),
         _ => None,
     }
-}
-
-/// A file was closed on a node that it has left. What that says of what was written is told later; if the node
-/// is gone, the handle is with it. Whether it knew the file.
-fn note_close(file: &File, said: Result<(Process, Header, Vec<u8>), Failure>) -> bool {
-    let Ok((_, header, _)) = said else { return false };
-    let known = !header.has(flag::STALE_HANDLE);
-    if known && header.status.get() != 0 {
-        file.note_late(i32::try_from(header.status.get()).unwrap_or(libc::EIO));
-    }
-    known
 }

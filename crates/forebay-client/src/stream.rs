@@ -20,7 +20,7 @@ use forebay_wire::session::stream::{
     CELLS, FURTHEST, READS_IN_A_ROW, RING, SMALL, Sequence, WRITES_IN_A_ROW, Window, places,
 };
 use rustix::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// So much memory of a process may be used for this.
@@ -48,8 +48,6 @@ pub(crate) struct Streams {
     aged: AtomicBool,
     /// Something was read ahead, or came with the open.
     ahead: AtomicBool,
-    /// An error that nobody has been told.
-    late: AtomicI32,
     /// Something was put off ([`crate::later`]).
     put_off: AtomicBool,
 }
@@ -144,9 +142,9 @@ impl Streams {
         self.put_off.load(Ordering::Relaxed)
     }
 
-    /// Whether something may still turn out not to be written.
+    /// Whether something may still turn out not to be written. What has turned out is counted then.
     pub(crate) fn owes(&self) -> bool {
-        self.is_staged() || self.is_put_off() || self.late.load(Ordering::Relaxed) != 0
+        self.is_staged() || self.is_put_off()
     }
 
     /// Whether something was put off, once.
@@ -159,12 +157,11 @@ impl Streams {
         self.aged.load(Ordering::Relaxed)
     }
 
-    /// In a forked child: both are the parent's.
+    /// In a forked child: both are the parent's. What that was not told, it is told, too.
     pub(crate) fn after_fork(&self) {
         self.reading.take_over();
         self.writing.take_over();
         self.staged.store(false, Ordering::Relaxed);
-        self.late.store(0, Ordering::Relaxed);
         self.put_off.store(false, Ordering::Relaxed);
     }
 }
@@ -277,9 +274,6 @@ impl Client {
             return None;
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok())?;
-        if let Err(late) = file.late() {
-            return Some(Err(late));
-        }
         let started = sys::now();
         let done = file.streams.writing.with(|w| self.write_behind(file, w, data, offset, started)).flatten();
         let outcome = done?.map(|()| (end - offset) as usize);
@@ -450,7 +444,7 @@ impl Client {
     /// As the end of a stream, for somebody who has no way to be told an error: the next call is.
     pub fn settle_later(&self, file: &File) {
         if let Err(e) = self.settle(file) {
-            file.note_late(e.errno());
+            self.tell_later(file, e.errno());
         }
     }
 
@@ -478,21 +472,5 @@ impl File {
     pub(crate) fn is_plain(&self) -> bool {
         let unfit = OpenFlags::APPEND | OpenFlags::DIRECT | OpenFlags::SYNC | OpenFlags::DSYNC;
         self.flags().0 & unfit.0 == 0
-    }
-
-    /// Something that was written was not, as is known too late: the next call is told.
-    pub(crate) fn note_late(&self, errno: i32) {
-        self.streams.late.store(errno, Ordering::Relaxed);
-    }
-
-    /// An error of a write that was acknowledged, if one has not been told yet.
-    fn late(&self) -> Result<(), Error> {
-        match self.streams.late.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => match self.streams.late.swap(0, Ordering::Relaxed) {
-                0 => Ok(()),
-                errno => Err(Error::local(errno)),
-            },
-        }
     }
 }

@@ -8,6 +8,7 @@ mod fresh;
 mod handles;
 mod kept;
 mod locks;
+mod lost;
 mod names;
 mod passes;
 mod sighted;
@@ -115,7 +116,8 @@ pub(crate) struct Fs {
 
 /// Where an operation on a node goes.
 enum At {
-    Open(Arc<Held>),
+    /// By the thread that asks.
+    Open(Arc<Held>, u32),
     Path(Vec<u8>),
 }
 
@@ -175,11 +177,11 @@ impl Fs {
 
     /// Where an operation on `node` goes: to an open file of it, which is right whatever happens to
     /// its names, or else to its name.
-    fn at(&self, node: u64) -> Outcome<At> {
-        if let Some(held) = self.handles.of(node) {
-            return Ok(At::Open(held));
+    fn at(&self, who: &Asked) -> Outcome<At> {
+        if let Some(held) = self.handles.of(who.node) {
+            return Ok(At::Open(held, who.pid));
         }
-        self.tree().path(node).map(At::Path).ok_or(libc::ESTALE)
+        self.tree().path(who.node).map(At::Path).ok_or(libc::ESTALE)
     }
 
     fn meta_at<'m, T>(
@@ -189,19 +191,24 @@ impl Fs {
         answer: impl FnOnce(Answer<'_>) -> Option<T>,
     ) -> Outcome<T> {
         match at {
-            At::Path(rel) => self.client.meta(op(Target::Link(self.path(rel))), answer),
-            At::Open(held) => self.client.meta_on(&held.file, |handle| op(Target::Handle(handle)), answer),
+            At::Path(rel) => self.client.meta(op(Target::Link(self.path(rel))), answer).map_err(errno),
+            At::Open(held, who) => {
+                let done = self.client.meta_on(&held.file, |handle| op(Target::Handle(handle)), answer);
+                held.by_name(*who, done)
+            }
         }
-        .map_err(errno)
     }
 
     /// A change, and what is there afterwards.
     fn change_at<'m>(&self, at: &'m At, op: impl Fn(Target<'m>) -> Meta<'m>) -> Outcome<Attr> {
         let seen = match at {
-            At::Path(rel) => self.client.meta_and_look(op(Target::Link(self.path(rel)))),
-            At::Open(held) => self.client.meta_on_and_look(&held.file, |handle| op(Target::Handle(handle))),
+            At::Path(rel) => self.client.meta_and_look(op(Target::Link(self.path(rel)))).map_err(errno),
+            At::Open(held, who) => {
+                let look = self.client.meta_on_and_look(&held.file, |handle| op(Target::Handle(handle)));
+                held.by_name(*who, look)
+            }
         };
-        match seen.map_err(errno)? {
+        match seen? {
             Some(attr) => Ok(attr),
             None => self.stat_at(at),
         }

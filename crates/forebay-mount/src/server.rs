@@ -309,7 +309,7 @@ impl Server {
                 if read.size as usize >= LARGE {
                     turn::pass_on();
                 }
-                fs.read(&read, lent)
+                fs.read(who, &read, lent)
             }
             Opcode::Write => {
                 let (write, rest) = args.head()?;
@@ -318,7 +318,7 @@ impl Server {
             Opcode::Statfs => fs.statfs(who),
             Opcode::Fsync | Opcode::Fsyncdir => {
                 let (sync, _) = args.head::<abi::FsyncIn>()?;
-                fs.fsync(sync.fh, sync.flags & abi::FSYNC_FDATASYNC != 0)
+                fs.fsync(who, sync.fh, sync.flags & abi::FSYNC_FDATASYNC != 0)
             }
             Opcode::Flush => {
                 let (flush, _) = args.head::<abi::FlushIn>()?;
@@ -352,13 +352,13 @@ impl Server {
             }
             Opcode::Fallocate => {
                 let (f, _) = args.head::<abi::FallocateIn>()?;
-                fs.fallocate(f.fh, f.offset, f.length, f.mode)
+                fs.fallocate(who, &f)
             }
             Opcode::Lseek => {
                 let (seek, _) = args.head::<abi::LseekIn>()?;
-                fs.lseek(seek.fh, seek.offset, seek.whence)
+                fs.lseek(who, seek.fh, seek.offset, seek.whence)
             }
-            Opcode::CopyFileRange => fs.copy(&args.head()?.0),
+            Opcode::CopyFileRange => fs.copy(who, &args.head()?.0),
             // No file system below has ioctls that could be carried there.
             Opcode::Ioctl => fs.ask(who, &args.head()?.0),
             Opcode::Destroy => Ok(Reply::Done),

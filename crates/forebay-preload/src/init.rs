@@ -100,7 +100,7 @@ fn set_up(config_path: &[u8]) -> Result<(), String> {
     let state = State::install(config, exports, run_dir, library, config_path.to_vec(), counters, entered);
     hooks::limit::refresh();
     find_inherited();
-    tell_of_locks();
+    tell_of_before();
     restore_environment();
     // SAFETY: handlers that need nothing but this library's own state.
     unsafe { pthread_atfork(Some(hooks::exec::before_fork), None, Some(hooks::exec::after_fork)) };
@@ -150,20 +150,29 @@ fn announce(state: &'static state::State) {
     unsafe { libc::setenv(c"FOREBAY_ANNOUNCED".as_ptr(), rank.as_ptr().cast(), 1) };
 }
 
-/// Locks that the process had when it was another program.
-fn tell_of_locks() {
-    let Some(told) = sys::env(hooks::exec::LOCKED).and_then(|v| std::str::from_utf8(v).ok()) else { return };
-    let mut numbers = told.split(' ').filter_map(|n| n.parse::<u64>().ok());
-    if numbers.next() == Some(sys::getpid() as u64) {
-        let locked: Vec<u64> = numbers.collect();
+/// Locks that the process had when it was another program, and failures that it was not told of.
+fn tell_of_before() {
+    let (locked, late) = (numbers_of(hooks::exec::LOCKED), numbers_of(hooks::exec::LATE));
+    if !locked.is_empty() || !late.is_empty() {
         for (_, open) in table::all() {
-            if let Some(file) = open.remote().filter(|file| locked.contains(&file.identity)) {
+            let Some(file) = open.remote() else { continue };
+            if locked.contains(&file.identity) {
                 file.expect_loss();
             }
+            file.expect_late(&late);
         }
     }
-    // SAFETY: before `main`, with one thread; a C string.
-    unsafe { libc::unsetenv(c"FOREBAY_LOCKED".as_ptr()) };
+    for name in [c"FOREBAY_LOCKED", c"FOREBAY_LATE"] {
+        // SAFETY: before `main`, with one thread; C strings.
+        unsafe { libc::unsetenv(name.as_ptr()) };
+    }
+}
+
+/// What the program before this one in the same process has left in such a variable.
+fn numbers_of(name: &[u8]) -> Vec<u64> {
+    let told = sys::env(name).and_then(|v| std::str::from_utf8(v).ok()).unwrap_or_default();
+    let mut numbers = told.split(' ').filter_map(|n| n.parse::<u64>().ok());
+    if numbers.next() == Some(sys::getpid() as u64) { numbers.collect() } else { Vec::new() }
 }
 
 /// What was put aside for the time of `exec` comes back before the program looks.

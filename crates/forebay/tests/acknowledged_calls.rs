@@ -368,6 +368,7 @@ impl<I: Iterator<Item = std::fs::DirEntry>> Links for I {
 fn under_the_mount() {
     let write = ("pwrite 0 4 0 66", "4 0");
     let told = &[("pwrite 0 4 0 65", TOLD), write][..];
+    let childs = [("child pwrite 0 4 0 65", TOLD), ("child pwrite 0 4 0 66", "4 0")];
     let open = ("open 0 file 66", "0 0");
     type Talk<'a> = &'a [(&'a str, &'a str)];
     let cases: &[(Talk<'_>, Talk<'_>)] = &[
@@ -377,6 +378,11 @@ fn under_the_mount() {
         (&[open, ("lock 0 1 0 10", "0 0")], told),
         (&[open, ("fork", "0 0"), ("child flock 0 6", "0 0")], told),
         (&[open, ("flock 0 6", "0 0"), ("become", "0 0")], told),
+        // Whoever comes first: each of both, once; who begins then is not.
+        (&[open, ("flock 0 6", "0 0"), ("fork", "0 0")], &[childs[0], told[0], childs[1], write]),
+        (&[open, ("ofd 0 1 0 10", "0 0"), ("fork", "0 0")], &[told[0], write, childs[0], childs[1]]),
+        (&[open, ("flock 0 6", "0 0"), ("fork", "0 0")], &[childs[0], ("fsync 0", TOLD), ("fsync 0", "0 0")]),
+        (&[open, ("flock 0 6", "0 0")], &[told[0], ("fork", "0 0"), childs[1], write]),
         (&[open, ("flock 0 6", "0 0"), ("fork", "0 0"), ("child flock 0 8", "0 0")], &[write]),
         (&[open, ("flock 0 5", "0 0"), ("flock 0 8", "0 0")], &[write, ("close 0", "0 0")]),
         (

@@ -32,14 +32,14 @@ impl Fs {
         }
         let _paths = self.paths_hold();
         let at = match fh.and_then(|fh| self.handles.get(fh).ok()) {
-            Some(open) => At::Open(open.held),
-            None => match self.at(who.node) {
+            Some(open) => At::Open(open.held, who.pid),
+            None => match self.at(who) {
                 Ok(at) => at,
                 Err(e) => return self.nameless(who.node).unwrap_or(Err(e)),
             },
         };
         let opened = match &at {
-            At::Open(held) => self.client.attributes(&held.file),
+            At::Open(held, _) => self.client.attributes(&held.file),
             At::Path(_) => None,
         };
         let attr = match opened {
@@ -59,8 +59,11 @@ impl Fs {
         let _paths = self.paths_hold();
         let has = |bit| set.valid & bit != 0;
         let at = match self.handles.get(set.fh) {
-            Ok(open) if has(fattr::FH) => At::Open(open.held),
-            _ => self.at(who.node)?,
+            Ok(open) if has(fattr::FH) => {
+                open.held.lost.tell(who.pid)?;
+                At::Open(open.held, who.pid)
+            }
+            _ => self.at(who)?,
         };
         let mut seen = None;
         if has(fattr::UID) || has(fattr::GID) {
@@ -73,7 +76,7 @@ impl Fs {
             seen = Some(self.change_at(&at, |target| Meta::Chmod { target, mode })?);
         }
         if has(fattr::SIZE) {
-            seen = Some(self.truncate(who.node, &at, set.size)?);
+            seen = Some(self.truncate(who, &at, set.size)?);
             if has(fattr::KILL_SUIDGID) {
                 self.drop_privileges(who.node, &at)?;
                 seen = None;
@@ -98,12 +101,14 @@ impl Fs {
     }
 
     /// Cuts or extends a file: through a descriptor that may write, or by name.
-    fn truncate(&self, node: u64, at: &At, size: u64) -> Outcome<Attr> {
+    fn truncate(&self, who: &Asked, at: &At, size: u64) -> Outcome<Attr> {
+        let node = who.node;
         let writes = |file: &File| file.flags().has(OpenFlags::WRITE);
         let writable = match at {
-            At::Open(held) if writes(&held.file) => None,
+            At::Open(held, _) if writes(&held.file) => None,
             _ => {
-                self.handles.that(node, writes).map(At::Open).or_else(|| self.tree().path(node).map(At::Path))
+                let open = self.handles.that(node, writes).map(|held| At::Open(held, who.pid));
+                open.or_else(|| self.tree().path(node).map(At::Path))
             }
         };
         let at = writable.as_ref().unwrap_or(at);
@@ -134,7 +139,7 @@ impl Fs {
 
     pub(crate) fn statfs(&self, who: &Asked) -> Outcome<Reply> {
         let _paths = self.paths_hold();
-        let at = self.at(who.node)?;
+        let at = self.at(who)?;
         let fs = self.meta_at(
             &at,
             |target| Meta::Statfs { target },
@@ -161,21 +166,21 @@ impl Fs {
 
     pub(crate) fn getxattr(&self, who: &Asked, name: &[u8], room: u32) -> Outcome<Reply> {
         let _paths = self.paths_hold();
-        let at = self.at(who.node)?;
+        let at = self.at(who)?;
         let value = self.meta_at(&at, |target| Meta::Getxattr { target, name }, bytes)?;
         Fs::sized(value, room)
     }
 
     pub(crate) fn listxattr(&self, who: &Asked, room: u32) -> Outcome<Reply> {
         let _paths = self.paths_hold();
-        let at = self.at(who.node)?;
+        let at = self.at(who)?;
         let list = self.meta_at(&at, |target| Meta::Listxattr { target }, bytes)?;
         Fs::sized(list, room)
     }
 
     pub(crate) fn setxattr(&self, who: &Asked, name: &[u8], value: &[u8], flags: u32) -> Outcome<Reply> {
         let _paths = self.paths_hold();
-        let at = self.at(who.node)?;
+        let at = self.at(who)?;
         let flags = flags as i32;
         self.meta_at(&at, |target| Meta::Setxattr { target, name, value, flags }, done)?;
         self.changed();
@@ -184,7 +189,7 @@ impl Fs {
 
     pub(crate) fn removexattr(&self, who: &Asked, name: &[u8]) -> Outcome<Reply> {
         let _paths = self.paths_hold();
-        let at = self.at(who.node)?;
+        let at = self.at(who)?;
         self.meta_at(&at, |target| Meta::Removexattr { target, name }, done)?;
         self.changed();
         Ok(Reply::Done)

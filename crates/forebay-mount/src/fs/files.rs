@@ -2,7 +2,9 @@
 
 use super::handles::{Held, Open};
 use super::{Asked, At, Contract, Fs, Outcome, Reply, errno, masked};
-use crate::abi::{self, CopyIn, CreateIn, EntryOut, LseekOut, OpenIn, OpenOut, TransferIn, WriteOut};
+use crate::abi::{
+    self, CopyIn, CreateIn, EntryOut, FallocateIn, LseekOut, OpenIn, OpenOut, TransferIn, WriteOut,
+};
 use forebay_client::{Answer, Attr, Error, File, Meta, OpenFlags, SeekKind};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -57,7 +59,7 @@ impl Fs {
         let _paths = self.paths_hold();
         let flags = node_flags(open.flags);
         let Some(rel) = self.tree().path(who.node) else {
-            return self.open_nameless(who.node, flags);
+            return self.open_nameless(who, flags);
         };
         let (file, attr) = self.open_on_node(&rel, flags, 0).map_err(|e| match errno(e) {
             libc::ELOOP => libc::ESTALE,
@@ -76,7 +78,7 @@ impl Fs {
         if flags.has(OpenFlags::TRUNC) {
             self.changed();
             if open.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
-                self.drop_privileges(who.node, &At::Open(Arc::clone(&held)))?;
+                self.drop_privileges(who.node, &At::Open(Arc::clone(&held), who.pid))?;
             }
         }
         Ok(Reply::of(&self.opened(who.node, held, false)))
@@ -84,12 +86,13 @@ impl Fs {
 
     /// A file without a name can be opened once more (`/proc/self/fd/N`) if it is open already in a
     /// way that allows as much.
-    fn open_nameless(&self, node: u64, flags: OpenFlags) -> Outcome<Reply> {
+    fn open_nameless(&self, who: &Asked, flags: OpenFlags) -> Outcome<Reply> {
+        let node = who.node;
         let access = OpenFlags(flags.0 & (OpenFlags::READ | OpenFlags::WRITE).0);
         let enough = |file: &File| file.flags().has(access);
         let held = self.handles.that(node, enough).ok_or(libc::ESTALE)?;
         if flags.has(OpenFlags::TRUNC) {
-            let at = At::Open(Arc::clone(&held));
+            let at = At::Open(Arc::clone(&held), who.pid);
             self.meta_at(&at, |target| Meta::Truncate { target, size: 0 }, done)?;
             self.changed();
         }
@@ -134,26 +137,27 @@ impl Fs {
         if !self.ids.kernel_checks() || (attr.uid, attr.gid) == (who.uid, who.gid) {
             return Ok(attr);
         }
-        let at = At::Open(Arc::clone(held));
+        let at = At::Open(Arc::clone(held), who.pid);
         self.meta_at(&at, |target| Meta::Chown { target, uid: who.uid, gid: who.gid }, done)?;
         self.meta_at(&at, |target| Meta::Chmod { target, mode: attr.mode & 0o7777 }, done)?;
         self.stat_at(&at)
     }
 
     /// Reads into the buffer that is lent.
-    pub(crate) fn read(&self, read: &TransferIn, into: &mut [u8]) -> Outcome<Reply> {
-        let open = self.handles.get(read.fh)?;
+    pub(crate) fn read(&self, who: &Asked, read: &TransferIn, into: &mut [u8]) -> Outcome<Reply> {
+        let open = self.handles.used(who.pid, read.fh)?;
         if read.what & abi::READ_LOCKOWNER == 0 {
             self.only_here(open.node, true);
         }
         let into = into.get_mut(..read.size as usize).ok_or(libc::EINVAL)?;
-        let n = self.client.pread(&open.held.file, into, read.offset).map_err(errno)?;
+        let got = self.client.pread(&open.held.file, into, read.offset);
+        let n = open.held.told(who.pid, got)?;
         self.read_unchanged(open.node, &open.held)?;
         Ok(Reply::Lent(n))
     }
 
     pub(crate) fn write(&self, who: &Asked, write: &TransferIn, data: &[u8]) -> Outcome<Reply> {
-        let open = self.handles.get(write.fh)?;
+        let open = self.handles.used(who.pid, write.fh)?;
         let data = data.get(..write.size as usize).ok_or(libc::EINVAL)?;
         let cached = write.what & abi::WRITE_CACHE != 0;
         if cached {
@@ -161,78 +165,81 @@ impl Fs {
         }
         let appends = write.flags & libc::O_APPEND as u32 != 0 && !cached;
         let file = &open.held.file;
-        let n = if appends {
+        let done = if appends {
             self.client.append(file, data).map(|(n, _)| n)
         } else {
             self.client.pwrite(file, data, write.offset)
-        }
-        .map_err(errno)?;
+        };
+        let n = open.held.told(who.pid, done)?;
         self.changed();
         if write.what & abi::WRITE_KILL_SUIDGID != 0 {
-            self.drop_privileges(who.node, &At::Open(Arc::clone(&open.held)))?;
+            self.drop_privileges(who.node, &At::Open(Arc::clone(&open.held), who.pid))?;
         }
         Ok(Reply::of(&WriteOut { size: n as u32, pad: 0 }))
     }
 
-    pub(crate) fn fsync(&self, fh: u64, data_only: bool) -> Outcome<Reply> {
-        let open = self.handles.get(fh)?;
-        self.client
-            .meta_on(&open.held.file, |handle| Meta::Fsync { handle, data_only }, done)
-            .map_err(errno)?;
+    pub(crate) fn fsync(&self, who: &Asked, fh: u64, data_only: bool) -> Outcome<Reply> {
+        let open = self.handles.used(who.pid, fh)?;
+        let synced = self.client.meta_on(&open.held.file, |handle| Meta::Fsync { handle, data_only }, done);
+        open.held.told(who.pid, synced)?;
         Ok(Reply::Done)
     }
 
-    pub(crate) fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: u32) -> Outcome<Reply> {
-        let open = self.handles.get(fh)?;
-        let mode = mode as i32;
-        self.client
-            .meta_on(&open.held.file, |handle| Meta::Fallocate { handle, mode, offset, len }, done)
-            .map_err(errno)?;
+    pub(crate) fn fallocate(&self, who: &Asked, f: &FallocateIn) -> Outcome<Reply> {
+        let open = self.handles.used(who.pid, f.fh)?;
+        let FallocateIn { offset, length: len, .. } = *f;
+        let mode = f.mode as i32;
+        let changed = self.client.meta_on(
+            &open.held.file,
+            |handle| Meta::Fallocate { handle, mode, offset, len },
+            done,
+        );
+        open.held.told(who.pid, changed)?;
         self.changed();
         Ok(Reply::Done)
     }
 
-    pub(crate) fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Outcome<Reply> {
+    pub(crate) fn lseek(&self, who: &Asked, fh: u64, offset: u64, whence: u32) -> Outcome<Reply> {
         let kind = match whence as i32 {
             libc::SEEK_DATA => SeekKind::Data,
             libc::SEEK_HOLE => SeekKind::Hole,
             _ => return Err(libc::EINVAL),
         };
-        let open = self.handles.get(fh)?;
+        let open = self.handles.used(who.pid, fh)?;
         self.write_out(open.node);
         let found = |answer: Answer<'_>| match answer {
             Answer::Offset(at) => Some(at),
             _ => None,
         };
-        let offset = self
-            .client
-            .meta_on(&open.held.file, |handle| Meta::Seek { handle, offset, kind }, found)
-            .map_err(errno)?;
+        let sought =
+            self.client.meta_on(&open.held.file, |handle| Meta::Seek { handle, offset, kind }, found);
+        let offset = open.held.told(who.pid, sought)?;
         Ok(Reply::of(&LseekOut { offset }))
     }
 
     /// Copies through this process: the data makes one trip each way and stays out of the program.
-    pub(crate) fn copy(&self, copy: &CopyIn) -> Outcome<Reply> {
+    pub(crate) fn copy(&self, who: &Asked, copy: &CopyIn) -> Outcome<Reply> {
         if copy.flags != 0 {
             return Err(libc::EINVAL);
         }
-        let (from, to) = (self.handles.get(copy.fh_in)?, self.handles.get(copy.fh_out)?);
+        let (from, to) = (self.handles.used(who.pid, copy.fh_in)?, self.handles.used(who.pid, copy.fh_out)?);
         let len = copy.len.min(COPY_AT_ONCE);
         let mut piece = vec![0; COPY_PIECE.min(len as usize)];
         let mut copied = 0;
         while copied < len {
             let want = piece.len().min((len - copied) as usize);
-            let step =
-                self.client.pread(&from.held.file, &mut piece[..want], copy.off_in + copied).and_then(|n| {
-                    match n {
-                        0 => Ok(0),
-                        n => self.client.pwrite(&to.held.file, &piece[..n], copy.off_out + copied),
-                    }
-                });
+            let got = self.client.pread(&from.held.file, &mut piece[..want], copy.off_in + copied);
+            let step = from.held.told(who.pid, got).and_then(|n| match n {
+                0 => Ok(0),
+                n => {
+                    let put = self.client.pwrite(&to.held.file, &piece[..n], copy.off_out + copied);
+                    to.held.told(who.pid, put)
+                }
+            });
             match step {
                 Ok(0) => break,
                 Ok(n) => copied += n as u64,
-                Err(e) if copied == 0 => return Err(errno(e)),
+                Err(e) if copied == 0 => return Err(e),
                 Err(_) => break,
             }
         }
@@ -243,13 +250,17 @@ impl Fs {
     /// A descriptor was closed: what was written through it is told if it failed, and the process loses its locks on
     /// the file.
     pub(crate) fn flush(&self, who: &Asked, fh: u64, owner: u64) -> Outcome<Reply> {
-        let flushed = match self.handles.get(fh) {
-            Ok(open) if open.held.file.flags().has(OpenFlags::WRITE) => self.client.flush(&open.held.file),
-            _ => Ok(()),
+        let Ok(Open { held, .. }) = self.handles.get(fh) else {
+            self.locks_at_close(who, fh, owner)?;
+            return Ok(Reply::Done);
         };
-        self.locks_at_close(who.node, fh, owner)?;
-        flushed.map_err(errno)?;
-        Ok(Reply::Done)
+        let flushed = match held.file.flags().has(OpenFlags::WRITE) {
+            true => self.client.flush(&held.file),
+            false => Ok(()),
+        };
+        let unlocked = self.locks_at_close(who, fh, owner);
+        let closed = unlocked.and(held.told(who.pid, flushed)).inspect_err(|_| held.note_refused_close());
+        closed.map(|()| Reply::Done)
     }
 
     pub(crate) fn release(&self, fh: u64) -> Outcome<Reply> {

@@ -1,9 +1,11 @@
 //! Open files and directories by the numbers that the kernel was given for them.
 
 use super::dirs::Page;
-use forebay_client::{Client, File};
+use super::lost::Lost;
+use super::{Outcome, errno};
+use forebay_client::{Client, Error, File};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file that is open on an I/O node for as long as somebody holds this.
@@ -14,6 +16,10 @@ pub(super) struct Held {
     pub(super) locking: Mutex<()>,
     /// It has been locked as a whole, and not been unlocked by its program since.
     pub(super) flocked: AtomicBool,
+    /// Who was told that its locks are lost.
+    pub(super) lost: Lost,
+    /// A close of a descriptor was told an error.
+    refused: AtomicBool,
 }
 
 impl Held {
@@ -23,7 +29,31 @@ impl Held {
             client: Arc::clone(client),
             locking: Mutex::new(()),
             flocked: AtomicBool::new(false),
+            lost: Lost::default(),
+            refused: AtomicBool::new(false),
         })
+    }
+
+    /// How a call of the thread `who` ended. Each process that shares the file is told of lost locks.
+    pub(super) fn told<T>(&self, who: u32, ended: Result<T, Error>) -> Outcome<T> {
+        match ended {
+            Err(Error::LockLost(_)) => self.lost.note(who),
+            _ => self.lost.tell(who)?,
+        }
+        ended.map_err(errno)
+    }
+
+    /// The same, where it is not known to be a process that shares the file.
+    pub(super) fn by_name<T>(&self, who: u32, ended: Result<T, Error>) -> Outcome<T> {
+        if let Err(Error::LockLost(_)) = ended {
+            self.lost.note(who);
+        }
+        ended.map_err(errno)
+    }
+
+    /// A close of a descriptor is told an error. The end of the file is counted, too: as the first of these.
+    pub(super) fn note_refused_close(&self) {
+        self.client.count_refused_close(!self.refused.swap(true, Ordering::Relaxed));
     }
 }
 
@@ -79,6 +109,13 @@ impl Handles {
 
     pub(super) fn get(&self, fh: u64) -> Result<Open, i32> {
         self.lock().open.get(&fh).cloned().ok_or(libc::EBADF)
+    }
+
+    /// The same, unless the thread `who` is to be told that the file has lost its locks.
+    pub(super) fn used(&self, who: u32, fh: u64) -> Result<Open, i32> {
+        let open = self.get(fh)?;
+        open.held.lost.tell(who)?;
+        Ok(open)
     }
 
     /// Some open file of `node`.

@@ -116,7 +116,7 @@ impl Fs {
         if !self.is_immutable() {
             return Ok(());
         }
-        let attr = self.stat_at(&At::Open(Arc::clone(held)))?;
+        let attr = self.stat_at(&At::Open(Arc::clone(held), 0))?;
         self.unchanged(node, &attr)
     }
 

@@ -182,19 +182,25 @@ fn range(lk: &FileLock) -> Outcome<LockRange> {
 const EVERYTHING: LockRange = LockRange { kind: LockKind::Unlock, start: 0, len: 0 };
 
 impl Fs {
-    fn lock_once(&self, carrier: &Held, range: LockRange, whole: bool) -> Outcome<()> {
+    fn lock_once(&self, who: u32, carrier: &Held, range: LockRange, whole: bool) -> Outcome<()> {
         let _alone = turn::lock(&carrier.locking);
         if whole {
             carrier.flocked.store(range.kind != LockKind::Unlock, Ordering::Relaxed);
         }
-        self.client.lock(&carrier.file, LockOwner::Handle, range, whole).map_err(errno)
+        let locked = self.client.lock(&carrier.file, LockOwner::Handle, range, whole);
+        carrier.told(who, locked)
     }
 
     /// Asks once for what `lk` wants.
-    fn try_lock(&self, node: u64, lk: &LkIn, range: LockRange) -> Outcome<()> {
-        let open = self.handles.get(lk.fh)?;
+    fn try_lock(&self, who: &Asked, lk: &LkIn, range: LockRange) -> Outcome<()> {
+        let node = who.node;
+        let open = self.handles.used(who.pid, lk.fh)?;
         if lk.flags & LK_FLOCK != 0 {
-            return if open.shared { Err(libc::ENOLCK) } else { self.lock_once(&open.held, range, true) };
+            return if open.shared {
+                Err(libc::ENOLCK)
+            } else {
+                self.lock_once(who.pid, &open.held, range, true)
+            };
         }
         let key = (node, lk.owner);
         loop {
@@ -210,7 +216,8 @@ impl Fs {
             // Another thread of the owner may have closed a descriptor meanwhile: what it took from the
             // owner is not to be given to a carrier that nobody knows any more.
             if self.locks.carries(key, &carrier) {
-                return self.client.lock(&carrier.file, LockOwner::Handle, range, false).map_err(errno);
+                let locked = self.client.lock(&carrier.file, LockOwner::Handle, range, false);
+                return carrier.told(who.pid, locked);
             }
         }
     }
@@ -221,10 +228,10 @@ impl Fs {
             self.only_here(who.node, false);
         }
         let ending = if wait { Vec::new() } else { self.locks.ending(who.node, lk.fh) };
-        let mut tried = self.try_lock(who.node, lk, range);
+        let mut tried = self.try_lock(who, lk, range);
         if tried == Err(libc::EAGAIN) && !ending.is_empty() {
             self.locks.await_ends(&ending);
-            tried = self.try_lock(who.node, lk, range);
+            tried = self.try_lock(who, lk, range);
         }
         match tried {
             Ok(()) => {
@@ -279,7 +286,7 @@ impl Fs {
 
     /// Asks again until the lock is free or the kernel takes the request back.
     fn lock_later(&self, who: &Asked, lk: LkIn, range: LockRange) -> Outcome<Reply> {
-        let (unique, node) = (who.unique, who.node);
+        let (who, unique, node) = (*who, who.unique, who.node);
         let stop = Arc::new(AtomicBool::new(false));
         {
             let mut waiting = self.locks.waiting();
@@ -296,7 +303,7 @@ impl Fs {
             let wanted = (lk.flags & LK_FLOCK == 0).then_some(LockRecord { identity: node, range });
             let outcome = loop {
                 let before = *fs.locks.release.lock().unwrap_or_else(PoisonError::into_inner);
-                match fs.try_lock(node, &lk, range) {
+                match fs.try_lock(&who, &lk, range) {
                     Err(libc::EAGAIN) => {}
                     other => break other,
                 }
@@ -340,14 +347,15 @@ impl Fs {
 
     pub(crate) fn getlk(&self, who: &Asked, lk: &LkIn) -> Outcome<Reply> {
         let range = range(&lk.lk)?;
-        let open = self.handles.get(lk.fh)?;
+        let open = self.handles.used(who.pid, lk.fh)?;
         let carrier = self.carrier(who.node, &open, lk)?;
         let found = |answer: Answer<'_>| match answer {
             Answer::Lock(lock) => Some(lock),
             _ => None,
         };
         let op = |handle| Meta::TestLock { handle, owner: LockOwner::Handle, range };
-        let in_the_way = self.client.meta_on(&carrier.file, op, found).map_err(errno)?;
+        let looked = self.client.meta_on(&carrier.file, op, found);
+        let in_the_way = carrier.told(who.pid, looked)?;
         let Some((held, _)) = in_the_way else {
             return Ok(Reply::of(&FileLock { kind: libc::F_UNLCK as u32, ..lk.lk }));
         };
@@ -367,7 +375,7 @@ impl Fs {
     }
 
     /// A process has closed a descriptor of the file: none of its ranges on it is left.
-    fn drop_locks(&self, node: u64, owner: u64) -> Outcome<()> {
+    fn drop_locks(&self, who: u32, node: u64, owner: u64) -> Outcome<()> {
         let key = (node, owner);
         loop {
             let Some(carrier) = self.locks.owners().get(&key).map(|o| Arc::clone(&o.carrier)) else {
@@ -380,8 +388,8 @@ impl Fs {
             self.locks.owners().remove(&key);
             // The carrier may outlive the locks: it may also be an open file of the kernel, and its close is
             // not waited for.
-            let dropped =
-                self.client.lock(&carrier.file, LockOwner::Handle, EVERYTHING, false).map_err(errno);
+            let dropped = self.client.lock(&carrier.file, LockOwner::Handle, EVERYTHING, false);
+            let dropped = carrier.told(who, dropped);
             drop(alone);
             drop(carrier);
             self.locks.released();
@@ -390,13 +398,14 @@ impl Fs {
     }
 
     /// A descriptor was closed: the process loses its locks on the file.
-    pub(super) fn locks_at_close(&self, node: u64, fh: u64, owner: u64) -> Outcome<()> {
-        self.drop_locks(node, owner)?;
+    pub(super) fn locks_at_close(&self, who: &Asked, fh: u64, owner: u64) -> Outcome<()> {
+        let node = who.node;
+        self.drop_locks(who.pid, node, owner)?;
         let flocked = self.handles.get(fh).ok().filter(|open| open.held.flocked.load(Ordering::Relaxed));
         self.locks.closed(node, fh, flocked.is_some());
         // What it had locked as a whole is released with its last descriptor, of which nobody hears: but it is said now if
         // that was lost before.
-        flocked.map_or(Ok(()), |open| self.client.still_locked(&open.held.file).map_err(errno))
+        flocked.map_or(Ok(()), |open| open.held.told(who.pid, self.client.still_locked(&open.held.file)))
     }
 
     /// The kernel's last use of an open file is over: so is that of owners that only had this one.
@@ -410,9 +419,9 @@ impl Fs {
             })
             .collect()
         };
-        let mut freed: Vec<_> = gone.into_iter().map(|owner| self.drop_locks(open.node, owner)).collect();
+        let mut freed: Vec<_> = gone.into_iter().map(|owner| self.drop_locks(0, open.node, owner)).collect();
         if open.held.flocked.load(Ordering::Relaxed) {
-            freed.push(self.lock_once(&open.held, EVERYTHING, true));
+            freed.push(self.lock_once(0, &open.held, EVERYTHING, true));
         }
         for e in freed.into_iter().filter_map(Result::err) {
             tracing::debug!("locks of a closed file: {}", std::io::Error::from_raw_os_error(e));

@@ -27,6 +27,8 @@ pub(crate) const SEARCH_BEFORE: &[u8] = b"FOREBAY_LD_LIBRARY_PATH";
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// The process, and the files that it has locks on: its next program must hear that it has them no more.
 pub(crate) const LOCKED: &[u8] = b"FOREBAY_LOCKED";
+/// The process, and the files of which it was not told that a write had failed: its next program must hear of that.
+pub(crate) const LATE: &[u8] = b"FOREBAY_LATE";
 
 type Strings = *const *const c_char;
 
@@ -154,8 +156,9 @@ fn variable(name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
-    let mut locked = Vec::new();
-    if !state().is_passing_child() {
+    let (mut locked, mut late) = (Vec::new(), Vec::new());
+    let passing = state().is_passing_child();
+    if !passing {
         crate::place::settle_all();
         if let Some(client) = state().client_if_any() {
             for (_, open) in crate::table::all() {
@@ -169,12 +172,22 @@ fn run(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c
             }
         }
     }
+    for (fd, open) in crate::table::all() {
+        let Some(file) = open.remote() else { continue };
+        let stays = || sys!(fcntl, fd, libc::F_GETFD) & libc::FD_CLOEXEC as isize == 0;
+        match file.hand_down(stays, passing) {
+            Ok(key) => late.extend(key),
+            Err(e) => return fail_errno(e.errno()) as c_int,
+        }
+    }
     let mut args = strings(argv);
     let mut env = strings(envp);
-    remove(&mut env, LOCKED);
-    if !locked.is_empty() {
-        let all: Vec<String> = locked.iter().map(u64::to_string).collect();
-        env.push(variable(LOCKED, format!("{} {}", sys::getpid(), all.join(" ")).as_bytes()));
+    for (name, files) in [(LOCKED, locked), (LATE, late)] {
+        remove(&mut env, name);
+        if !files.is_empty() {
+            let all: Vec<String> = files.iter().map(u64::to_string).collect();
+            env.push(variable(name, format!("{} {}", sys::getpid(), all.join(" ")).as_bytes()));
+        }
     }
     let state = state();
     // A cleaned environment would leave the child's I/O behind.

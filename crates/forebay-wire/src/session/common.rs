@@ -1,6 +1,6 @@
 //! What the processes that share an open file (by `fork`, `exec`, or passed on) know of it together, in memory that
-//! they share: which hosts have its data unsynced, whoever wrote it; and which locks the open file holds, whoever took
-//! them, so that each of them is told when these are lost. All zero is a good beginning.
+//! they share: which hosts have its data unsynced, whoever wrote it; which locks the open file holds, whoever took
+//! them, and which acknowledged writes have failed, so that each of them is told. All zero is a good beginning.
 
 use super::owed::Owed;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -25,7 +25,14 @@ pub struct Common {
     ranges_by: AtomicU64,
     lost: AtomicU64,
     told: AtomicU64,
+    /// How often a write failed that was acknowledged, and the last errno.
+    failed: AtomicU64,
+    /// The same, as far as somebody was told.
+    failure_told: AtomicU64,
 }
+
+/// So many bits of [`Common::failed`] are an errno.
+const ERRNO_BITS: u32 = 12;
 
 /// Where locks of one kind are held.
 #[derive(Debug, Default)]
@@ -75,7 +82,7 @@ impl Common {
     /// It is for another open file from now on.
     pub fn clear(&self) {
         self.owed.clear();
-        let alone = [&self.ranges_by, &self.lost, &self.told];
+        let alone = [&self.ranges_by, &self.lost, &self.told, &self.failed, &self.failure_told];
         alone.into_iter().chain(&self.flock.0).chain(&self.ranges.0).for_each(|word| word.store(0, SeqCst));
     }
 
@@ -141,6 +148,33 @@ impl Common {
     pub fn told(&self) -> u64 {
         self.told.load(SeqCst)
     }
+
+    /// A write that was acknowledged has failed.
+    pub fn fail(&self, errno: i32) {
+        let errno = errno as u64 & ((1 << ERRNO_BITS) - 1);
+        let next = |failed: u64| Some(((failed >> ERRNO_BITS) + 1) << ERRNO_BITS | errno);
+        let _ = self.failed.fetch_update(SeqCst, SeqCst, next);
+    }
+
+    /// Which failures there were. Whoever has heard of others is to be told.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(SeqCst)
+    }
+
+    /// What is told of these.
+    pub fn errno(failed: u64) -> i32 {
+        (failed & ((1 << ERRNO_BITS) - 1)) as i32
+    }
+
+    /// Somebody was told of these.
+    pub fn note_failure_told(&self, failed: u64) {
+        self.failure_told.fetch_max(failed, SeqCst);
+    }
+
+    /// Of which somebody was told.
+    pub fn failure_told(&self) -> u64 {
+        self.failure_told.load(SeqCst)
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +199,21 @@ mod tests {
         c.note_flock(9, false);
         c.left(9, true);
         assert_eq!((c.lost(), c.told()), (1, 1), "it was released");
+    }
+
+    #[test]
+    fn each_failure_is_another_one() {
+        let c = Common::default();
+        assert_eq!((c.failed(), c.failure_told()), (0, 0));
+        c.fail(28);
+        let first = c.failed();
+        assert_eq!(Common::errno(first), 28);
+        c.note_failure_told(first);
+        c.fail(5);
+        assert!(c.failed() > first && Common::errno(c.failed()) == 5);
+        assert_eq!(c.failure_told(), first, "of the second nobody has heard");
+        c.clear();
+        assert_eq!((c.failed(), c.failure_told()), (0, 0));
     }
 
     #[test]
