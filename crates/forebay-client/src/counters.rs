@@ -61,6 +61,8 @@ struct Op {
 #[repr(C)]
 pub struct Counters {
     ops: [Op; OPS],
+    /// Programs that were started as another user, who can reach no file of the run to say so.
+    as_another: AtomicU64,
 }
 
 /// One operation's totals.
@@ -79,6 +81,16 @@ pub struct OpTotals {
 }
 
 impl Counters {
+    /// A program is started as another user, without the library.
+    pub fn count_as_another(&self) {
+        self.as_another.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were.
+    pub fn as_another(&self) -> u64 {
+        self.as_another.load(Ordering::Relaxed)
+    }
+
     /// Makes the file, all zero.
     pub fn create(path: &Path) -> std::io::Result<&'static Counters> {
         let file = std::fs::File::options().read(true).write(true).create_new(true).open(path)?;

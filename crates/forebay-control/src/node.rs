@@ -205,6 +205,8 @@ pub enum Question {
     Job {
         /// Its name.
         job: String,
+        /// For how long it has been there; of one that has ended all is wanted that is remembered of its name.
+        age_ms: Option<u64>,
         /// And what would have been under this scheduler?
         #[serde(default, skip_serializing_if = "Option::is_none")]
         what_if: Option<SchedulerSpec>,

@@ -273,9 +273,17 @@ impl Layer {
 
     /// What the clients counted so far, on this machine and on the job's other hosts.
     pub fn operations(&self) -> Vec<OpTotals> {
+        Counters::totals(&self.of_all_hosts())
+    }
+
+    /// How many programs were started as another user, and so without the library.
+    pub fn as_another(&self) -> u64 {
+        self.of_all_hosts().iter().map(|counters| counters.as_another()).sum()
+    }
+
+    fn of_all_hosts(&self) -> Vec<&Counters> {
         let there = self.host_dirs().into_iter().filter_map(|dir| Counters::open(&dir.join("counters")).ok());
-        let all: Vec<&Counters> = std::iter::once(self.counters).chain(there).collect();
-        Counters::totals(&all)
+        std::iter::once(self.counters).chain(there).collect()
     }
 
     /// What the processes of other hosts share there.

@@ -206,9 +206,10 @@ pub(crate) fn start(node: &Arc<Node>, id: u64, question: Question, answers: Sync
 impl Node {
     fn recall(&self, question: Question) -> Answer {
         match question {
-            Question::Job { job, what_if } => {
+            Question::Job { job, age_ms, what_if } => {
                 let other = what_if.as_ref().map(SchedulerConfig::try_from).transpose();
-                let since = self.jobs.since(&job).unwrap_or_default();
+                let age = age_ms.map(|ms| Nanos(ms.saturating_mul(1_000_000)));
+                let since = age.map_or(Nanos::ZERO, |age| sys::now().since(age));
                 match other {
                     Ok(other) => {
                         Answer::Job(self.blame(&job, since, other.as_ref()).unwrap_or_default().into())

@@ -6,7 +6,7 @@ use crate::file::OpenFile;
 use crate::identity::Identities;
 use crate::job::Job;
 use crate::stats::{ByOperation, FlowReport, Latencies, TALLY, flow_reports};
-use crate::sys::{self, acting::Whom};
+use crate::sys::acting::Whom;
 use forebay_control::node::{JobMapping, Term};
 use forebay_types::{FlowId, Nanos, Secret, names};
 use forebay_wire::WireError;
@@ -56,8 +56,6 @@ struct Named {
     secret: Secret,
     whom: Whom,
     life: Life,
-    /// When this node first heard of it, by its own clock.
-    since: Nanos,
 }
 
 /// How long a job with a secret of its own is let in.
@@ -101,9 +99,7 @@ impl State {
         let whom = identities.of_job(mapping.user.as_ref());
         let job = self.enter_as(&mapping.job, &whom)?;
         job.remap(mapping.epoch, &mapping.nodes);
-        let known = self.named.get(&mapping.job).filter(|n| n.secret == secret);
-        let since = known.map_or_else(sys::now, |n| n.since);
-        self.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped, since });
+        self.named.insert(mapping.job.clone(), Named { secret, whom, life: Life::Mapped });
         Ok((job.flow(), mapping.weight))
     }
 
@@ -117,7 +113,7 @@ impl State {
         {
             return Err(WireError::Unexpected("a job of this name runs on this I/O node: choose another"));
         }
-        self.named.insert(name.to_owned(), Named { secret, whom, life: Life::Ending, since: sys::now() });
+        self.named.insert(name.to_owned(), Named { secret, whom, life: Life::Ending });
         Ok(job)
     }
 
@@ -178,9 +174,7 @@ impl Jobs {
         for job in &config.jobs {
             let (secret, whom) = (job.secret.clone(), identities.of_configured(job.user.as_ref()));
             let _ = state.enter_as(&job.name, &whom);
-            state
-                .named
-                .insert(job.name.clone(), Named { secret, whom, life: Life::Configured, since: Nanos::ZERO });
+            state.named.insert(job.name.clone(), Named { secret, whom, life: Life::Configured });
         }
         let node = config.secret.clone().map(|s| (s, config.job.clone()));
         Jobs { node, follows: !config.arbiters.is_empty(), identities, state: Mutex::new(state) }
@@ -302,11 +296,6 @@ impl Jobs {
     /// The flow of a job that is to come, or has been seen.
     pub(crate) fn expect(&self, name: &str) -> Option<FlowId> {
         self.lock().enter(name).ok().map(|j| j.flow())
-    }
-
-    /// When this node first heard of the job of this name that is there now, if it has a secret of its own.
-    pub(crate) fn since(&self, name: &str) -> Option<Nanos> {
-        self.lock().named.get(name).filter(|n| n.life != Life::Ending).map(|n| n.since)
     }
 
     /// The flow of a job that has been seen.

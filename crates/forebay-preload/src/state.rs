@@ -39,7 +39,7 @@ pub(crate) struct State {
     /// This library's own file and the file with the configuration, for children.
     pub(crate) library: Vec<u8>,
     pub(crate) config_path: Vec<u8>,
-    counters: Option<&'static Counters>,
+    pub(crate) counters: Option<&'static Counters>,
     /// The working directory.
     pub(crate) cwd: Current,
     /// The process has another root directory than its paths were written for.

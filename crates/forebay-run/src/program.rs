@@ -17,6 +17,7 @@ use forebay_control::client::Client as Arbiter;
 use forebay_control::job::{JobGrant, JobRequest};
 use forebay_embed::{At, Layer, LayerConfig, Note, Transport};
 use forebay_mount::Contract;
+use forebay_program::Uncovered;
 use forebay_types::{Nanos, Protect, Task};
 use std::ffi::OsString;
 use std::fmt;
@@ -241,6 +242,14 @@ impl Program {
             why: format!("{why}: what its processes did afterwards was not forwarded, or failed"),
             program: String::new(),
             count: 1,
+        }));
+        let as_another = layer.as_another();
+        notes.extend((as_another > 0).then(|| Note {
+            kind: Uncovered::OtherUser.kind().into(),
+            path: "a program of another user".into(),
+            why: Uncovered::OtherUser.why().into(),
+            program: String::new(),
+            count: as_another,
         }));
         notes.extend(changed.into_iter().chain(untraced));
         if !route.mount {

@@ -286,7 +286,7 @@ mod tests {
         let mut b = JobBlame { requests: 9, total: 10.0, storage: 4.0, ..JobBlame::default() };
         let there = Beside {
             known: 4.0,
-            jobs: [("loud", neighbour(9e6, 3.9, 0.02)), ("always", neighbour(1e6, 4.0, 1.0))]
+            jobs: [("loud", neighbour(9e6, 3.9, 0.02)), ("always", neighbour(3e6, 4.0, 1.0))]
                 .map(|(job, n)| (job.to_owned(), n))
                 .into(),
         };
@@ -296,9 +296,9 @@ mod tests {
         assert_eq!(
             said,
             [
-                "while job loud moved 90 % of what went through other I/O nodes (I/O node 2), there in 98 % of that time, \
+                "while job loud moved 75 % of what went through other I/O nodes (I/O node 2), there in 98 % of that time, \
                  and in 2 % of the better times",
-                "while job always moved 10 % of what went through other I/O nodes (I/O node 2), there in 100 % of that \
+                "while job always moved 25 % of what went through other I/O nodes (I/O node 2), there in 100 % of that \
                  time, and in 100 % of the better times, so that it need not be the reason",
                 "other I/O nodes do not remember 50 % of that time",
             ]

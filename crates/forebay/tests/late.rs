@@ -6,10 +6,13 @@ use std::process::Command;
 /// What every script begins with. The I/O node may write 8 MiB to a file and not more, the program may.
 const BEGIN: &str = r#"
 import errno, os, resource, subprocess, sys
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 os.chdir(os.environ["D"])
 MOST, refused = 8 << 20, 0
+for process in filter(str.isdigit, os.listdir("/proc")):
+    try: words = open(f"/proc/{process}/cmdline").read().split("\0")
+    except OSError: continue
+    if words[1:2] == ["node"] and any(os.environ["D"] in word for word in words):
+        resource.prlimit(int(process), resource.RLIMIT_FSIZE, (MOST, resource.RLIM_INFINITY))
 def told(call, *arguments):
     try: call(*arguments)
     except OSError as e:
@@ -38,9 +41,8 @@ fn run(test: &str, via: &str, script: &str, operation: &str) -> Option<(u64, u64
     let home = tempfile::tempdir().unwrap();
     let (export, report) = (home.path().join("E"), home.path().join("report.json"));
     std::fs::create_dir(&export).unwrap();
-    let limited = "ulimit -S -f 8192; exec timeout -k 5 300 \"$@\"";
-    let out = Command::new("bash")
-        .args(["-c", limited, "bash", env!("CARGO_BIN_EXE_forebay"), "run", "--via", via, "--report"])
+    let out = Command::new("timeout")
+        .args(["-k", "5", "300", env!("CARGO_BIN_EXE_forebay"), "run", "--via", via, "--report"])
         .arg(&report)
         .arg("--at")
         .arg(&export)

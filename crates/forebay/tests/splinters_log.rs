@@ -110,7 +110,7 @@ fn more_is_told_at_debug() {
     }
     assert!(lines(&said, &["job", "begins here"]).is_empty(), "whoever controls a node is no job: {said}");
     assert!(
-        !lines(&said, &["DEBUG", "handshake refused: job forebay-control", "secret"]).is_empty(),
+        !lines(&said, &["DEBUG", "handshake refused: job \"forebay-control\"", "secret"]).is_empty(),
         "{said}"
     );
 }

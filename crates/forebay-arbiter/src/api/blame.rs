@@ -13,6 +13,7 @@ use forebay_sched::SchedulerConfig;
 use forebay_types::{Moment, NodeId, SchedulerSpec};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// A slow storage that takes less of a job's time is not asked about.
 const LEAST: f64 = 0.01;
@@ -33,11 +34,14 @@ pub(super) async fn blame(
     let other = p.what_if.map(|spec| spec.parse::<SchedulerConfig>()).transpose();
     let other = other.map_err(|e| Rejection::new(Status::Invalid, format!("what_if: {e}")))?;
     let (asked, only) = (id.clone(), caller.only());
+    let began = Instant::now();
     let found = shared.ask(move |core, now| {
         core.owned(&asked, only)?;
-        Ok::<_, crate::core::Refusal>((core.job(now, &asked).map(|job| job.nodes), core.nodes(now)))
+        let job = core.job(now, &asked).map(|job| (job.nodes, job.age_ms));
+        Ok::<_, crate::core::Refusal>((job, core.nodes(now)))
     });
-    let (on, nodes) = found.await??;
+    let (job, nodes) = found.await??;
+    let (on, age_ms) = job.unzip();
     let Ok(Ok(_turn)) = tokio::time::timeout(super::LOOK, shared.questions.turns.acquire()).await else {
         return Err(Rejection::new(Status::Busy, "too many ask the I/O nodes at once: try again"));
     };
@@ -45,7 +49,9 @@ pub(super) async fn blame(
     let concerned =
         nodes.iter().filter(|n| !n.state.is_gone() || on.as_ref().is_some_and(|on| on.contains(&n.id)));
     let what_if = other.as_ref().map(SchedulerSpec::from);
-    let question = |n: NodeId| (n, Question::Job { job: id.clone(), what_if: what_if.clone() });
+    // An age of 7 ms may be nearly eight.
+    let age_ms = age_ms.map(|age| age + began.elapsed().as_millis() as u64 + 1);
+    let question = |n: NodeId| (n, Question::Job { job: id.clone(), age_ms, what_if: what_if.clone() });
     let heard = ask(&shared, concerned.map(|n| question(n.id)).collect()).await?;
     let mut view = BlameView { running: on.is_some(), ..BlameView::default() };
     let mut moments: BTreeMap<NodeId, Vec<Moment>> = BTreeMap::new();

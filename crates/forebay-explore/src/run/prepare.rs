@@ -159,16 +159,19 @@ pub fn relocate(scenarios: &mut [Scenario], at: Option<&Path>) -> Result<PathBuf
     Ok(root)
 }
 
-/// What its files take at most at a time, as far as no step ends before it has moved all.
+/// What its files take at most at a time, but those of which a step may end before it has moved all.
 fn bytes(scenario: &Scenario) -> u64 {
+    let data = || {
+        let all = scenario.jobs.iter().flat_map(|j| &j.steps);
+        all.filter_map(|step| if let Step::Data(d) = step { Some(d) } else { None })
+    };
     let mut largest: HashMap<&str, u64> = HashMap::new();
-    for step in scenario.jobs.iter().flat_map(|j| &j.steps) {
-        if let Step::Data(d) = step
-            && d.stone_wall.is_zero()
-        {
-            let size = largest.entry(&d.target.path).or_default();
-            *size = d.total_size.max(*size);
-        }
+    for d in data() {
+        let size = largest.entry(&d.target.path).or_default();
+        *size = d.total_size.max(*size);
+    }
+    for d in data().filter(|d| !d.stone_wall.is_zero()) {
+        largest.remove(&*d.target.path);
     }
     largest.values().fold(0, |sum, size| sum.saturating_add(*size))
 }

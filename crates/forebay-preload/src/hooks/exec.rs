@@ -449,15 +449,19 @@ fn without_us(program: &[u8], reason: Uncovered, env: &mut Vec<Vec<u8>>) -> Resu
         // It would try to load the library, and end, or complain.
         preload(env, false);
     }
+    let told = |why: &str| match state().counters {
+        // Who has become another user cannot open the notes.
+        Some(counters) if reason == Uncovered::OtherUser => counters.count_as_another(),
+        _ => notes::note(reason.kind(), program, why),
+    };
     if state().cwd.get().is_some_and(|c| c.kernel == Kernel::StandIn) {
-        let why = format!(
+        told(&format!(
             "{}; refused with EPERM, since its working directory is forwarded and not on this machine",
             reason.why()
-        );
-        notes::note(reason.kind(), program, &why);
+        ));
         return Err(libc::EPERM);
     }
-    notes::note(reason.kind(), program, reason.why());
+    told(reason.why());
     // It asks no I/O node for what it reads.
     if state().is_passing_child() {
         state().passing_client().settle_all();

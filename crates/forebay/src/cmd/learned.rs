@@ -72,7 +72,7 @@ enum Action {
         #[command(flatten)]
         at: Where,
         /// How many.
-        #[arg(long, short, value_name = "N", default_value_t = 20, value_parser = crate::cmd::args::count::<usize>(1..=1_000_000))]
+        #[arg(long, short, value_name = "N", default_value_t = 20, value_parser = crate::cmd::args::count::<usize>(0..=1_000_000))]
         number: usize,
         /// Print the arbiter's JSON.
         #[arg(long)]
