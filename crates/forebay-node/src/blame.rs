@@ -209,7 +209,8 @@ impl Node {
             Question::Job { job, age_ms, what_if } => {
                 let other = what_if.as_ref().map(SchedulerConfig::try_from).transpose();
                 let age = age_ms.map(|ms| Nanos(ms.saturating_mul(1_000_000)));
-                let since = age.map_or(Nanos::ZERO, |age| sys::now().since(age));
+                // By the clock of schedulers.
+                let since = age.map_or(Nanos::ZERO, |age| sys::wall_clock().since(age));
                 match other {
                     Ok(other) => {
                         Answer::Job(self.blame(&job, since, other.as_ref()).unwrap_or_default().into())
