@@ -60,6 +60,12 @@ pub(crate) fn flags_of(fd: i32) -> i32 {
     sys!(fcntl, fd, libc::F_GETFL) as i32
 }
 
+/// Whether the process may have one more descriptor: a connection is one. Without it nobody could be asked, until the deadline.
+pub(crate) fn has_descriptor() -> bool {
+    let fd = sys!(openat, libc::AT_FDCWD, c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+    fd >= 0 && sys!(close, fd) == 0
+}
+
 /// Whether there is enough stack: a signal handler may have a small one, a thread too.
 pub(crate) fn has_room() -> bool {
     let marker = 0u8;

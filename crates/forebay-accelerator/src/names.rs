@@ -140,9 +140,6 @@ fn is_plain(path: &[u8]) -> bool {
     path.len() <= LONGEST_PATH && path.split(|b| *b == b'/').all(plain)
 }
 
-/// What fails so soon was not waited for.
-const AT_ONCE_MS: u64 = 50;
-
 /// The attributes of what has that path, of the link itself unless it is `followed`; or an errno. `None`: the kernel is to be asked.
 pub(crate) fn attributes(dir: c_int, path: *const c_char, followed: bool) -> Option<Result<Found, i32>> {
     let state = state::get()?;
@@ -194,15 +191,17 @@ fn ask(state: &'static State, path: Path<'_>, followed: bool) -> Option<Result<A
         Answer::Attr(attr) => Some(attr),
         _ => None,
     };
-    let told = state.client()?.meta(Meta::Stat { target }, attr);
+    let client = state.client()?;
+    if !client.is_connected() && !look::has_descriptor() {
+        return None;
+    }
+    let told = client.meta(Meta::Stat { target }, attr);
     state.count();
     match told {
         // The kernel says by itself how large a block is.
         Ok(attr) => attr.blksize.is_power_of_two().then_some(Ok(attr)),
         Err(Error::Refused { errno: libc::ENOENT, .. }) => Some(Err(libc::ENOENT)),
         Err(Error::Refused { .. } | Error::Escapes) => None,
-        // Not for lack of an I/O node, but of what it takes to ask one (descriptors): the mount has that.
-        Err(Error::NoNode { waited_ms, .. }) if waited_ms < AT_ONCE_MS => None,
         Err(e) => Some(Err(e.errno())),
     }
 }

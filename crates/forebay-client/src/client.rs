@@ -565,6 +565,13 @@ impl Client {
         self.foreign.store(foreign, Ordering::Relaxed);
     }
 
+    /// Whether there is a connection that nobody uses now: what is asked next needs no descriptor.
+    pub fn is_connected(&self) -> bool {
+        let mut connected = false;
+        self.pool.for_each_idle(|taken| connected |= taken.conn().is_some());
+        connected
+    }
+
     /// Open files are sent to a process that is no child: it holds no lifeline, so this one keeps its own.
     pub fn note_pass(&self) {
         self.passed.store(true, Ordering::Relaxed);

@@ -49,7 +49,7 @@ pub const SETTINGS: [&str; 16] = [
 ];
 
 /// What Forebay's programs and scripts set for each other.
-pub const HANDED_ON: [&str; 10] = [
+pub const HANDED_ON: [&str; 11] = [
     "FOREBAY_CONFIG",
     "FOREBAY_WITHIN",
     "FOREBAY_JOIN",
@@ -57,6 +57,7 @@ pub const HANDED_ON: [&str; 10] = [
     "FOREBAY_CWD",
     "FOREBAY_LD_LIBRARY_PATH",
     "FOREBAY_ANNOUNCED",
+    "FOREBAY_LATE",
     "FOREBAY_LOCKED",
     "FOREBAY_EXPLORE_TOKEN",
     "FOREBAY_SLURM_EPILOG",
